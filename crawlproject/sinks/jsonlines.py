@@ -186,15 +186,9 @@ class EventFile:
                 f"{self.path.name} continues after the events that reader {reader} has already written to other "
                 "files"
             )
-        elif all(self.streams.keeps(stream, self.last[stream]) for stream in behind):
+        else:
             self.remarks.append(
                 f"{self.path.name} is an older copy: what reader {reader} has read since is read again"
-            )
-        else:
-            raise CrawlprojectError(
-                f"{self.path} is an older copy, and what its reader {reader} has read since is no longer kept: "
-                "restore the newest one; name a new file to go on from where the reader stands; or read under "
-                "another name (--reader NAME) to go on from where this file ends, without what is missing"
             )
 
     def _position(self) -> _Position:

@@ -211,14 +211,8 @@ class ShardedEventFile:
             reader.last |= behind
             file = self.path.name
             remark = f"{file} continues after the events that reader {name} has already written to other files"
-        elif all(reader.keeps(stream, reader.last[stream]) for stream in behind):
-            remark = f"{self.path.name} is an older copy: what reader {name} has read since is read again"
         else:
-            raise CrawlprojectError(
-                f"{self.path} is an older copy, and what its reader {name} has read since is no longer kept: "
-                "restore the newest one; name a new file to go on from where the reader stands; or read under "
-                "another name (--reader NAME) to go on from where this file ends, without what is missing"
-            )
+            remark = f"{self.path.name} is an older copy: what reader {name} has read since is read again"
         if remark not in self.remarks:
             self.remarks.append(remark)
 

@@ -116,9 +116,9 @@ class ReaderScripts:
             return LeaseHolder(host, pid, output, int(left) / 1e6)
         return _pairs(rest) if kind == "forgotten" else None
 
-    def count_unread(self, stream: str, after: str, most: int) -> tuple[int, str]:
-        """Count up to `most` entries of a stream after the entry `after`; return the id of the last one, too."""
-        count, last = self._run("count_unread", stream=stream, after=after, upto="+", most=most)
+    def count_unread(self, stream: str, after: str, most: int, upto: str = "+") -> tuple[int, str]:
+        """Count up to `most` entries of a stream after one, and up to one; return the id of the last, too."""
+        count, last = self._run("count_unread", stream=stream, after=after, upto=upto, most=most)
         return int(count), last
 
     def _run(self, verb: str, replicated: bool = False, /, **arguments: Any) -> list[str]:
