@@ -67,10 +67,9 @@ class StreamReader:
         self._redis = state.redis
         self._reader_of = state.keys.reader_of
         self._scripts = ReaderScripts(state.redis, state.keys)
-        self.host = socket.gethostname()
         self._holder = {
             "holder": secrets.token_hex(8),
-            "host": self.host,
+            "host": socket.gethostname(),
             "pid": str(os.getpid()),
             "output": output,
         }
@@ -207,23 +206,21 @@ class StreamReader:
         """
         self._refused(self._scripts.note(self.name, self._holder, {}))
 
-    def note(self, length: int = 0, instead_of: str = "") -> None:
+    def note(self, length: int = 0) -> None:
         """Tell Redis what need not be kept for this reader, and keep the lease, in one step.
 
         A lease that has ended, as after an outage of Redis, is kept if no other process has taken it.
-        `length` is that of the file with all of it; `instead_of` a former name of this reader.
+        `length` is that of the file with all of it.
 
         Raises:
             Overtaken: another process has taken the lease: nothing was done.
 
         """
-        self.note_at(self.last, length, instead_of)
+        self.note_at(self.last, length)
 
-    def note_at(self, last: Mapping[str, str], length: int, instead_of: str = "") -> None:
+    def note_at(self, last: Mapping[str, str], length: int) -> None:
         """Do what `note` does for another position: the last entry of each stream."""
-        self._refused(
-            self._scripts.note(self.name, self._holder, last, file=self.file, length=length, instead_of=instead_of)
-        )
+        self._refused(self._scripts.note(self.name, self._holder, last, file=self.file, length=length))
 
     def give_back(self) -> None:
         """Let another process read under this name at once."""

@@ -227,7 +227,7 @@ def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl,
 
 @pytest.mark.parametrize("is_registered", [True, False])
 def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl, is_registered: bool) -> None:
-    crawl.source("photos", 30, pictures=80)
+    crawl.source("photos", 30, pictures=200)
     lines = crawl.folder / "events.jsonl"
 
     def read() -> None:
@@ -236,7 +236,7 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl,
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         if is_registered:
             read()
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(80)))
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
         crawl.start(CRAWL_STREAM_MAXLEN="20")
         who = (
             "that reader crawl-images-events.jsonl-"
@@ -249,8 +249,8 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl,
         done = crawl.redis.xlen(KEYS.image_events)
         time.sleep(1.5)
         assert crawl.redis.xlen(KEYS.image_events) == done
-        assert 20 < done < 80
-        assert crawl.redis.get(KEYS.outstanding) == str(80 - done).encode()
+        assert 20 < done < 200
+        assert crawl.redis.get(KEYS.outstanding) == str(200 - done).encode()
         while crawl.workers[0].poll() is None:
             read()
             time.sleep(0.2)
@@ -258,7 +258,7 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl,
         read()
     text = lines.read_text()
     assert Counter(line.partition('"identifier":"photos-')[2].partition(".")[0] for line in text.splitlines()) == (
-        Counter(str(n) for n in range(80))
+        Counter(str(n) for n in range(200))
     )
     assert not crawl.dead()
     assert crawl.redis.hget(KEYS.totals, "events_trimmed") is None

@@ -404,32 +404,6 @@ def test_a_file_keeps_its_reader_on_another_host_and_in_another_place(
     assert stands(client) == {reader_of(path)}
 
 
-@pytest.mark.parametrize("host", ["the-same", "recreated"])
-def test_a_file_of_the_previous_version_goes_on_exactly_once(
-    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
-    """Which named its readers by host and path, and whose position says neither id nor reader."""
-    monkeypatch.setattr(socket, "gethostname", lambda: host)
-    path = tmp_path / "events.jsonl"
-    emit(client, 1, 2)
-    drain(client, path)
-    position = json.loads(position_of(path).read_text())
-    position_of(path).write_text(json.dumps({"offset": position["offset"], "last": position["last"]}))
-    client.delete(KEYS.readers, *client.scan_iter(KEYS.reader_of + "*"))
-    old = f"the-same:{path}"
-    client.hset(KEYS.readers, mapping={f"{old}\n{stream}": at for stream, at in position["last"].items()})
-    with path.open("ab") as file:
-        file.write(b'{"event":"torn')
-    emit(client, 3)
-    assert drain(client, path) == 1
-    assert numbers(path) == [1, 2, 3]
-    # that of another host is not touched: it may have such a file, too
-    assert stands(client) == {reader_of(path)} | ({old} if host == "recreated" else set())
-    emit(client, 4)
-    assert drain(client, path) == 1
-    assert numbers(path) == [1, 2, 3, 4]
-
-
 def drain_as(client: redis.Redis, path: Path, name: str) -> list[str]:
     """Drain under a name; return the remarks."""
     file = EventFile(path, of(client), name)
@@ -507,8 +481,8 @@ def losing_answers(file: EventFile) -> threading.Event:
     """Have the next note reach Redis, but not its answer the reader; the event is set when it has."""
     note, done = file.streams.note, threading.Event()
 
-    def noted(length: int = 0, instead_of: str = "") -> None:
-        note(length, instead_of)
+    def noted(length: int = 0) -> None:
+        note(length)
         if not done.is_set():
             done.set()
             raise redis.TimeoutError("no answer")

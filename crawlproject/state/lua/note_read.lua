@@ -2,8 +2,7 @@
 -- needs: readers
 --
 -- A: reader; holder and ttl (see take_reader.lua; ttl 0: the lease is given back); positions (stream -> id of the last
---    entry read); file (id of the file that they are in, '' for none); length (of that file); instead_of (a reader
---    that goes on under this name, or '').
+--    entry read); file (id of the file that they are in, '' for none); length (of that file).
 -- Reply: {'noted'}; or, with nothing done, {'lost', host, pid, output, length of the file when its last events were
 --    noted or ''}.
 --
@@ -39,7 +38,6 @@ for stream, id in pairs(A.positions) do
     put(key, 'place:' .. stream, id .. ' ' .. (number_of(stream, id, not before) or ''))
     if before then put(key, 'read', text(redis_time())) end
   end
-  if A.instead_of ~= '' then redis.call('HDEL', K.readers, A.instead_of .. '\n' .. stream) end
 end
 if A.file ~= '' then put(key, 'length:' .. A.file, text(A.length)) end
 if short then
