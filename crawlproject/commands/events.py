@@ -237,29 +237,20 @@ def _send(state: BlockingState, opts: argparse.Namespace) -> None:
 
 
 def _drain(drain: Callable[[float], object], stop: threading.Event, opts: argparse.Namespace) -> None:
-    """Drain once, or repeatedly until the stop. It waits out a failing Redis or storage: the reader keeps its
-    position.
+    """Drain once, or repeatedly until the stop. Then it waits out a failing Redis or storage: the reader keeps its
+    position. Where events are lost it goes on, if it may.
     """
-
-    def go_on(block_s: float) -> None:
+    down, again = False, ""
+    while not stop.is_set():
         try:
-            drain(block_s)
+            drain(_BLOCK_S if opts.follow else 0.0)
         except EventsLost as error:
             if not opts.skip_lost:
                 raise
             _say(f"{error.lost} are lost; goes on without them")
-            go_on(block_s)
-
-    if not opts.follow:
-        go_on(0.0)
-        return
-    down, again = False, ""
-    while not stop.is_set():
-        try:
-            go_on(_BLOCK_S)
         except (RedisError, StorageDown) as error:
             passing = (redis_errors.ConnectionError, redis_errors.TimeoutError, StorageDown)
-            if not isinstance(error, passing) and known_fault(error) is None:
+            if not opts.follow or (not isinstance(error, passing) and known_fault(error) is None):
                 raise
             if not down:
                 _say(str(error) if isinstance(error, StorageDown) else fault_of(error))
@@ -269,6 +260,8 @@ def _drain(drain: Callable[[float], object], stop: threading.Event, opts: argpar
             if down:
                 _say(again)
             down = False
+            if not opts.follow:
+                return
 
 
 def _say(text: str) -> None:

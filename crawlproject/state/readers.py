@@ -63,7 +63,6 @@ class StreamReader:
         self.last = dict.fromkeys(streams or state.keys.streams, START)
         self._known: set[str] = set()  # streams in which Redis knew it when it began
         self._told: dict[str, str] = {}  # by stream, the gap that was told of last
-        self._is_complete = False  # whether all streams were looked at
         self._redis = state.redis
         self._reader_of = state.keys.reader_of
         self._scripts = ReaderScripts(state.redis, state.keys)
@@ -130,17 +129,16 @@ class StreamReader:
             if has_replica(self._redis):
                 self._refused(self._scripts.note(self.name, self._holder, {}, replicated=True))
             self._check_kept(entries)
-        self._check_complete([entry.stream for entry in entries] if self._is_complete else self.last)
+        self._check_complete()
         return entries
 
-    def _check_complete(self, streams: Iterable[str]) -> None:
-        looked = list(dict.fromkeys(streams))
+    def _check_complete(self) -> None:
         with self._redis.pipeline(transaction=False) as pipe:
-            for stream in looked:
+            for stream in self.last:
                 pipe.xinfo_stream(stream)
             infos = pipe.execute(raise_on_error=False)
         lost: dict[str, int | None] = {}
-        for stream, info in zip(looked, infos, strict=True):
+        for stream, info in zip(self.last, infos, strict=True):
             if isinstance(info, Exception) and "no such key" not in str(info):
                 raise info
             gap = self._gap(stream, {} if isinstance(info, Exception) else info)
@@ -148,7 +146,6 @@ class StreamReader:
                 self._told[stream], lost[stream] = gap
         if lost:
             raise EventsLost(self.name, lost)
-        self._is_complete = True
 
     def _gap(self, stream: str, info: Mapping[str, Any]) -> tuple[str, int | None] | None:
         """Return where a stream lacks what this reader has not read, and how many entries if Redis knows it.
