@@ -105,9 +105,9 @@ def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) 
         "identifier": "id.0", "url": "http://a.org/0.jpg", "final_url": "http://b.org/0.jpg", "source": "museum",
         "format": "JPEG", "content_type": "image/jpeg", "status": "ok", "http_status": 200, "width": 1600,
         "height": 1200, "filesize": 100_000, "compression_quality": 88,
-        "sha256": bytes.fromhex(image(0)["sha256"]), "thumbnail": "ab/id.0.jpg", "fetch_ms": 288, "attempts": 1,
-        "at": at, "opt_out": ["noai"], "exif": '{"0x13b":"Ansel"}',
-        "extra": '{"licence":"https://creativecommons.org/licenses/by/4.0/","alt":"馬 0"}',
+        "sha256": bytes.fromhex(image(0)["sha256"]), "thumbnail": "ab/id.0.jpg", "thumbnail_width": 1,
+        "thumbnail_height": 2, "fetch_ms": 288, "attempts": 1, "at": at, "opt_out": ["noai"],
+        "exif": '{"0x13b":"Ansel"}', "extra": '{"licence":"https://creativecommons.org/licenses/by/4.0/","alt":"馬 0"}',
     }  # fmt: skip
     assert rows["gone"] == expected | {
         "identifier": "id.2", "url": "http://a.org/2.jpg", "final_url": "http://a.org/2.jpg", "source": "museum",
