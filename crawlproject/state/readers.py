@@ -160,7 +160,9 @@ class StreamReader:
         if newest == at or not (is_cut or is_behind(at, deleted)):
             return None
         where = at if is_cut else deleted
-        if is_behind(newest, at):  # another Redis
+        if is_behind(newest, at):  # another Redis: who goes on begins there
+            if self._told.get(stream) == at:
+                self.last[stream] = START
             return where, None
         added = info.get("entries-added")
         noted: Any = self._redis.hget(self._reader_of + self.name, f"place:{stream}")

@@ -14,7 +14,7 @@ from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
-from crawlproject.state.readers import EventsLost, Overtaken, StreamReader, forget, readers
+from crawlproject.state.readers import START, EventsLost, Overtaken, StreamReader, forget, readers
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from tests.state.servers import Server
 
@@ -172,7 +172,8 @@ def test_what_is_gone_before_it_was_read_is_told_of_once(
             again.read()
         what = "an unknown number of events" if lost is None else f"{lost} event{'s' if lost > 1 else ''}"
         assert caught.value.lost == f"{what} of {STREAM}"
-    left = [f"{entry.id}" for entry in again.read()]
+    left = [entry.id for entry in again.read()]
+    assert again.last[STREAM] == (f"{read}-0" if client.exists(STREAM) else START)
     assert left == [at.decode() for at, _ in client.xrange(STREAM, f"({read}-0")]
     for at in left:
         again.last[STREAM] = at
