@@ -91,6 +91,7 @@ def run(
         "MAX_IDLE_TIME_BEFORE_CLOSE": 0,
         "CRAWL_STRAIN": False,
         "CRAWL_STREAM_MAXLEN": 10_000,
+        "CRAWL_EVENTS_UNREAD": "drop",
     }
     if spider == PAGES:
         settings |= {"CRAWL_PAGES_DELAY": 0, "CRAWL_PAGES_BUDGET_MAX": 0, "CRAWL_PAGES_STORE": home / "warc"}

@@ -217,9 +217,10 @@ class ShardLeader:
             return
         await self._follow_overrides(fence)
         await self._watch(fence)
-        reason, dropped = await self.state.scripts.trim(fence, maxlen=self.state.bounds.stream_maxlen)
+        maxlen, drop = self.state.bounds.stream_maxlen, self.config.events_unread == "drop"
+        reason, dropped = await self.state.scripts.trim(fence, maxlen=maxlen, drop=drop)
         if dropped:
-            logger.warning("%d events were dropped unread: no reader (scrapy events) keeps up", dropped)
+            logger.warning("%d events were dropped unread (CRAWL_EVENTS_UNREAD=drop)", dropped)
         for _ in range(0, _MOST_RESTED, _RESTED):
             if await self.state.scripts.rest(fence, quiet=_QUIET_S, count=_RESTED) < _RESTED:
                 break

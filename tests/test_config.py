@@ -46,6 +46,7 @@ BOUNDS: dict[str, Bounds] = {
     "DOWNLOAD_MAXSIZE": ([("1", 1), ("50_000_000", 50_000_000)], ["0", "-1", "1.5", "1e6", "50MB", "", True]),
     "DOWNLOAD_TIMEOUT": ([("0.1", 0.1), (180, 180)], ["0", "-1", "inf", "nan", ""]),
     "CRAWL_SHARDS": ([("1", 1), ("16", 16), (256, 256)], ["0", "3", "12", "512", "", "1.5", True]),
+    "CRAWL_REDIS_EVICTS": ([("refuse", "refuse"), ("accept", "accept")], ["", "true", "noeviction"]),
     "CRAWL_REDIS_WAIT": ([("crossings", "crossings"), ("all", "all")], ["", "none", "All", 1]),
     "CRAWL_PAGES_SCOPE": ([("domain", "domain"), ("host", "host")], ["", "web", "Host", 1]),
     "CRAWL_PAGES_DEPTH": ([("0", 0), ("20", 20)], ["-1", "21", "", "1.5"]),
@@ -124,6 +125,7 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "CRAWL_DEAD_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_STREAM_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
+    "CRAWL_EVENTS_UNREAD": ([("keep", "keep"), ("drop", "drop")], ["pause", "Keep", ""]),
     "CRAWL_MAX_PIXELS": ([("1", 1), ("100000000", 100_000_000)], ["0", "-1", "many", ""]),
     "CRAWL_FORMATS": (
         [

@@ -494,7 +494,7 @@ async def everything(state: State, *, unchanged: bool = False) -> set[str]:  # n
         await mirror(state, fence, attempt)
         await attempt(scripts.watch(fence))
         await attempt(scripts.tell("leader", "", count=9))
-        await attempt(scripts.trim(fence, maxlen=2))
+        await attempt(scripts.trim(fence, maxlen=2, drop=True))
         await attempt(scripts.rest(fence, quiet=0.0, count=9))
         await attempt(scripts.inspect([source]))
         await attempt(read_requests(state, source))
@@ -648,7 +648,11 @@ async def try_junk(crawl: State, name: str, spelling: str, seed: int) -> None:
         await db(crawl).delete(spelling)
     else:
         assert refused == set(), refused
-    if name in {"paused", "readers"}:  # whoever sets it, or reads no events, stops the crawl, and is named
+    if name == "readers":  # whoever reads no events stops the crawl, and is named
+        fence = await crawl.scripts.lead("leader", ready=True)
+        reason, _ = await crawl.scripts.trim(fence or 1, maxlen=2)
+        assert "that reader " in reason, reason
+    if name in {"paused", "readers"}:  # so does whoever sets it
         assert await db(crawl).exists(crawl.keys.paused)
         await db(crawl).delete(crawl.keys.paused)
         await db(crawl).delete(spelling)

@@ -13,7 +13,7 @@ from crawlproject import cli, config
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
 from crawlproject.models import IMAGE_FORMATS
-from crawlproject.state.client import connect_blocking
+from crawlproject.state.client import check_redis
 from crawlproject.storage.blobs import check_storage, is_same_place
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Command(crawl.Command):
             from crawlproject.webserver import check_port
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
-        connect_blocking(settings, say=cli.remark).close()  # what it says, the worker looks into
+        check_redis(settings, cli.remark)  # what it says, the worker looks into
         for fault in self._faults_of_storages(settings):
             cli.remark(f"{fault}; the crawl waits until they can")
         assert self.crawler_process is not None

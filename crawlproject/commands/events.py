@@ -26,7 +26,7 @@ from crawlproject.sinks.sharded_lines import ShardedEventFile
 from crawlproject.state.client import BlockingState
 from crawlproject.state.health import fault_of, known_fault
 from crawlproject.state.over_shards import shown
-from crawlproject.state.readers import ReaderStatus, forget, readers_of_all
+from crawlproject.state.readers import EventsLost, ReaderStatus, forget, readers_of_all
 from crawlproject.storage.blobs import lookup_of
 from crawlproject.storage.parts import parts_of
 from crawlproject.texts import counted, printable, without_pyarrow
@@ -90,6 +90,11 @@ class Command(cli.Command):
             action="store_true",
             help="of a WebDataset: samples have the images themselves, as CRAWL_KEEP_ORIGINALS kept them",
         )
+        parser.add_argument(
+            "--skip-lost",
+            action="store_true",
+            help="go on where events that were not read are gone from Redis, and say how many",
+        )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
 
@@ -129,7 +134,7 @@ def _append(state: BlockingState, path: str, opts: argparse.Namespace) -> None:
         with file.opened():
             for remark in file.remarks:
                 cli.remark(remark)
-            _drain(file.drain, stop, opts.follow)
+            _drain(file.drain, stop, opts)
     _report(file.written, file.skipped, opts, f"written to {path}")
 
 
@@ -214,7 +219,7 @@ def _write_dataset(
             say=_say,
         )
         with dataset.opened():
-            _drain(dataset.drain, stop, opts.follow)
+            _drain(dataset.drain, stop, opts)
             dataset.commit()
     if missing := getattr(written, "missing", 0):
         cli.remark(f"{counted(missing, column)} missing or unreadable in {store}: rows without a sample")
@@ -226,25 +231,26 @@ def _send(state: BlockingState, opts: argparse.Namespace) -> None:
         forwarder = Forwarder(state, Kafka(state.config, _say), stop.is_set, opts.reader or READER, _say)
         try:
             with forwarder.opened():
-                _drain(forwarder.drain, stop, opts.follow)
+                _drain(forwarder.drain, stop, opts)
         finally:
             _report(forwarder.sent, forwarder.skipped, opts, "sent to Kafka")
 
 
-def _drain(drain: Callable[[float], object], stop: threading.Event, follow: bool) -> None:
-    """Drain once, or repeatedly until the stop. It waits out a failing Redis or storage: the reader keeps its
-    position.
+def _drain(drain: Callable[[float], object], stop: threading.Event, opts: argparse.Namespace) -> None:
+    """Drain once, or repeatedly until the stop. Then it waits out a failing Redis or storage: the reader keeps its
+    position. Where events are lost it goes on, if it may.
     """
-    if not follow:
-        drain(0.0)
-        return
     down, again = False, ""
     while not stop.is_set():
         try:
-            drain(_BLOCK_S)
+            drain(_BLOCK_S if opts.follow else 0.0)
+        except EventsLost as error:
+            if not opts.skip_lost:
+                raise
+            _say(f"{error.lost} are lost; goes on without them")
         except (RedisError, StorageDown) as error:
             passing = (redis_errors.ConnectionError, redis_errors.TimeoutError, StorageDown)
-            if not isinstance(error, passing) and known_fault(error) is None:
+            if not opts.follow or (not isinstance(error, passing) and known_fault(error) is None):
                 raise
             if not down:
                 _say(str(error) if isinstance(error, StorageDown) else fault_of(error))
@@ -254,6 +260,8 @@ def _drain(drain: Callable[[float], object], stop: threading.Event, follow: bool
             if down:
                 _say(again)
             down = False
+            if not opts.follow:
+                return
 
 
 def _say(text: str) -> None:

@@ -17,7 +17,7 @@ from scrapy.utils.reactor import install_reactor
 from crawlproject import cli, config
 from crawlproject.dashboard.sessions import check_address
 from crawlproject.errors import CrawlprojectError
-from crawlproject.state.client import State, connect_blocking
+from crawlproject.state.client import State, check_redis
 from crawlproject.state.spiders import present_spiders
 from crawlproject.status.reporter import Reporter
 from crawlproject.storage.blobs import reader_of
@@ -76,7 +76,7 @@ class Command(cli.Command):
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         if settings.dashboard_port:
             check_port(settings.dashboard_address, settings.dashboard_port, "CRAWL_DASHBOARD_PORT")
-        connect_blocking(settings).close()
+        check_redis(settings)
         configure_logging(self.settings)
         install_reactor(self.settings["TWISTED_REACTOR"], self.settings["ASYNCIO_EVENT_LOOP"])
         from twisted.internet import reactor as installed

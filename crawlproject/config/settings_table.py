@@ -138,6 +138,13 @@ class Config:
         "on a Redis Cluster: what a replica must have before the crawl goes on: what leaves a slot (`crossings`), "
         "or `all` that workers write",
     )
+    redis_evicts: str = _setting(
+        "CRAWL_REDIS_EVICTS",
+        "refuse",
+        choice("refuse", "accept"),
+        "whether workers and monitors start with a Redis that may evict keys (a `maxmemory-policy` other than "
+        "`noeviction`)",
+    )
     max_retries: int = _setting(
         "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"
     )
@@ -253,8 +260,14 @@ class Config:
         "CRAWL_STREAM_MAXLEN",
         1_000_000,
         whole(1),
-        "events kept in each stream; when a reader has this many unread, leasing pauses",
+        "events kept in each stream; while more are unread, leasing pauses",
         unit="events",
+    )
+    events_unread: str = _setting(
+        "CRAWL_EVENTS_UNREAD",
+        "keep",
+        choice("keep", "drop"),
+        "`drop`: beyond `CRAWL_STREAM_MAXLEN` the oldest events of a stream go, read or not, and nothing pauses",
     )
     max_pixels: int = _setting(
         "CRAWL_MAX_PIXELS", 100_000_000, whole(1), "larger images are not decoded", unit="pixels"

@@ -50,6 +50,7 @@ from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
 from crawlproject.state.seed_outbox import SeedOutbox
 from crawlproject.state.seen import seen_filter_notes
+from crawlproject.state.unread import UnreadEvents
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
 from crawlproject.texts import printable, without_userinfo
@@ -338,13 +339,18 @@ class FrontierScheduler(Scheduler):
         await self.resolver.close()
         self.queue.give_back_waiting()
         await self._store_last()
-        for error in await asyncio.gather(*map(self._leave, self.state.shards), return_exceptions=True):
-            if isinstance(error, REDIS_TROUBLE):
+        unread = 0
+        for result in await asyncio.gather(*map(self._leave, self.state.shards), return_exceptions=True):
+            if isinstance(result, REDIS_TROUBLE):
                 logger.error(
-                    "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", error
+                    "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", result
                 )
-            elif error is not None:
-                raise error
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                unread += result
+        if unread:
+            logger.info("%d events wait to be read: scrapy events results.jsonl appends them to a file", unread)
 
     async def _store_last(self) -> None:
         """Store what was found, so that the leases that led there can end, whichever shards they are of."""
@@ -358,11 +364,12 @@ class FrontierScheduler(Scheduler):
                 self._unstored,
             )
 
-    async def _leave(self, shard: State) -> None:
-        """Send a shard the last settlements, and deregister this worker there."""
+    async def _leave(self, shard: State) -> int:
+        """Send a shard the last settlements, and deregister this worker there; return how many events wait."""
         await self._end_leases(shard.number)
         if returned := await shard.scripts.leave(self.state.worker_id):
             self.stats.inc_value("frontier/returned_at_close", returned)
+        return await UnreadEvents(shard).most()
 
     async def _disconnect(self) -> None:
         await self.state.close()

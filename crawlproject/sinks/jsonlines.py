@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redis import RedisError
 
@@ -29,8 +29,8 @@ class _Position(NamedTuple):
 
     offset: int  # length of the file, in bytes
     last: dict[str, str]  # the last entry in it, by stream
-    id: str = ""  # of the file, wherever it is; "": written by a version that gave none
-    reader: str = ""  # the name under which it was written
+    id: str  # of the file, wherever it is
+    reader: str  # the name under which it was written
 
     @property
     def is_blank(self) -> bool:
@@ -46,7 +46,100 @@ class _Batch(NamedTuple):
     skipped: int
 
 
-class EventFile:
+class AppendedFile:
+    """A file of events that one process at a time appends to, with `.position` beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.position_path = self.path.with_name(self.path.name + ".position")
+        self.written = 0  # events
+        self.skipped = 0  # entries that are not events: not written by us
+        self.remarks: list[str] = []  # notes for the operator
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as self._file:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CrawlprojectError(
+                    f"another scrapy events is writing to {self.path}: stop it, or name another file"
+                ) from None
+            if not self.position_path.exists() and self._file.seek(0, os.SEEK_END):
+                raise CrawlprojectError(
+                    f"{self.path} has content, but {self.position_path.name}, which says what of it is written, "
+                    "is missing: restore that, or name another file"
+                )
+            yield
+
+    def _cut(self, known: int, reader: str) -> None:
+        """Cut off what is behind a length that is known."""
+        length = self._file.seek(0, os.SEEK_END)
+        if length < known:
+            raise CrawlprojectError(
+                f"{self.path} is {length} bytes long, but {known} bytes were written to it: restore it; or "
+                f"remove it and {self.position_path.name} to begin with all events that are still kept, and then "
+                f"{scrapy_command('events', f'--forget={reader}')}"
+            )
+        self._file.truncate(known)
+
+    def _check_in_place(self) -> None:
+        """Check that the file that is written is still the one of that name."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.stat(), os.fstat(self._file.fileno())):
+                return
+        raise CrawlprojectError(
+            f"{self.path} was removed, renamed or replaced while it was being written: put it back as it was, "
+            "or name another file to begin with all events that are still kept"
+        )
+
+    def _sync(self) -> None:
+        """Have the lines on disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._check_in_place()
+
+    def _remark_former(self, former: str) -> None:
+        self.remarks.append(
+            f"{self.path.name} was written by reader {former} until now, and events are still kept for that "
+            f"one; to give it up: {scrapy_command('events', f'--forget={former}')}"
+        )
+
+    def _remark_further(self, reader: str, is_other: bool) -> None:
+        """Say that a reader has read further: into other files, or into a newer copy of this one."""
+        file = self.path.name
+        remark = f"{file} is an older copy: what reader {reader} has read since is read again"
+        if is_other:
+            remark = f"{file} continues after the events that reader {reader} has already written to other files"
+        if remark not in self.remarks:
+            self.remarks.append(remark)
+
+
+def write_synced(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON, on disk when this returns."""
+    with path.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_synced(part: Path, path: Path) -> None:
+    """Have a file replace another, on disk when this returns."""
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync the names in a folder to disk."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class EventFile(AppendedFile):
     """Appends the events of all streams to a file, a JSON object a line with the stream's name as `event`.
 
     Beside the file lies `<file>.position`: how long the file is, the last entry of each stream in it, the file's
@@ -71,12 +164,8 @@ class EventFile:
         name: str | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.path = path.resolve()
-        self.position_path = self.path.with_name(self.path.name + ".position")
+        super().__init__(path)
         self.part_path = self.path.with_name(self.position_path.name + ".part")
-        self.written = 0  # events
-        self.skipped = 0  # entries that are not events: not written by us
-        self.remarks: list[str] = []  # notes for the operator
         self._state = state
         self._name = name
         self._stopping = stopping
@@ -91,15 +180,8 @@ class EventFile:
             ReaderTaken: another process reads under the same name.
 
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as self._file:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise CrawlprojectError(
-                    f"another scrapy events is writing to {self.path}: stop it, or name another file"
-                ) from None
-            before = self._found()
+        with self._held():
+            before = self._read(self.position_path) if self.position_path.exists() else None
             self._begin(before)
             positions, length = self.streams.take()
             try:
@@ -111,21 +193,9 @@ class EventFile:
 
     # The position
 
-    def _found(self) -> _Position | None:
-        """Return what `.position` says, None if it is not there."""
-        length = self._file.seek(0, os.SEEK_END)
-        if self.position_path.exists():
-            return self._read(self.position_path)
-        if length:
-            raise CrawlprojectError(
-                f"{self.path} has content, but {self.position_path.name}, which says what of it is written, is "
-                "missing: restore that, or name another file"
-            )
-        return None
-
     def _begin(self, before: _Position | None) -> None:
         """Choose the file's id and the reader's name, and write them to disk before Redis gets them."""
-        self._id = (before.id if before else "") or secrets.token_hex(4)
+        self._id = before.id if before else secrets.token_hex(4)
         name = self._name or (before.reader if before else "") or default_name(self._state, self.path, self._id)
         self.streams = StreamReader(self._state, name, str(self.path), self._id)
         self.last = self.streams.last
@@ -133,8 +203,8 @@ class EventFile:
         if before is not None:
             self.offset = before.offset
             self.last |= {stream: at for stream, at in before.last.items() if stream in self.last}
-        if before is None or not before.id:
-            self._write(self.part_path, self._position())
+        if before is None:
+            self._write_part()
             self._replace()
 
     def _resume(self, before: _Position | None, stood: Mapping[str, str], noted: int | None) -> None:
@@ -142,26 +212,15 @@ class EventFile:
 
         `stood` and `noted` are from Redis: where the reader stands, and how long the file was then.
         """
-        former = before.reader if before is not None and before.reader else self.streams.name
+        former = before.reader if before is not None else self.streams.name
         self._settle_part(noted if former == self.streams.name else self.streams.noted_length(former))
-        length = self._file.seek(0, os.SEEK_END)
-        if length < self.offset:
-            raise CrawlprojectError(
-                f"{self.path} is {length} bytes long, but {self.offset} bytes were written to it: restore it; or "
-                f"remove it and {self.position_path.name} to begin with all events that are still kept, and then "
-                f"{scrapy_command('events', f'--forget={self.streams.name}')}"
-            )
-        self._file.truncate(self.offset)
+        self._cut(self.offset, self.streams.name)
         self._go_on_from(stood, noted)
         if former != self.streams.name and not self._position().is_blank:
-            self.remarks.append(
-                f"{self.path.name} was written by reader {former} until now, and events are still kept for that "
-                f"one; to give it up: {scrapy_command('events', f'--forget={former}')}"
-            )
-        self._write(self.part_path, self._position())
+            self._remark_former(former)
+        self._write_part()
         self._replace()
-        # Earlier versions named the reader of this file by host and path.
-        self.streams.note(self.offset, instead_of=f"{self.streams.host}:{self.path}")
+        self.streams.note(self.offset)
 
     def _settle_part(self, noted: int | None) -> None:
         """Let `.part` replace `.position` if Redis had noted what it says before a process died."""
@@ -179,23 +238,10 @@ class EventFile:
         behind = {stream: at for stream, at in stood.items() if is_behind(self.last[stream], at)}
         if not behind:
             return
-        reader = self.streams.name
-        if self._position().is_blank or noted == self.offset:
+        is_other = self._position().is_blank or noted == self.offset
+        if is_other:
             self.last |= behind
-            self.remarks.append(
-                f"{self.path.name} continues after the events that reader {reader} has already written to other "
-                "files"
-            )
-        elif all(self.streams.keeps(stream, self.last[stream]) for stream in behind):
-            self.remarks.append(
-                f"{self.path.name} is an older copy: what reader {reader} has read since is read again"
-            )
-        else:
-            raise CrawlprojectError(
-                f"{self.path} is an older copy, and what its reader {reader} has read since is no longer kept: "
-                "restore the newest one; name a new file to go on from where the reader stands; or read under "
-                "another name (--reader NAME) to go on from where this file ends, without what is missing"
-            )
+        self._remark_further(self.streams.name, is_other)
 
     def _position(self) -> _Position:
         return _Position(self.offset, dict(self.last), self._id, self.streams.name)
@@ -203,9 +249,7 @@ class EventFile:
     def _read(self, path: Path) -> _Position:
         try:
             found = json.loads(path.read_text())
-            position = _Position(
-                int(found["offset"]), dict(found["last"]), str(found.get("id", "")), str(found.get("reader", ""))
-            )
+            position = _Position(int(found["offset"]), dict(found["last"]), str(found["id"]), str(found["reader"]))
             if position.offset < 0 or not all(is_entry_id(at) for at in position.last.values()):
                 raise ValueError
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -220,23 +264,11 @@ class EventFile:
             )
         return position
 
-    def _write(self, path: Path, position: _Position) -> None:
-        with path.open("w") as file:
-            json.dump(position._asdict(), file)
-            file.flush()
-            os.fsync(file.fileno())
+    def _write_part(self) -> None:
+        write_synced(self.part_path, self._position()._asdict())
 
     def _replace(self) -> None:
-        self.part_path.replace(self.position_path)
-        self._sync_folder()
-
-    def _sync_folder(self) -> None:
-        """Sync the names in the folder to disk, too."""
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_synced(self.part_path, self.position_path)
 
     # Events
 
@@ -262,18 +294,12 @@ class EventFile:
     def _append(self, entries: list[EventEntry]) -> None:
         lines = [line for line in map(line_of, entries) if line is not None]
         self._file.writelines(lines)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        if not self._is_in_place():
-            raise CrawlprojectError(
-                f"{self.path} was removed, renamed or replaced while it was being written: put it back as it was, "
-                "or name another file to begin with all events that are still kept"
-            )
+        self._sync()
         self._unsettled = _Batch(self._position(), len(lines), len(entries) - len(lines))
         self.offset += sum(map(len, lines))
         self.last |= {entry.stream: entry.id for entry in entries}
-        self._write(self.part_path, self._position())
-        self._sync_folder()
+        self._write_part()
+        sync_folder(self.path.parent)
         self._settle()
 
     def _settle(self) -> None:
@@ -301,13 +327,6 @@ class EventFile:
         """Take back lines that are another's to write, unless somebody has written behind them."""
         if os.fstat(self._file.fileno()).st_size == self.offset:
             self._file.truncate(position.offset)
-
-    def _is_in_place(self) -> bool:
-        """Tell whether the file that is written is still the one of that name."""
-        try:
-            return os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
-        except FileNotFoundError:
-            return False
 
 
 def default_name(state: BlockingState, path: Path, file_id: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import secrets
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crawlproject.errors import CrawlprojectError
-from crawlproject.sinks.jsonlines import default_name, line_of
+from crawlproject.sinks.jsonlines import AppendedFile, default_name, line_of, replace_synced, write_synced
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
 from crawlproject.state.shard_readers import ShardReaders, as_divided
 from crawlproject.state.streams import EventEntry
-from crawlproject.texts import scrapy_command
 
 
 class _Batch(NamedTuple):
@@ -34,7 +32,7 @@ class _Batch(NamedTuple):
     skipped: int
 
 
-class ShardedEventFile:
+class ShardedEventFile(AppendedFile):
     """Appends the events of all shards to a file, a JSON object a line with the stream's name as `event`.
 
     Beside the file lies `<file>.position`: how long it is, the last entry of each stream of each shard in it, and
@@ -59,12 +57,8 @@ class ShardedEventFile:
         stopping: Callable[[], bool] = lambda: False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.path = path.resolve()
-        self.position_path = self.path.with_name(self.path.name + ".position")
+        super().__init__(path)
         self.batches_path = self.path.with_name(self.position_path.name + ".batches")
-        self.written = 0  # events
-        self.skipped = 0  # entries that are not events: not written by us
-        self.remarks: list[str] = []  # notes for the operator
         self._state = state
         self._name = name
         self._stopping = stopping
@@ -84,14 +78,7 @@ class ShardedEventFile:
             RedisError: no shard answers.
 
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as self._file:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise CrawlprojectError(
-                    f"another scrapy events is writing to {self.path}: stop it, or name another file"
-                ) from None
+        with self._held():
             self._begin()
             with self.streams.opened(self._join):
                 yield
@@ -110,20 +97,10 @@ class ShardedEventFile:
             self._offset, self._lengths = found["offset"], found["lengths"]
             self.streams.goes_on_from(found["last"])
             self._is_blank = all(at == START for at in found["last"].values())
-        length = self._file.seek(0, os.SEEK_END)
-        if length < self._offset:
-            raise CrawlprojectError(
-                f"{self.path} is {length} bytes long, but {self._offset} bytes were written to it: restore it; or "
-                f"remove it and {self.position_path.name} to begin with all events that are still kept, and then "
-                f"{scrapy_command('events', f'--forget={name}')}"
-            )
-        self._file.truncate(self._offset)
+        self._cut(self._offset, name)
         former = found.get("reader", name)
         if former != name and not self._is_blank:
-            self.remarks.append(
-                f"{self.path.name} was written by reader {former} until now, and events are still kept for that "
-                f"one; to give it up: {scrapy_command('events', f'--forget={former}')}"
-            )
+            self._remark_former(former)
         elif former == name and self.batches_path.exists():
             self._batches = self._stored_batches()
         self._write_position()
@@ -131,11 +108,6 @@ class ShardedEventFile:
     def _found(self) -> dict[str, Any]:
         """Return what `.position` says, {} if it is not there."""
         if not self.position_path.exists():
-            if self._file.seek(0, os.SEEK_END):
-                raise CrawlprojectError(
-                    f"{self.path} has content, but {self.position_path.name}, which says what of it is written, "
-                    "is missing: restore that, or name another file"
-                )
             return {}
         try:
             found: dict[str, Any] = json.loads(self.position_path.read_text())
@@ -206,21 +178,10 @@ class ShardedEventFile:
 
     def _go_on_from(self, reader: StreamReader, behind: Mapping[str, str], noted: int | None) -> None:
         """Let a file go on after what its reader has read into others, and be complete otherwise."""
-        name = self.streams.name
-        if self._is_blank or (noted or 0) == self._lengths.get(self._shard_of(reader), 0):
+        is_other = self._is_blank or (noted or 0) == self._lengths.get(self._shard_of(reader), 0)
+        if is_other:
             reader.last |= behind
-            file = self.path.name
-            remark = f"{file} continues after the events that reader {name} has already written to other files"
-        elif all(reader.keeps(stream, reader.last[stream]) for stream in behind):
-            remark = f"{self.path.name} is an older copy: what reader {name} has read since is read again"
-        else:
-            raise CrawlprojectError(
-                f"{self.path} is an older copy, and what its reader {name} has read since is no longer kept: "
-                "restore the newest one; name a new file to go on from where the reader stands; or read under "
-                "another name (--reader NAME) to go on from where this file ends, without what is missing"
-            )
-        if remark not in self.remarks:
-            self.remarks.append(remark)
+        self._remark_further(self.streams.name, is_other)
 
     def _shard_of(self, reader: StreamReader) -> str:
         return self._state.shards[self.streams.readers.index(reader)].keys.namespace
@@ -251,16 +212,8 @@ class ShardedEventFile:
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         """Replace a file, in one step and for good."""
         part = path.with_name(path.name + ".part")
-        with part.open("w") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_synced(part, content)
+        replace_synced(part, path)
 
     # Events
 
@@ -330,11 +283,7 @@ class ShardedEventFile:
         """Append batches that their shards have noted."""
         if not settled:
             return
-        if not self._is_in_place():
-            raise CrawlprojectError(
-                f"{self.path} was removed, renamed or replaced while it was being written: put it back as it was, "
-                "or name another file to begin with all events that are still kept"
-            )
+        self._check_in_place()
         for reader, batch in settled.items():
             shard = self._shard_of(reader)
             self._file.write(batch.lines)
@@ -347,10 +296,3 @@ class ShardedEventFile:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._write_position()
-
-    def _is_in_place(self) -> bool:
-        """Tell whether the file that is written is still the one of that name."""
-        try:
-            return os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
-        except FileNotFoundError:
-            return False

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
-from PIL import Image, UnidentifiedImageError
 
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.dataset import name_of
@@ -188,8 +187,6 @@ class WebDatasetForm:
         if self._caption is not None:
             row["caption"] = self._caption_of(event)
         if picture is not None:
-            if self._column == "thumbnail" and row["thumbnail_width"] is None:  # an event of an older version
-                row["thumbnail_width"], row["thumbnail_height"] = _size_of(picture)
             files = {stored[stored.rindex(".") :]: picture, ".json": b""}
             if self._caption is not None:
                 files[".txt"] = (row["caption"] or "").encode(errors="replace")
@@ -280,11 +277,3 @@ def _facts(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
     if row["at"] is not None:
         facts["at"] = datetime.fromtimestamp(row["at"] / 1000, UTC).isoformat(timespec="milliseconds")
     return one_line(facts)
-
-
-def _size_of(picture: bytes) -> tuple[int | None, int | None]:
-    try:
-        with Image.open(io.BytesIO(picture)) as image:
-            return image.size
-    except (UnidentifiedImageError, OSError, ValueError):
-        return None, None

@@ -120,6 +120,27 @@ def connect_blocking(
     return client
 
 
+def check_redis(config: Config, say: Say | None = None) -> None:
+    """Check that a crawl can start: its Redis answers, and no master of it may evict keys. Blocks.
+
+    Raises:
+        RedisUnavailable: see connect_blocking.
+        ConfigError: see there; or a master may evict keys, and CRAWL_REDIS_EVICTS does not accept it.
+
+    """
+    with closing(connect_blocking(config, say=say)) as client, suppress(*REDIS_TROUBLE):
+        is_one = topology_of(client) is None
+        for master in [client] if is_one else blocking_masters(client, **_blocking_options(5.0)):
+            with closing(master), suppress(*REDIS_TROUBLE):  # of several one may be away
+                policy = master.info("memory").get("maxmemory_policy", "noeviction")
+                at = without_secrets(redis_url(config)) if is_one else ":".join(map(str, address_of(master) or ()))
+                if policy != "noeviction" and config.redis_evicts == "refuse":
+                    raise ConfigError(
+                        f"Redis at {at} may evict keys of the crawl (maxmemory-policy {policy}): set it to "
+                        "noeviction, or, if some may be lost, CRAWL_REDIS_EVICTS=accept"
+                    )
+
+
 def _has_other_shards(config: Config, client: Any, timeout: float) -> bool:
     """Tell whether a node of the Redis Cluster answers that has shards, beside that of `client`. Blocks.
 

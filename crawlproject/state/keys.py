@@ -577,7 +577,9 @@ class Keys:
 
     @property
     def reader_of(self) -> str:
-        """Prefix + reader, hash: who reads as it or did last, since when, until when it has the lease (µs)."""
+        """Prefix + reader, hash: who reads as it or did last, since when, until when it has the lease (µs); by
+        stream where it stands, and how many entries there were up to that, if Redis knew.
+        """
         return f"{self.namespace}:reader:"
 
     @property

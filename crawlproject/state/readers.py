@@ -19,7 +19,7 @@ from crawlproject.state.cluster import has_replica, topology_of
 from crawlproject.state.health import plain
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from crawlproject.state.streams import EventEntry, entries_of
-from crawlproject.texts import printable
+from crawlproject.texts import counted, printable
 
 T = TypeVar("T")
 
@@ -61,13 +61,14 @@ class StreamReader:
         self.name = name
         self.file = file  # id of the file, or dataset, that is written
         self.last = dict.fromkeys(streams or state.keys.streams, START)
+        self._known: set[str] = set()  # streams in which Redis knew it when it began
+        self._told: dict[str, str] = {}  # by stream, the gap that was told of last
         self._redis = state.redis
         self._reader_of = state.keys.reader_of
         self._scripts = ReaderScripts(state.redis, state.keys)
-        self.host = socket.gethostname()
         self._holder = {
             "holder": secrets.token_hex(8),
-            "host": self.host,
+            "host": socket.gethostname(),
             "pid": str(os.getpid()),
             "output": output,
         }
@@ -82,6 +83,7 @@ class StreamReader:
 
         """
         taken = self._when_free(lambda: self._scripts.take(self.name, self._holder, self.file))
+        self._known = set(taken.positions)
         # what is no entry id was not written by crawlproject
         return {
             stream: at for stream, at in taken.positions.items() if stream in self.last and is_entry_id(at)
@@ -116,6 +118,7 @@ class StreamReader:
 
         Raises:
             Overtaken: another process has taken the lease.
+            EventsLost: some of what comes next is gone. The next call goes on behind it.
             redis.ConnectionError: what was read is not there any more.
 
         """
@@ -126,7 +129,51 @@ class StreamReader:
             if has_replica(self._redis):
                 self._refused(self._scripts.note(self.name, self._holder, {}, replicated=True))
             self._check_kept(entries)
+        self._check_complete()
         return entries
+
+    def _check_complete(self) -> None:
+        with self._redis.pipeline(transaction=False) as pipe:
+            for stream in self.last:
+                pipe.xinfo_stream(stream)
+            infos = pipe.execute(raise_on_error=False)
+        lost: dict[str, int | None] = {}
+        for stream, info in zip(self.last, infos, strict=True):
+            if isinstance(info, Exception) and "no such key" not in str(info):
+                raise info
+            gap = self._gap(stream, {} if isinstance(info, Exception) else info)
+            if gap is not None and gap[0] != self._told.get(stream):
+                self._told[stream], lost[stream] = gap
+        if lost:
+            raise EventsLost(self.name, lost)
+
+    def _gap(self, stream: str, info: Mapping[str, Any]) -> tuple[str, int | None] | None:
+        """Return where a stream lacks what this reader has not read, and how many entries if Redis knows it.
+
+        Nothing is trimmed above an entry that is there, and the last one that all have read stays.
+        """
+        at, length = self.last[stream], info.get("length", 0)
+        newest, deleted = (
+            info.get(name, b"0-0").decode() for name in ("last-generated-id", "max-deleted-entry-id")
+        )
+        is_cut = not length or is_behind(at, info["first-entry"][0].decode())
+        if newest == at or not (is_cut or is_behind(at, deleted)):
+            return None
+        where = at if is_cut else deleted
+        if is_behind(newest, at):  # another Redis: who goes on begins there
+            if self._told.get(stream) == at:
+                self.last[stream] = START
+            return where, None
+        added = info.get("entries-added")
+        noted: Any = self._redis.hget(self._reader_of + self.name, f"place:{stream}")
+        place, _, number = (noted or b"").decode(errors="replace").partition(" ")
+        if place == at and number.isdigit() and added is not None:
+            left = length if is_cut else _unread(self._scripts, stream, at, newest)
+            count = added - int(number) - left
+            return (where, count) if count > 0 else None
+        if at == START or (added == length and stream in self._known):  # a new reader; a shard of a divided crawl
+            return None
+        return where, None
 
     def _check_kept(self, entries: Iterable[EventEntry]) -> None:
         """Check that the node which has said that its replica has all is one that has what was read.
@@ -149,10 +196,6 @@ class StreamReader:
         noted: Any = self._redis.hget(self._reader_of + reader, f"length:{self.file}")
         return int(noted) if noted is not None and noted.isdigit() else None
 
-    def keeps(self, stream: str, at: str) -> bool:
-        """Tell whether everything after an entry is still there: nothing is trimmed above an entry that is."""
-        return bool(self._redis.xrange(stream, "-", at, count=1))
-
     def renew(self) -> None:
         """Keep the lease.
 
@@ -162,23 +205,21 @@ class StreamReader:
         """
         self._refused(self._scripts.note(self.name, self._holder, {}))
 
-    def note(self, length: int = 0, instead_of: str = "") -> None:
+    def note(self, length: int = 0) -> None:
         """Tell Redis what need not be kept for this reader, and keep the lease, in one step.
 
         A lease that has ended, as after an outage of Redis, is kept if no other process has taken it.
-        `length` is that of the file with all of it; `instead_of` a former name of this reader.
+        `length` is that of the file with all of it.
 
         Raises:
             Overtaken: another process has taken the lease: nothing was done.
 
         """
-        self.note_at(self.last, length, instead_of)
+        self.note_at(self.last, length)
 
-    def note_at(self, last: Mapping[str, str], length: int, instead_of: str = "") -> None:
+    def note_at(self, last: Mapping[str, str], length: int) -> None:
         """Do what `note` does for another position: the last entry of each stream."""
-        self._refused(
-            self._scripts.note(self.name, self._holder, last, file=self.file, length=length, instead_of=instead_of)
-        )
+        self._refused(self._scripts.note(self.name, self._holder, last, file=self.file, length=length))
 
     def give_back(self) -> None:
         """Let another process read under this name at once."""
@@ -187,6 +228,22 @@ class StreamReader:
     def _refused(self, lost: Any) -> None:
         if lost is not None:
             raise Overtaken(self.name, lost.holder, lost.length)
+
+
+class EventsLost(CrawlprojectError):
+    """Events that a reader has not read are gone from Redis; `lost` says which, and how many if known."""
+
+    def __init__(self, name: str, lost: Mapping[str, int | None]) -> None:
+        of = (
+            f"{'an unknown number of events' if n is None else counted(n, 'event')} of {s}"
+            for s, n in lost.items()
+        )
+        self.lost = " and ".join(of)
+        super().__init__(
+            f"{self.lost} that reader {printable(name)} has not read are gone from Redis (deleted by hand, or by "
+            "CRAWL_EVENTS_UNREAD=drop, or REDIS_URL leads to another Redis): restore them, or go on without them "
+            "(--skip-lost)"
+        )
 
 
 class Overtaken(ReaderTaken):
@@ -321,11 +378,11 @@ def positions_in(stored: Mapping[bytes, bytes]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _unread(scripts: ReaderScripts, stream: str, at: str) -> int:
-    """Count the entries of a stream after one, as many a call as do not hold Redis up."""
+def _unread(scripts: ReaderScripts, stream: str, at: str, upto: str = "+") -> int:
+    """Count the entries of a stream after one, and up to one, as many a call as do not hold Redis up."""
     count, total, at = _COUNTED, 0, at if is_entry_id(at) else START
     while count == _COUNTED:
-        count, at = scripts.count_unread(stream, at, _COUNTED)
+        count, at = scripts.count_unread(stream, at, _COUNTED, upto)
         total += count
     return total
 

@@ -337,8 +337,10 @@ class Division:
             elif last.get(shard.number) != top and top != "0-0":
                 there = self._key_in(shard, key)
                 with client_of(shard).pipeline() as pipe:
-                    pipe.xadd(there, {"-": "-"}, id=top)
-                    pipe.xdel(there, top)
+                    # Without a deleted entry: a reader would take it for an event that it lacks.
+                    pipe.xgroup_create(there, "-", mkstream=True)
+                    pipe.xgroup_destroy(there, "-")
+                    pipe.execute_command("XSETID", there, top)
                     pipe.execute()
 
     def _divide_quarantine(self, spider: str, key: bytes) -> None:

@@ -38,6 +38,14 @@ class UnreadEvents:
         except ResponseError:
             return {}
 
+    async def most(self) -> int:
+        """Return the unread events of the reader furthest behind, and all of the streams that have no reader."""
+        redis: Any = self.state.redis
+        found = positions_in(await redis.hgetall(self.state.keys.readers)).values()
+        others = [stream for stream in self.state.keys.streams if not any(stream in at for at in found)]
+        unread: int = sum([await redis.xlen(stream) for stream in others])
+        return unread + max((await self.look()).values(), default=0)
+
     async def _look(self) -> dict[str, int]:
         redis: Any = self.state.redis
         places = {

@@ -1,4 +1,4 @@
-# N workers and one monitor on AWS Fargate. Redis, bucket, network and roles are yours.
+# N workers, a monitor and a reader of the events on AWS Fargate. Redis, bucket, network and roles are yours.
 
 terraform {
   required_version = ">= 1.5"
@@ -24,6 +24,12 @@ locals {
       command = ["monitor"]
       cpu     = 256
       memory  = 512
+    }
+    events = { # reads them: beyond CRAWL_STREAM_MAXLEN unread ones the crawl pauses
+      count   = 1
+      command = ["events", "--follow", var.events_to]
+      cpu     = 256
+      memory  = 1024
     }
   }
   settings = merge(var.settings, {

@@ -35,6 +35,16 @@ variable "images_store" {
   type        = string
 }
 
+variable "events_to" {
+  description = "Where the events go: s3://bucket/prefix/:parquet, which the task role may write to and list, or --kafka, with CRAWL_KAFKA_BROKERS in settings. A task keeps no file."
+  type        = string
+
+  validation {
+    condition     = var.events_to == "--kafka" || can(regex("^s3://[^/]+/.*:(parquet|webdataset)$", var.events_to))
+    error_message = "events_to must be s3://bucket/prefix/:parquet, s3://bucket/prefix/:webdataset or --kafka."
+  }
+}
+
 variable "settings" {
   description = "Further settings, by name; no secrets."
   type        = map(string)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +16,7 @@ import redis
 
 from crawlproject.state.keys import Keys
 from tests.following import following
+from tests.kafka_broker import Broker
 from tests.state.servers import Server
 from tests.waiting import until
 
@@ -233,6 +234,30 @@ def test_readers_are_listed_and_forgotten_by_name(
         assert client.hlen(KEYS.readers) == len(KEYS.streams)  # those of `now`
     assert scrapy("events", "--readers", "x.jsonl").returncode == 2
     assert scrapy("events", "x.jsonl", "--reader", "a b").returncode == 2
+
+
+@pytest.mark.parametrize("sink", ["file", "parquet", "kafka"])
+def test_what_is_gone_unread_ends_every_reader_unless_it_may_skip_that(
+    scrapy: Scrapy, redis_url: str, tmp_path: Path, broker: Broker, sink: str
+) -> None:
+    where = {"file": str(tmp_path / "x.jsonl"), "parquet": f"{tmp_path}/x:parquet", "kafka": "--kafka"}[sink]
+    environ: Any = {"CRAWL_KAFKA_BROKERS": broker.address}
+    with redis.Redis.from_url(redis_url) as client:
+        emit(client, 0, 20)
+        assert scrapy("events", where, "--json", **environ).stdout == '{"events": 20, "skipped": 0}\n'
+        emit(client, 20, 60)
+        client.xtrim(KEYS.image_events, maxlen=5, approximate=False)
+        for _ in range(2):
+            done = scrapy("events", where, **environ)
+            assert done.returncode == 1
+            said = done.stderr.splitlines()[-1]
+            assert said.startswith(f"scrapy events: 15 events of {KEYS.image_events} that reader ")
+            assert said.endswith("restore them, or go on without them (--skip-lost)")
+        done = scrapy("events", where, "--skip-lost", "--json", **environ)
+        lost = f"scrapy events: 15 events of {KEYS.image_events} are lost; goes on without them\n"
+        assert (done.returncode, done.stderr, done.stdout) == (0, lost, '{"events": 25, "skipped": 0}\n')
+        emit(client, 60, 64)
+        assert scrapy("events", where, "--json", **environ).stdout == '{"events": 4, "skipped": 0}\n'
 
 
 @pytest.mark.parametrize("how", ["hangs", "killed"])

@@ -23,6 +23,7 @@ from crawlproject import config
 from crawlproject.config import SETTINGS, cluster_address
 from crawlproject.politeness.addresses import _GLOBAL_V6, _SPECIAL_NETWORKS, AddressGuard
 from crawlproject.state import embedded
+from crawlproject.state.keys import Keys
 from tests.deploy.engine import NO_COMPOSE, composer
 from tests.waiting import until
 
@@ -181,8 +182,8 @@ def test_compose_publishes_nothing_beyond_loopback_and_pins_foreign_images() -> 
         "redis",
         "worker",
         "monitor",
+        "events",
         "kafka-seeds",
-        "kafka-events",
         "prometheus",
         "grafana",
     }
@@ -191,8 +192,9 @@ def test_compose_publishes_nothing_beyond_loopback_and_pins_foreign_images() -> 
             assert port.startswith("127.0.0.1:")
         assert "build" in service or re.search(r":v?\d+\.\d+\.\d+(-alpine)?$", service["image"])
     assert services["worker"]["deploy"]["replicas"] == 2
-    for name in ("worker", "kafka-seeds", "kafka-events"):
-        assert services[name]["environment"].keys() - KNOWN == set()
+    for name in ("worker", "events", "kafka-seeds"):
+        unknown = services[name]["environment"].keys() - KNOWN
+        assert {key for key in unknown if not key.startswith("AWS_")} <= {"TMPDIR"}
 
 
 def test_every_container_is_read_only_and_without_privileges() -> None:
@@ -203,7 +205,7 @@ def test_every_container_is_read_only_and_without_privileges() -> None:
         assert service["pids_limit"] == 512, name
         assert not {"privileged", "cap_add", "pid", "ipc", "devices", "configs", "secrets"} & service.keys(), name
     pods = [one["spec"]["template"]["spec"] for one in manifests().values() if "template" in one.get("spec", {})]
-    assert len(pods) == 4
+    assert len(pods) == 5
     for pod in pods:
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -235,8 +237,8 @@ def test_redis_has_a_network_of_its_own_that_leads_nowhere() -> None:
         "redis": ["redis"],
         "worker": ["outside", "redis"],
         "monitor": ["outside", "redis"],
+        "events": ["outside", "redis"],
         "kafka-seeds": ["outside", "redis"],
-        "kafka-events": ["outside", "redis"],
         "prometheus": None,  # the monitor's
         "grafana": ["outside"],
     }
@@ -343,7 +345,7 @@ def test_kubernetes_objects_fit_together() -> None:
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
         assert sorted(kustomization["resources"]) == [path.name for path in MANIFESTS if path.parent == folder]
     names = set(found["ConfigMap", "crawl"]["data"])
-    for name in ("worker", "monitor"):
+    for name in ("worker", "monitor", "events"):
         deployment = found["Deployment", name]["spec"]
         labels = deployment["template"]["metadata"]["labels"]
         assert deployment["selector"]["matchLabels"] == labels
@@ -354,7 +356,7 @@ def test_kubernetes_objects_fit_together() -> None:
         assert {"secretRef": {"name": "crawl"}} in container["envFrom"]
         assert {"configMapRef": {"name": "crawl"}} in container["envFrom"]
         names |= {variable["name"] for variable in container.get("env", [])}
-    assert names - KNOWN == set()
+    assert names - KNOWN == {"EVENTS_TO"}
     assert found["HorizontalPodAutoscaler", "worker"]["spec"]["scaleTargetRef"]["name"] == "worker"
     assert found["PodDisruptionBudget", "worker"]["spec"]["selector"]["matchLabels"] == {"app": "worker"}
     assert found["Service", "monitor"]["spec"]["selector"] == {"app": "monitor"}
@@ -389,6 +391,37 @@ def test_workers_and_monitor_of_kubernetes_have_the_same_number_of_shards() -> N
     assert set(address.nodes) < pods
 
 
+def reader_commands() -> dict[str, list[str]]:
+    """Return what each deployment runs to read the events, up to where they go."""
+    (pod,) = manifests()["Deployment", "events"]["spec"]["template"]["spec"]["containers"]
+    (tasks,) = [block["tasks"] for block in terraform(".")["locals"]]
+    service = compose()["services"]["events"]
+    assert service["restart"] == "unless-stopped"
+    assert service["command"][2] == "${EVENTS_TO:-/data/events.jsonl}"
+    assert pod["args"][2] == "$(EVENTS_TO)"
+    assert "var.events_to" in tasks["events"]["command"][2]
+    commands = {"compose": service["command"], "kubernetes": pod["args"], "terraform": tasks["events"]["command"]}
+    return {where: [word.strip('"') for word in command[:2]] for where, command in commands.items()}
+
+
+@pytest.mark.slow
+def test_each_deployment_reads_the_events_and_goes_on_when_its_container_is_started_anew(
+    environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    keys, path = Keys("crawl", "images"), tmp_path / "events.jsonl"
+    commands = reader_commands()
+    with redis.Redis.from_url(redis_url) as client:
+        for number, words in enumerate(commands.values(), start=1):
+            client.xadd(keys.image_events, {"event": json.dumps({"identifier": str(number)})})
+            command = [sys.executable, "-m", "scrapy", *words, str(path)]
+            with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+                until(lambda: path.exists() and path.read_bytes().count(b"\n") == number)  # noqa: B023
+                process.terminate()
+                assert process.communicate(timeout=30)[0] == f"1 event written to {path}\n"
+            assert process.returncode == 0
+    assert len(commands) == 3
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
 @pytest.mark.parametrize("folder", [".", "redis-cluster"])
 def test_kustomize_builds_what_kubectl_would_apply(folder: str) -> None:
@@ -414,7 +447,7 @@ def test_the_network_policies_let_nobody_in_but_prometheus() -> None:
     admitted = [one for rule in policies["redis"]["ingress"] for one in rule["from"]]
     assert admitted == [
         {"podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": names}]}}
-        for names in [["redis", "redis-cluster", "worker", "monitor"]]
+        for names in [["redis", "redis-cluster", "worker", "monitor", "events"]]
     ] + [{"podSelector": {"matchLabels": {"app": "redis"}}}]
 
 

@@ -331,9 +331,10 @@ def test_seeds_from_kafka_become_events_in_kafka(single: Stack) -> None:
         single.environ["CRAWL_KAFKA_BROKERS"] = address
         place = f"{{networks: !reset null, network_mode: 'container:{broker}'}}"
         beside = single.folder / "kafka.yaml"
-        beside.write_text(f"services: {{kafka-seeds: {place}, kafka-events: {place}}}")
+        beside.write_text(f"services: {{kafka-seeds: {place}, events: {place}}}")
         single.files += ["-f", str(beside)]
-        single.compose("--profile", "kafka", "up", "--detach", "--no-build", "kafka-seeds", "kafka-events")
+        single.environ["EVENTS_TO"] = "--kafka"
+        single.compose("--profile", "kafka", "up", "--detach", "--no-build", "kafka-seeds", "events")
         until(lambda: single.ended() == len(fast), PATIENCE_S)
         topics = ["image_metadata_updates", "link_rot", "failed"]
 
@@ -342,10 +343,10 @@ def test_seeds_from_kafka_become_events_in_kafka(single: Stack) -> None:
 
         wanted = Counter(seed["uuid"] for seed in fast)
         until(lambda: arrived() == wanted, PATIENCE_S, despite=AssertionError)
-        single.compose("--profile", "kafka", "stop", "kafka-seeds", "kafka-events")
-        for service in ("kafka-seeds", "kafka-events"):
+        single.compose("--profile", "kafka", "stop", "kafka-seeds", "events")
+        for service in ("kafka-seeds", "events"):
             (one,) = single.compose("--profile", "kafka", "ps", "--all", "--quiet", service).split()
             assert single.inspect(one)["State"]["ExitCode"] == 0, service
     finally:
-        single.compose("--profile", "kafka", "rm", "--force", "--stop", "kafka-seeds", "kafka-events", check=False)
+        single.compose("--profile", "kafka", "rm", "--force", "--stop", "kafka-seeds", "events", check=False)
         single.engine.docker("rm", "--force", broker, check=False)

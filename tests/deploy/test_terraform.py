@@ -49,6 +49,7 @@ module "crawl" {
   contact              = "mailto:tests@example.org"
   sources              = "https://example.org/sources.json"
   images_store         = "s3://thumbnails/crawl/"
+  events_to            = "s3://thumbnails/events/:parquet"
   settings             = { CRAWL_MAX_RETRIES = "2" }
   redis_url_secret_arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis"
   cluster_arn          = "CLUSTER"
@@ -129,8 +130,9 @@ def test_applied_the_crawl_has_its_services(terraform: Callable[..., str], moto:
     terraform("init", "-input=false", "-no-color")
     terraform("apply", "-auto-approve", "-input=false", "-no-color")
 
-    services = ecs.describe_services(cluster=cluster, services=["crawl-worker", "crawl-monitor"])["services"]
-    assert {one["serviceName"]: one["desiredCount"] for one in services} == {"crawl-worker": 2, "crawl-monitor": 1}
+    names = {"crawl-worker": 2, "crawl-monitor": 1, "crawl-events": 1}
+    services = ecs.describe_services(cluster=cluster, services=list(names))["services"]
+    assert {one["serviceName"]: one["desiredCount"] for one in services} == names
     for service in services:
         task = ecs.describe_task_definition(taskDefinition=service["taskDefinition"])["taskDefinition"]
         (container,) = task["containerDefinitions"]

@@ -225,24 +225,32 @@ def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl,
     assert not crawl.dead()
 
 
-def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
-    crawl.source("photos", 30, pictures=80)
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl, is_registered: bool) -> None:
+    crawl.source("photos", 30, pictures=200)
     lines = crawl.folder / "events.jsonl"
 
     def read() -> None:
         forks().run(["events", str(lines)], crawl.environ).check_returncode()
 
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        read()  # there is a reader
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(80)))
-        crawl.start(CRAWL_STREAM_MAXLEN="30")
-        crawl.until(lambda: all(logged(crawl, "Leasing paused: ")))
+        if is_registered:
+            read()
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
+        crawl.start(CRAWL_STREAM_MAXLEN="20")
+        who = (
+            "that reader crawl-images-events.jsonl-"
+            if is_registered
+            else "that no reader has read: run scrapy events"
+        )
+        crawl.until(lambda: all(logged(crawl, "Leasing paused: crawl:image_metadata_updates holds more than ")))
+        assert who in crawl.log()
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         done = crawl.redis.xlen(KEYS.image_events)
         time.sleep(1.5)
         assert crawl.redis.xlen(KEYS.image_events) == done
-        assert 30 < done < 80
-        assert crawl.redis.get(KEYS.outstanding) == str(80 - done).encode()
+        assert 20 < done < 200
+        assert crawl.redis.get(KEYS.outstanding) == str(200 - done).encode()
         while crawl.workers[0].poll() is None:
             read()
             time.sleep(0.2)
@@ -250,7 +258,7 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl)
         read()
     text = lines.read_text()
     assert Counter(line.partition('"identifier":"photos-')[2].partition(".")[0] for line in text.splitlines()) == (
-        Counter(str(n) for n in range(80))
+        Counter(str(n) for n in range(200))
     )
     assert not crawl.dead()
     assert crawl.redis.hget(KEYS.totals, "events_trimmed") is None

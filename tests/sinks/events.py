@@ -22,6 +22,7 @@ def image(number: int, **more: Any) -> dict[str, Any]:
         "source": "museum", "width": 1600, "height": 1200 + number, "filesize": 100_000 + number,
         "compression_quality": 88, "format": "JPEG", "content_type": "image/jpeg",
         "sha256": hashlib.sha256(str(number).encode()).hexdigest(), "thumbnail": f"ab/id.{number}.jpg",
+        "thumbnails": [{"name": f"ab/id.{number}.jpg", "width": number + 1, "height": 2}],
         "fetched_at": "2026-11-22T06:44:34.200+00:00", "status": 200, "final_url": f"http://b.org/{number}.jpg",
         "redirects": 1, "attempts": 1, "fetch_s": 0.288, "opt_out": ["noai"], "exif": {"0x13b": "Ansel"},
         "alt": f"馬 {number}", "licence": "https://creativecommons.org/licenses/by/4.0/", **more,

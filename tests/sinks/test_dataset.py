@@ -105,8 +105,9 @@ def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) 
         "identifier": "id.0", "url": "http://a.org/0.jpg", "final_url": "http://b.org/0.jpg", "source": "museum",
         "format": "JPEG", "content_type": "image/jpeg", "status": "ok", "http_status": 200, "width": 1600,
         "height": 1200, "filesize": 100_000, "compression_quality": 88,
-        "sha256": bytes.fromhex(image(0)["sha256"]), "thumbnail": "ab/id.0.jpg", "fetch_ms": 288, "attempts": 1,
-        "at": at, "opt_out": ["noai"], "exif": '{"0x13b":"Ansel"}',
+        "sha256": bytes.fromhex(image(0)["sha256"]), "thumbnail": "ab/id.0.jpg", "thumbnail_width": 1,
+        "thumbnail_height": 2, "fetch_ms": 288, "attempts": 1, "at": at, "opt_out": ["noai"],
+        "exif": '{"0x13b":"Ansel"}',
         "extra": '{"licence":"https://creativecommons.org/licenses/by/4.0/","alt":"馬 0"}',
     }  # fmt: skip
     assert rows["gone"] == expected | {
@@ -166,7 +167,7 @@ def test_values_of_other_types_are_null_and_stop_nothing(client: redis.Redis, tm
     wrong = {
         "width": 2**40, "height": "x", "sha256": "zz", "opt_out": [1], "fetch_s": "x", "fetched_at": "yesterday",
         "exif": [1], "final_url": "\ud800", "compression_quality": 1e9, "source": {"a": 1}, "thumbnail": 3,
-        "identifier": None, "status": [], "filesize": True, "alt": 5,
+        "identifier": None, "status": [], "filesize": True, "alt": 5, "thumbnails": "x",
     }  # fmt: skip
     client.xadd(KEYS.image_events, {"event": json.dumps(image(0))})
     client.xadd(KEYS.image_events, {"event": json.dumps(image(1, **wrong))})

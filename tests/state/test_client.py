@@ -14,9 +14,11 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.errors import RedisUnavailable
+from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
-from crawlproject.state.client import State, connect_blocking, crawl_dir, redis_url
+from crawlproject.state.client import State, check_redis, connect_blocking, crawl_dir, redis_url
+from tests.conftest import Scrapy
+from tests.state.servers import Cluster, Server
 
 
 def settings(url: str | None) -> config.Config:
@@ -178,3 +180,38 @@ async def test_an_open_state_talks_to_its_redis(state: State, redis_url: str) ->
     with redis.Redis.from_url(redis_url) as client:
         client.lpush(state.keys.seeds, "http://a/")
     assert not await state.scripts.idle()
+
+
+def test_a_redis_that_may_evict_is_refused_at_the_start_unless_that_is_accepted(
+    tmp_path: Path, scrapy: Scrapy
+) -> None:
+    server = Server(tmp_path)
+    try:
+        for policy in ("allkeys-lru", "volatile-ttl"):
+            server.client.config_set("maxmemory-policy", policy)
+            for command in (("crawl", "images"), ("monitor",)):
+                done = scrapy(*command, REDIS_URL=server.url)
+                assert (done.returncode, done.stdout) == (1, "")
+                assert done.stderr.splitlines()[-1] == (
+                    f"scrapy {command[0]}: Redis at {server.url} may evict keys of the crawl "
+                    f"(maxmemory-policy {policy}): set it to noeviction, or, if some may be lost, "
+                    "CRAWL_REDIS_EVICTS=accept"
+                )
+        assert scrapy("stats", REDIS_URL=server.url).returncode == 0  # operators are let in
+        check_redis(config.load({"REDIS_URL": server.url, "CRAWL_REDIS_EVICTS": "accept"}))
+        server.client.config_set("maxmemory-policy", "noeviction")
+        check_redis(config.load({"REDIS_URL": server.url}))
+    finally:
+        server.close()
+
+
+def test_each_master_of_a_cluster_is_asked_whether_it_may_evict(cluster: Cluster, cluster_url: str) -> None:
+    settings = config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": "4"})
+    check_redis(settings)
+    for node in cluster.nodes[:3]:
+        node.client.config_set("maxmemory-policy", "allkeys-lfu")
+        try:
+            with pytest.raises(ConfigError, match=rf"{node.port} may evict .* \(maxmemory-policy allkeys-lfu\)"):
+                check_redis(settings)
+        finally:
+            node.client.config_set("maxmemory-policy", "noeviction")

@@ -14,7 +14,7 @@ from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.keys import Keys
-from crawlproject.state.readers import Overtaken, StreamReader, forget, readers
+from crawlproject.state.readers import START, EventsLost, Overtaken, StreamReader, forget, readers
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
 from tests.state.servers import Server
 
@@ -124,6 +124,76 @@ def test_what_a_reader_has_not_read_is_counted_over_pages(client: redis.Redis) -
         client.hset(KEYS.readers, f"{name}\n{STREAM}", at)
     behind = {one.name: one.behind for one in readers(of(client))}
     assert behind == {"none": 1600, "some": 1000, "all": 0, "junk": 1600, "ahead": 0}
+
+
+def add(client: Any, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        client.xadd(STREAM, {"event": "{}"}, id=f"{number}-0")
+
+
+# What was read, what came then and was taken out, and how many events are lost: None where Redis does not know.
+GAPS: dict[str, tuple[int, tuple[tuple[Any, ...], ...], int | None]] = {
+    "nothing": (10, (), 0),
+    "what was read": (10, (("XTRIM", STREAM, "MINID", "10-0"),), 0),
+    "all that was read": (10, (("XTRIM", STREAM, "MINID", "11-0"),), 0),
+    "the head": (10, (("XTRIM", STREAM, "MAXLEN", 3),), 17),
+    "all": (10, (("XTRIM", STREAM, "MAXLEN", 0),), 20),
+    "one of the middle": (10, (("XDEL", STREAM, "15-0"),), 1),
+    "the head, of a reader that has read nothing": (0, (("XTRIM", STREAM, "MAXLEN", 3),), 27),
+    "the head, of a reader that stands in the middle": (5, (("XTRIM", STREAM, "MAXLEN", 3),), None),
+    "the stream": (10, (("DEL", STREAM),), None),
+    "everything": (10, (("FLUSHALL",), ("XADD", STREAM, "40-0", "event", "{}")), None),
+    "what a fail-over forgets": (10, (("DEL", STREAM), ("XADD", STREAM, "9-0", "event", "{}")), 0),
+}
+
+
+@pytest.mark.parametrize(("read", "done", "lost"), GAPS.values(), ids=GAPS)
+def test_what_is_gone_before_it_was_read_is_told_of_once(
+    client: Any, read: int, done: tuple[tuple[Any, ...], ...], lost: int | None
+) -> None:
+    one = reader(client)
+    one.take()
+    one.note()
+    add(client, 1, 10)
+    one.last[STREAM] = f"{read}-0"
+    if read:
+        one.note()
+    one.give_back()
+    add(client, 11, 30)
+    for command in done:
+        client.execute_command(*command)
+
+    again = reader(client)
+    again.take()
+    again.last[STREAM] = f"{read}-0"
+    again.note()
+    if lost != 0:
+        with pytest.raises(EventsLost) as caught:
+            again.read()
+        what = "an unknown number of events" if lost is None else f"{lost} event{'s' if lost > 1 else ''}"
+        assert caught.value.lost == f"{what} of {STREAM}"
+    left = [entry.id for entry in again.read()]
+    assert again.last[STREAM] == (f"{read}-0" if client.exists(STREAM) else START)
+    assert left == [at.decode() for at, _ in client.xrange(STREAM, f"({read}-0")]
+    for at in left:
+        again.last[STREAM] = at
+    add(client, 50, 60)
+    assert len(again.read()) == 11
+
+
+def test_a_follower_that_is_overtaken_by_trimming_says_how_much_it_lacks(client: redis.Redis) -> None:
+    one = reader(client)
+    one.take()
+    one.note()
+    for first in (1, 21):
+        add(client, first, first + 9)
+        one.last[STREAM] = one.read()[-1].id
+        one.note()
+        add(client, first + 10, first + 19)
+        client.xtrim(STREAM, maxlen=4, approximate=False)
+        with pytest.raises(EventsLost, match=r"^6 events of "):
+            one.read()
+        one.last[STREAM] = one.read()[-1].id
 
 
 def test_names_of_others_can_be_listed_and_forgotten(client: redis.Redis) -> None:

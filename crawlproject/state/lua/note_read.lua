@@ -2,14 +2,22 @@
 -- needs: readers
 --
 -- A: reader; holder and ttl (see take_reader.lua; ttl 0: the lease is given back); positions (stream -> id of the last
---    entry read); file (id of the file that they are in, '' for none); length (of that file); instead_of (a reader
---    that goes on under this name, or '').
+--    entry read); file (id of the file that they are in, '' for none); length (of that file).
 -- Reply: {'noted'}; or, with nothing done, {'lost', host, pid, output, length of the file when its last events were
 --    noted or ''}.
 --
 -- A lease that has ended is renewed all the same if nobody has taken it since: nothing has happened meanwhile.
 -- It is readers that free memory, so this runs when there is none: each key that is written gives some back first,
 -- and what all have read goes at once.
+
+-- How many entries a stream had up to the one where a reader stands, as far as Redis knows it, from 7 on: where that is the
+-- last one, or where it begins.
+local function number_of(stream, id, is_new)
+  local flat, info = redis.pcall('XINFO', 'STREAM', stream), {}
+  for index = 1, #flat, 2 do info[flat[index]] = flat[index + 1] end
+  if id == info['last-generated-id'] then return info['entries-added'] end
+  if is_new and id == '0-0' then return (info['entries-added'] or 0) - (info.length or 0) end
+end
 
 local key = K.reader_of .. A.reader
 local held = read('hash', 'HMGET', key, 'holder', 'host', 'pid', 'output', 'length:' .. A.file)
@@ -27,9 +35,9 @@ for stream, id in pairs(A.positions) do
   local before = redis.call('HGET', K.readers, field)
   if before ~= id then
     put(K.readers, field, id)
+    put(key, 'place:' .. stream, id .. ' ' .. (number_of(stream, id, not before) or ''))
     if before then put(key, 'read', text(redis_time())) end
   end
-  if A.instead_of ~= '' then redis.call('HDEL', K.readers, A.instead_of .. '\n' .. stream) end
 end
 if A.file ~= '' then put(key, 'length:' .. A.file, text(A.length)) end
 if short then

@@ -3,11 +3,12 @@
 -- types: zset slots, hash totals, string paused
 -- reads: fence
 --
--- A: fence; maxlen; ttl (ms); shards (how many there are; none: one).
+-- A: fence; maxlen; drop (whether the oldest events go, read or not, beyond maxlen); ttl (ms); shards (how many there
+--    are; none: one).
 -- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from being crawled or ''}
 --
--- Nothing that a reader has yet to read is dropped: past `maxlen` unread entries leasing pauses. Without a
--- reader the oldest go, counted. When Redis is out of memory, all that every reader has read goes.
+-- Unless `drop` says so, nothing is dropped that a reader has yet to read, or that nobody has read: past `maxlen` such
+-- entries leasing pauses. When Redis is out of memory, all that every reader has read goes.
 
 local AT_ONCE = 5000 -- members of a set, entries of a stream
 
@@ -24,20 +25,27 @@ drop_older(K.slots, '(' .. text(now))
 forget_expired_robots(100)
 if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
 
+local bound = A.shards and text(A.maxlen) .. ' events, the part of CRAWL_STREAM_MAXLEN that each of ' .. A.shards .. ' shards has,'
+  or 'CRAWL_STREAM_MAXLEN events'
+
+local function why_unread(behind)
+  if not behind then
+    return ' that no reader has read: run scrapy events results.jsonl --follow, or let the oldest go (CRAWL_EVENTS_UNREAD=drop)'
+  end
+  local name = behind[1]:gsub('%c', '?')
+  return ' that reader ' .. name .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
+    .. command_line({'scrapy', 'events', '--forget=' .. name})
+end
+
 local positions = read_by_all()
 local reason, dropped = '', 0
 for _, stream in ipairs(EVENT_STREAMS) do
   if short or redis.call('XLEN', stream) > A.maxlen then drop_read(stream, positions) end
   if redis.call('XLEN', stream) > A.maxlen then
-    local behind = positions[stream]
-    if behind then
-      local name = behind[1]:gsub('%c', '?')
-      local bound = A.shards and text(A.maxlen) .. ' events, the part of CRAWL_STREAM_MAXLEN that each of ' .. A.shards .. ' shards has,'
-      reason = stream .. ' holds more than ' .. (bound or 'CRAWL_STREAM_MAXLEN events') .. ' that reader ' .. name
-        .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
-        .. command_line({'scrapy', 'events', '--forget=' .. name})
-    else
+    if A.drop then
       dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
+    else
+      reason = stream .. ' holds more than ' .. bound .. why_unread(positions[stream])
     end
   end
 end

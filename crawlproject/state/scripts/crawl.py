@@ -98,9 +98,10 @@ class CrawlScripts(ScriptRunner):
         """Give up the lead, if `worker` has it."""
         await self._run("lead", worker=worker, release=True)
 
-    async def trim(self, fence: int, *, maxlen: int) -> tuple[str, int]:
-        """Bound streams and slots; return the reason of a pause, or "", and the events dropped unread."""
-        reason, dropped, fault = await self._run("trim", fence=fence, maxlen=maxlen, ttl=int(LEADER_TTL_S * 1000))
+    async def trim(self, fence: int, *, maxlen: int, drop: bool = False) -> tuple[str, int]:
+        """Bound streams and slots; return the reason of a pause, or "", and how many events `drop` has cost."""
+        ttl = int(LEADER_TTL_S * 1000)
+        reason, dropped, fault = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
         if fault:
             self._health.failed(ResponseError(fault.decode(errors="replace")))
         return reason.decode(errors="replace"), int(dropped)

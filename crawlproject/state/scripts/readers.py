@@ -79,15 +79,14 @@ class ReaderScripts:
         *,
         file: str = "",
         length: int = 0,
-        instead_of: str = "",
         give_back: bool = False,
         replicated: bool = False,
     ) -> Lost | None:
         """Note where a reader stands, by stream, and renew its lease, or give it back.
 
-        `length` is that of the file with these events in it; `instead_of` a reader that goes on under this name.
-        Return None, or who has taken the lease since: then nothing was done. Succeeds when Redis is out of memory,
-        too, and then drops what all readers have read.
+        `length` is that of the file with these events in it. Return None, or who has taken the
+        lease since: then nothing was done. Succeeds when Redis is out of memory, too, and then drops what all
+        readers have read.
 
         `replicated`: wait until a replica has all that was written so far; on a Redis Cluster alone, of a master
         that has one.
@@ -101,7 +100,6 @@ class ReaderScripts:
             positions=dict(positions),
             file=file,
             length=length,
-            instead_of=instead_of,
         )
         if kind == "noted":
             return None
@@ -116,9 +114,9 @@ class ReaderScripts:
             return LeaseHolder(host, pid, output, int(left) / 1e6)
         return _pairs(rest) if kind == "forgotten" else None
 
-    def count_unread(self, stream: str, after: str, most: int) -> tuple[int, str]:
-        """Count up to `most` entries of a stream after the entry `after`; return the id of the last one, too."""
-        count, last = self._run("count_unread", stream=stream, after=after, upto="+", most=most)
+    def count_unread(self, stream: str, after: str, most: int, upto: str = "+") -> tuple[int, str]:
+        """Count up to `most` entries of a stream after one, and up to one; return the id of the last, too."""
+        count, last = self._run("count_unread", stream=stream, after=after, upto=upto, most=most)
         return int(count), last
 
     def _run(self, verb: str, replicated: bool = False, /, **arguments: Any) -> list[str]:

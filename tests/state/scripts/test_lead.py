@@ -54,11 +54,18 @@ async def test_a_source_dropped_from_the_catalogue_is_forgotten(state: State) ->
     assert await db(state).exists(state.keys.limits, state.keys.hosts) == 0
 
 
-async def test_without_a_reader_old_events_are_dropped_and_counted(state: State) -> None:
+async def test_what_nobody_reads_is_kept_unless_the_oldest_are_to_go_counted(state: State) -> None:
     fence = await rule(state)
     for n in range(1000):
         await db(state).xadd(state.keys.image_events, {"event": str(n)})
     reason, dropped = await state.scripts.trim(fence, maxlen=300)
+    assert (
+        "crawl:image_metadata_updates holds more than CRAWL_STREAM_MAXLEN events that no reader has read" in reason
+    )
+    assert (dropped, await db(state).xlen(state.keys.image_events)) == (0, 1000)
+    field = f"slow\n{state.keys.image_events}"
+    await db(state).hset(state.keys.readers, field, "0-0")
+    reason, dropped = await state.scripts.trim(fence, maxlen=300, drop=True)
     left = await db(state).xlen(state.keys.image_events)
     assert reason == ""
     assert dropped == 1000 - left
