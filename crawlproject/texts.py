@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 LONGEST_URL = 8_192  # characters, of a seed or of a redirect's target
 
 _NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
-_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")  # a name, IPv4; IPv6
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f.]*+:[0-9A-Fa-f:.]*+(%[A-Za-z0-9._-]+)?")  # a name, IPv4; IPv6
 
 # What most URLs are like: a host by its name and a path, of which nothing can be read in two ways
 _PLAIN = re.compile(r"https?://([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})(?:/[!-~]*)?")
@@ -90,7 +90,7 @@ _WORDS = (
     *("secret", "pass", "token", "cred", "sig", "sess", "key", "pwd"),
     *("mac", "auth", "jwt", "sid", "cookie", "psk", "sas"),
 )
-_QUOTED = r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\\+".{0,4000}?\\+"|\\+'.{0,4000}?\\+'"""
+_QUOTED = r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\\+".{0,4000}?\\{1,15}"|\\+'.{0,4000}?\\{1,15}'"""
 _BARE = r"""[^\s&'",;<>})\]\\]+"""
 
 # The shapes that secrets have in logs: lower-case words of which each has one, the shape, and what is left of it.
