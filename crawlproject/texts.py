@@ -83,7 +83,7 @@ _WORDS = (
     *("secret", "pass", "token", "cred", "sig", "sess", "key", "pwd"),
     *("mac", "auth", "jwt", "sid", "cookie", "psk", "sas"),
 )
-_QUOTED = r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\\+".{0,4000}?\\+"|\\+'.{0,4000}?\\+'"""
+_QUOTED = r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\\+".{0,4000}?\\{1,15}"|\\+'.{0,4000}?\\{1,15}'"""
 _BARE = r"""[^\s&'",;<>})\]\\]+"""
 
 # The shapes that secrets have in logs: lower-case words of which each has one, the shape, and what is left of it.

@@ -29,6 +29,7 @@ from benchmarks.hostile.tally import Tally
 
 GOOD = good_picture()
 BOMB = 200_000_000  # bytes of zeros
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 Answers = dict[str, tuple[Answer, str | None]]
 CODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, 9, mtime=0),
@@ -67,6 +68,7 @@ def flood_samples() -> Answers:
         "endless-line": (endless_line, "network"),
         "endless-body": (endless_body, "DOWNLOAD_MAXSIZE"),
         "endless-chunks": (endless_chunks, "DOWNLOAD_MAXSIZE"),
+        "chunks-of-a-byte": (raw(CHUNKED + b"1\r\nx\r\n" * 500_000), "framing of more than a quarter"),
     }
 
 
@@ -112,9 +114,9 @@ def _more_floods() -> Answers:
         "negative": b"HTTP/1.1 -1 OK\r\n\r\n",
         "informational": b"HTTP/1.1 100 Continue\r\n\r\n" * 500 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         "reason": b"HTTP/1.1 500 " + b"\x1b[2J" * 3_000 + b"\r\nContent-Length: 0\r\n\r\n",
-        "chunk-size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n",
-        "chunk-name": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"a" * 60_000 + b"\r\n",
-        "trailers": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: a\r\n" * 20_000,
+        "chunk-size": CHUNKED + b"FFFFFFFFFFFFFFFFF\r\n",
+        "chunk-name": CHUNKED + b"5;" + b"a" * 60_000 + b"\r\n",
+        "trailers": CHUNKED + b"0\r\n" + b"X: a\r\n" * 20_000,
         "upgrade": b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n",
         "nothing": b"",
         "not-http": b"\x16\x03\x01" + bytes(500),

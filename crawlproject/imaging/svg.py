@@ -25,9 +25,11 @@ _PIXELS = {
     **{"": 1.0, "px": 1.0, "in": 96.0, "cm": 96 / 2.54, "mm": 9.6 / 2.54, "q": 2.4 / 2.54, "pt": 96 / 72},
     **{"pc": 16.0, "em": 16.0, "rem": 16.0, "ex": 8.0, "ch": 8.0},
 }
-_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
-_LENGTH = re.compile(rf"\s*({_NUMBER})\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
-_BOX = re.compile(rf"\s*{_NUMBER}[\s,]+{_NUMBER}[\s,]+({_NUMBER})[\s,]+({_NUMBER})\s*", re.IGNORECASE | re.ASCII)
+_NUMBER = r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d++)?+"
+_LENGTH = re.compile(rf"\s*+({_NUMBER})\s*+([a-z]*+)\s*+", re.IGNORECASE | re.ASCII)
+_BOX = re.compile(
+    rf"\s*+{_NUMBER}[\s,]++{_NUMBER}[\s,]++({_NUMBER})[\s,]++({_NUMBER})\s*+", re.IGNORECASE | re.ASCII
+)
 _LONGEST = 200  # characters of an attribute; none needs more
 
 _MARKUP = (

@@ -1,6 +1,7 @@
-"""A connection to a site, with a bound on the size of response headers.
+"""A connection to a site, with bounds on response headers and on what a body costs besides its bytes.
 
-`DOWNLOAD_MAXSIZE` bounds bodies only: endless headers would fill the memory until `DOWNLOAD_TIMEOUT`.
+`DOWNLOAD_MAXSIZE` bounds the bytes of bodies only: endless headers would fill the memory until `DOWNLOAD_TIMEOUT`,
+and a body in chunks, TLS records or packets of one byte would take a thousand times the CPU.
 """
 
 # mypy: disable-error-code="no-untyped-call,no-untyped-def"
@@ -8,9 +9,14 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+
+from OpenSSL import SSL
 from scrapy.core.downloader.handlers.http11 import (
     _LenientHTTP11ClientFactory,
     _LenientHTTP11ClientProtocol,
+    _LenientHTTPClientParser,
 )
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred
@@ -20,16 +26,105 @@ from twisted.internet.protocol import connectionDone
 from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from twisted.web import _newclient
+from twisted.web.http import _ChunkedTransferDecoder, _IdentityTransferDecoder
 from zope.interface import implementer
 
 from crawlproject.errors import StaleConnection
 from crawlproject.net.heads import Heads
 
 MAX_HEADERS = 262_144  # bytes, as in Chrome; including the status line and all interim responses
+_LINE = 128  # bytes that a header line counts for besides its own: some 2,000 lines, as in Node.js
+_STATUS_LINE = 1024  # and a status line: some 200 interim responses
+
+MAX_FRAMING = 65_536  # bytes of framing that a body may have besides a quarter of its own
+# Bytes of framing, at least: the headers of TCP and IP for a read; header, type and tag of a TLS record
+_READ, _RECORD = 40, 22
+_LONGEST_RECORD = 16_384
+_CHUNK = re.compile(rb"(0{0,7}[1-9a-fA-F][0-9a-fA-F]{0,7})\r\n")  # its size, without extensions, which are rare
 
 
 class HeadersTooLarge(Exception):
     """Response headers beyond `MAX_HEADERS`."""
+
+
+class FramingTooLarge(Exception):
+    """A response of little else than framing: chunk sizes, extensions, trailers, TLS records, packets."""
+
+
+class Chunks(_ChunkedTransferDecoder):
+    """Twisted's decoder, which takes four times as long for chunks of a few bytes, and gets those not whole."""
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Hand over the chunks that are whole, then whatever else there is."""
+        if self.state in {"BODY", "CRLF"}:
+            left = 2 - len(self._buffer) + (self.length if self.state == "BODY" else 0)
+            super().dataReceived(data[:left])
+            data = data[left:]
+        if self.state == "CHUNK_LENGTH":
+            data = bytes(self._buffer) + data
+            self._buffer.clear()
+            self._start = at = 0
+            while size := _CHUNK.match(data, at):
+                end = size.end() + int(size[1], 16)
+                if data[end : end + 2] != b"\r\n":
+                    break
+                self.dataCallback(data[size.end() : end])
+                at = end + 2
+            data = data[at:]
+        if data:
+            super().dataReceived(data)
+
+
+class BoundedParser(_LenientHTTPClientParser):
+    """Reads a response within the bounds, and delivers what one read brings of its body at once.
+
+    `framing` counts bytes of framing, less a quarter of the body.
+    """
+
+    _transferDecoders = {b"chunked": Chunks}  # noqa: N815, RUF012 - Twisted's name
+    framing = 0
+    _headers = 0
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Read on, unless there is too much framing."""
+        super().dataReceived(data)
+        if self.framing > MAX_FRAMING and self.state != _newclient.DONE:
+            if self.bodyDecoder is not None:  # of a body without a length, the end is lost, too
+                self.bodyDecoder = _IdentityTransferDecoder(1, None, None)
+            raise FramingTooLarge(f"framing of more than a quarter of the body and {MAX_FRAMING} bytes")
+
+    def lineReceived(self, line: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Count a line of the headers."""
+        self._headers += len(line) + (_STATUS_LINE if self.state == _newclient.STATUS else _LINE)
+        if self._headers > MAX_HEADERS:
+            raise HeadersTooLarge(f"response headers of more than {MAX_HEADERS} bytes, or too many lines")
+        super().lineReceived(line)
+
+    def switchToBodyMode(self, decoder) -> None:  # noqa: N802 - Twisted's name
+        """Collect what the decoder finds."""
+        self._parts: list[bytes] = []
+        self._deliver, decoder.dataCallback = decoder.dataCallback, self._parts.append
+        self._finish, decoder.finishCallback = decoder.finishCallback, self._finish_body
+        super().switchToBodyMode(decoder)
+
+    def rawDataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Deliver what there is of the body in `data`."""
+        self.framing += len(data)
+        try:
+            super().rawDataReceived(data)
+        finally:
+            self._deliver_parts()
+
+    def _finish_body(self, rest: bytes) -> None:
+        self._deliver_parts()
+        self._finish(rest)
+
+    def _deliver_parts(self) -> None:
+        if self._parts:
+            body = b"".join(self._parts)
+            self._parts.clear()
+            self.framing -= len(body) + len(body) // 4
+            self._deliver(body)
 
 
 @implementer(IHandshakeListener)
@@ -42,7 +137,6 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
 
     was_idle = False
     heads: Heads | None = None
-    _received = 0
     _secured = False
     _handshake: Deferred[BoundedProtocol] | None = None
 
@@ -80,11 +174,14 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
             self.transport.abortConnection()
 
     def request(self, request):
-        """Send a request; the bytes of its response are counted from 0."""
-        self._received = 0
+        """Send a request."""
         if self.heads is not None:
             self.heads.sent(request, self.transport)
         sent = super().request(request)
+        if self._parser is not None:
+            self._parser.__class__ = (
+                BoundedParser  # as Scrapy does: Twisted names the class in the middle of a method
+            )
         self._flush()
         return sent.addErrback(_never_answered) if self.was_idle else sent
 
@@ -102,15 +199,25 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
             transport.doWrite()  # an error shows again in the reactor's round
 
     def dataReceived(self, bytes: bytes) -> None:  # noqa: N802, A002 - Twisted's names
-        """Count the bytes before a body."""
-        if self._parser is not None and self._parser.state in {_newclient.STATUS, _newclient.HEADER}:
-            self._received += len(bytes)
-            if self._received > MAX_HEADERS:
-                self._giveUp(Failure(HeadersTooLarge(f"response headers of more than {MAX_HEADERS} bytes")))
-                return
-            if self.heads is not None:
+        """Count a read, and join the TLS records that it brings: Twisted delivers each by itself."""
+        records = []
+        if isinstance(self.transport, TLSMemoryBIOProtocol):
+            records.append(bytes)
+            with suppress(SSL.Error):  # there are no more; or the transport meets the error, too
+                while True:
+                    records.append(self.transport.getHandle().recv(_LONGEST_RECORD))
+            bytes = b"".join(records)  # noqa: A001
+        if isinstance(self._parser, BoundedParser):
+            self._parser.framing += _READ + _RECORD * len(records)
+            if self.heads is not None and self._parser.state in {_newclient.STATUS, _newclient.HEADER}:
                 self.heads.received.append(bytes)
         super().dataReceived(bytes)
+
+    def _giveUp(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """Close the connection without waiting for a site that does not close its end of TLS, but sends on."""
+        super()._giveUp(reason)
+        if isinstance(self.transport, TLSMemoryBIOProtocol):
+            self.transport.transport.loseConnection()
 
 
 def _never_answered(failure: Failure) -> Failure:

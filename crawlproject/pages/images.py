@@ -25,9 +25,9 @@ _MOST_FOLDERS = 20  # of an address that are looked at: no link has more
 _LONGEST_SRCSET = 32_768  # characters
 
 _SPACE = "\t\n\f\r "
-_CANDIDATE = re.compile(
-    r"[\s,]*+(\S*[^\s,])(?:,++|\s++([^,(]*+(?:\([^)]*+\)?[^,(]*+)*+))?", re.ASCII
-)  # of a srcset: address and size; commas at the end of an address are none of it
+# Of a srcset: address and size, as the HTML standard splits it; commas at the end of an address are none of it.
+# Commas at the end of all match, too: else each of them would begin a search.
+_CANDIDATE = re.compile(r"[\s,]*+(?:(\S*[^\s,])(?:,++|\s++([^,(]*+(?:\([^)]*+\)?[^,(]*+)*+))?|\Z)", re.ASCII)
 _SIZE = re.compile(r"(\d{1,6})w|(\d{1,4}(?:\.\d{1,4})?)x", re.ASCII)
 
 # Where scripts that load images later keep their addresses (lazysizes, WordPress' plugins, lozad and others).
@@ -199,7 +199,7 @@ def largest_candidate(srcsets: Iterable[str]) -> str | None:
             described = (match[2] or "").strip(_SPACE)
             size = _SIZE.fullmatch(described)
             rank = (float(size[1] or 0), float(size[2] or 0)) if size else (0.0, 1.0)
-            if rank > best and (address := match[1].strip(",")):
+            if rank > best and (address := (match[1] or "").strip(",")):
                 best, found = rank, f"{address} {described}"
     return found
 

@@ -34,7 +34,7 @@ _LINE = re.compile(
 )
 _AGENT = re.compile(rb"\*(?=\s|$)|[A-Za-z_-]*")
 _DELAY = re.compile(rb"\d+(?:\.\d*)?|\.\d+")
-_RATE = re.compile(rb"(\d{1,9})\s*/\s*(\d{1,9})\s*([smhd]?)(?:\s+\d.*)?", re.IGNORECASE | re.DOTALL)
+_RATE = re.compile(rb"(\d{1,9})\s*+/\s*+(\d{1,9})(?:\s*+([smhd]))?+(?:\s++\d.*)?", re.IGNORECASE | re.DOTALL)
 _SECONDS = {b"": 1, b"s": 1, b"m": 60, b"h": 3600, b"d": 86400}
 _PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?([^#]*)", re.DOTALL)  # RFC 3986, appendix B
 _DIRECTIVE = re.compile(rb'([^\s,="]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s,"]*))?')
@@ -285,7 +285,7 @@ def _request_rate(value: bytes) -> float | None:
     match = _RATE.fullmatch(value)
     if not match:
         return None
-    requests, seconds = int(match[1]), int(match[2]) * _SECONDS[match[3].lower()]
+    requests, seconds = int(match[1]), int(match[2]) * _SECONDS[(match[3] or b"").lower()]
     return seconds / requests if requests and seconds else None
 
 

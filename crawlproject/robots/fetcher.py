@@ -20,6 +20,7 @@ from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import NotYet, try_send_slot
+from crawlproject.politeness.reasons import said_by
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.state.client import REDIS_TROUBLE, State
@@ -116,7 +117,7 @@ class RobotsFetcher:
             return Fetched("", wait=_NO_NAME_SERVER_S)
         except Exception as error:  # whatever a download can meet, and a Location can be
             own = isinstance(error, IgnoreRequest | UnreadableImage)  # our own words
-            reason = str(error) if own else f"{type(error).__name__}: {error}".strip()
+            reason = str(error) if own else f"{type(error).__name__}: {said_by(error)}".strip()
             return Fetched("unreachable", reason=reason)
 
     async def _refusal(self, url: str) -> Fetched | None:

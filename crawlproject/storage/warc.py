@@ -34,7 +34,7 @@ _IDENTICAL = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 _NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 _NEVER_IN_A_URI = re.compile(r"[^\x21-\x7e]|[<>]")
 _LINE_END = re.compile(rb"\r?\n")
-_LENGTH = re.compile(rb"(?im)^content-length[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$")
+_LENGTH = re.compile(rb"(?im)^content-length[ \t]*+:[ \t]*+([^\r\n]*+)\r?$")
 _FRAMING = re.compile(rb"(?im)^(?=(?:transfer-encoding|content-length)[ \t]*:)")
 _CHUNKED = re.compile(rb"(?im)^transfer-encoding[ \t]*:")
 _CODING = re.compile(rb"(?im)^(?=content-encoding[ \t]*:)")
@@ -108,7 +108,7 @@ def kept_head(received: bytes, size: int, *, coded: bool = False) -> bytes:
     lengths = _LENGTH.findall(lines)
     if decoded:
         lines = _CODING.sub(RENAMED, lines)
-    if decoded or _CHUNKED.search(lines) or any(length != b"%d" % size for length in lengths):
+    if decoded or _CHUNKED.search(lines) or any(length.rstrip(b" \t") != b"%d" % size for length in lengths):
         lines = _FRAMING.sub(RENAMED, lines) + b"\r\nContent-Length: %d" % size
     return lines + b"\r\n\r\n"
 
