@@ -22,7 +22,7 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging import analysis_runner, headers, svg, webp
+from crawlproject.imaging import analysis_runner, headers, svg
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
@@ -38,7 +38,6 @@ _TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 
 # Load all plugins now, rather than in the first thread that meets an unknown format.
 Image.init()
-webp.register()
 # Broken EXIF is common. Pillow words its warnings differently each time, and each would be a line of the log.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 # Pillow logs a debug line for every chunk and tag. Scrapy would drop these only in its handler.
