@@ -64,7 +64,7 @@ class Pauses:
     """
 
     def __init__(self) -> None:
-        self._seen, self._until = uptime(), -math.inf
+        self._seen, self._until = math.inf, -math.inf
 
     def look(self) -> None:
         """Note that the loop runs; to be called each `PAUSES_EVERY_S`."""

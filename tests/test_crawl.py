@@ -313,7 +313,7 @@ def test_a_picture_that_opts_out_is_not_kept_or_its_event_names_the_opt_out(craw
     kept = {str(path.relative_to(crawl.folder / "thumbnails")) for path in crawl.folder.glob("thumbnails/*/*")}
     assert kept == {event["thumbnail"] for event in events.values()}
     assert "'crawl/museum/failed': 3" in crawl.log()
-    assert "7 events wait to be read: scrapy events results.jsonl" in crawl.log()
+    assert "Waiting for a reader: 7 events; scrapy events results.jsonl" in crawl.log()
     assert "Traceback" not in crawl.log()
 
 

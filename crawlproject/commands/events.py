@@ -93,7 +93,7 @@ class Command(cli.Command):
         parser.add_argument(
             "--skip-lost",
             action="store_true",
-            help="go on where events that were not read are gone from Redis, and say how many",
+            help="go on when unread events are gone from Redis, and say how many",
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
@@ -247,7 +247,7 @@ def _drain(drain: Callable[[float], object], stop: threading.Event, opts: argpar
         except EventsLost as error:
             if not opts.skip_lost:
                 raise
-            _say(f"{error.lost} are lost; goes on without them")
+            _say(f"lost, going on without them: {error.lost}")
         except (RedisError, StorageDown) as error:
             passing = (redis_errors.ConnectionError, redis_errors.TimeoutError, StorageDown)
             if not opts.follow or (not isinstance(error, passing) and known_fault(error) is None):

@@ -58,7 +58,7 @@ _ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter", "heade
 _OF_FOUND = frozenset({"encoding"})  # `response.follow` sets it to that of the page
 _OF_BODY = frozenset({"Content-Type"})
 _REFERER = frozenset({"Referer"})  # unless the spider says otherwise; Scrapy's redirects set it
-# Of Scrapy's middlewares: earlier versions have stored them. They are left out, and set again.
+# Of Scrapy's middlewares: left out, and set again.
 _OF_MIDDLEWARES = frozenset({"Accept", "Accept-Encoding", "Accept-Language", "User-Agent"})
 _HOP_BY_HOP = frozenset(  # RFC 9110, 7.6.1; and what says where a message ends or goes: never stored
     {

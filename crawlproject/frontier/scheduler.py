@@ -50,10 +50,10 @@ from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
 from crawlproject.state.seed_outbox import SeedOutbox
 from crawlproject.state.seen import seen_filter_notes
-from crawlproject.state.unread import UnreadEvents
+from crawlproject.state.unread import count_without_reader
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
-from crawlproject.texts import printable, without_userinfo
+from crawlproject.texts import counted, printable, without_userinfo
 from crawlproject.worker import Leasing, Shutdown, Worker, collect_rarely
 
 if TYPE_CHECKING:
@@ -350,7 +350,8 @@ class FrontierScheduler(Scheduler):
             else:
                 unread += result
         if unread:
-            logger.info("%d events wait to be read: scrapy events results.jsonl appends them to a file", unread)
+            events = counted(unread, "event")
+            logger.info("Waiting for a reader: %s; scrapy events results.jsonl appends them to a file", events)
 
     async def _store_last(self) -> None:
         """Store what was found, so that the leases that led there can end, whichever shards they are of."""
@@ -365,11 +366,11 @@ class FrontierScheduler(Scheduler):
             )
 
     async def _leave(self, shard: State) -> int:
-        """Send a shard the last settlements, and deregister this worker there; return how many events wait."""
+        """Send a shard the last settlements and deregister there; return how many events have no reader."""
         await self._end_leases(shard.number)
         if returned := await shard.scripts.leave(self.state.worker_id):
             self.stats.inc_value("frontier/returned_at_close", returned)
-        return await UnreadEvents(shard).most()
+        return await count_without_reader(shard)
 
     async def _disconnect(self) -> None:
         await self.state.close()

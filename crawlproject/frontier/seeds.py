@@ -260,7 +260,7 @@ class SeedReader:
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:
             if line[:1] == seed_list.TOO_LONG and line[1:].isdigit():
-                raise BadSeed(f"a line of {int(line[1:]) / 1e6:,.1f} MB, more than 1 MiB, which was not read")
+                raise BadSeed(f"a line of {int(line[1:]) / 1e6:,.1f} MB was not read: 1 MiB is the most")
             return new_request(self.request_of(line), self.spider, self.seen)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))

@@ -208,9 +208,7 @@ class Decoders:
             await asyncio.sleep(_TICK_S)
             for decoder in list(self._running):
                 if why := decoder.misused(idle=decoder in self._idle):
-                    logger.warning(
-                        "A decoder process was ended, which had %s: a picture may have taken it over", why
-                    )
+                    logger.warning("A decoder process was ended (%s): an image may have taken it over", why)
                     decoder.kill(why)
                     with suppress(ValueError):  # it is at work, and will fail
                         self._idle.remove(decoder)

@@ -30,7 +30,10 @@ from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.exclusions import exclusion_of
 from crawlproject.state.source_counts import read_statuses
 
-_SHORTAGE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_OWN = {
+    *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM),  # no socket
+    *(errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM),  # no port or address; a firewall
+}
 _FROM_AFAR = {None, errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT}
 _ROOT_SERVER = ("198.41.0.4", "2001:503:ba3e::2:30")  # looked up in the routing table only
 _SEVERAL = 3  # domains that have answered before: if none does now, the fault is not theirs
@@ -38,6 +41,7 @@ _REMEMBERED = 16  # domains that failed, and as many that answered
 _PATIENCE_S = 3.0  # that a failure waits for a response of another domain
 _TRIAL_S = 5.0  # for a trial connection; TCP repeats a lost packet after 1 s and 3 s
 _POLL_S = 0.1
+_MOST_TRIALS = 6  # in a minute: then it leases again, as perhaps other hosts can be reached
 
 
 class Route:
@@ -49,7 +53,8 @@ class Route:
     none of several lets it connect, all of which have answered some worker before, this worker is at fault, else
     the site. A worker that knows fewer than three such domains cannot tell, and blames the site.
 
-    A fault of this worker pauses leasing until a trial succeeds. A trial connection carries no request.
+    A fault of this worker pauses leasing until a trial succeeds, or for a minute where its own stack has a route:
+    perhaps hosts that it does not know yet can be reached. A trial connection carries no request.
     """
 
     def __init__(self, crawler: Crawler, state: State) -> None:
@@ -61,6 +66,7 @@ class Route:
         self._answered: OrderedDict[str, tuple[str, str]] = OrderedDict()  # the same of the last that did
         self._peer: Any = None  # the address of the last
         self._answered_at = self._recovered_at = -math.inf
+        self._trials = 0  # that failed
         self._trying = asyncio.Lock()
 
     async def watch(self, request: Request, source: str, download: Awaitable[Response]) -> Response:
@@ -102,7 +108,7 @@ class Route:
         now = asyncio.get_running_loop().time
         failed_at = now()
         number: Any = getattr(error, "osError", None)  # of Twisted's ConnectError, which Scrapy passes on
-        if number in _SHORTAGE or (number not in _FROM_AFAR and self._stack_fault()):
+        if number in _OWN or (number not in _FROM_AFAR and self._stack_fault()):
             self._trip(os.strerror(number))
         while not self.circuit.outage and self._answered_at < failed_at:
             if len({*self._under_way, *self._failed, *self._answered}) < _SEVERAL:
@@ -135,12 +141,12 @@ class Route:
                 raise NoRoute("neither a site nor Redis can be reached") from error
             domains = list(dict.fromkeys([*self._failed, *self._answered]))
             if len(domains) >= _SEVERAL and await self._trial():
-                self._trip(f"{', '.join(domains[:_SEVERAL])} and others")
+                self._trip(f"tried {', '.join(domains[:_SEVERAL])}")
 
     def _trip(self, why: str) -> None:
         self.circuit.trip(
-            f"no site can be connected to ({why}): check the network, the routes, the firewall, "
-            "DOWNLOAD_BIND_ADDRESS and the limit of open files of this machine; trials follow at intervals",
+            f"this worker reaches no site ({why}): check the network, the routes, the firewall, "
+            "DOWNLOAD_BIND_ADDRESS and the limit of open files of this machine; it tries again at intervals",
             self._trial,
         )
 
@@ -158,6 +164,10 @@ class Route:
             results = await asyncio.gather(*connections, return_exceptions=True)
             if all(isinstance(result, Exception) for result in results):
                 fault = NoRoute("no trial connection was made")
+                self._trials += 1
+                if self.circuit.outage and self._trials % _MOST_TRIALS == 0:
+                    self._recovered_at = asyncio.get_running_loop().time()
+                    return None
         if fault is None:
             self._note_answer()
             if self.circuit.outage:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def in_bounds(groups: Iterable[int], rows_of: Callable[[int], Iterator[T]]) -> Iterator[T]:
-    """Yield what `rows_of` yields of each row group, while this process takes `_MOST_MEMORY` more at most. Blocks.
+    """Yield what `rows_of` yields of each row group, each step with `_MOST_MEMORY` more at most. Blocks.
 
     Nothing in a file says before it is read how much that takes: a page may claim anything, and a value may be
     repeated at will. So the kernel refuses the memory, where it can (Linux).
@@ -46,15 +46,15 @@ def in_bounds(groups: Iterable[int], rows_of: Callable[[int], Iterator[T]]) -> I
 
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = soft
-    if sys.platform == "linux":
-        pages = int(Path("/proc/self/statm").read_text().split()[5])  # of data, and of stacks
-        most = pages * resource.getpagesize() + _MOST_MEMORY
-        most = most if soft == resource.RLIM_INFINITY else min(most, soft)
     for group in groups:
         rows, step = rows_of(group), None
         while True:
-            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+            if sys.platform == "linux":
+                pages = int(Path("/proc/self/statm").read_text().split()[5])  # of data, and of stacks
+                most = pages * resource.getpagesize() + _MOST_MEMORY
+                resource.setrlimit(
+                    resource.RLIMIT_DATA, (most if soft == resource.RLIM_INFINITY else min(most, soft), hard)
+                )
             try:
                 step = next(rows, None)
             except MemoryError:

@@ -240,7 +240,7 @@ class EventsLost(CrawlprojectError):
         )
         self.lost = " and ".join(of)
         super().__init__(
-            f"{self.lost} that reader {printable(name)} has not read are gone from Redis (deleted by hand, or by "
+            f"gone from Redis before reader {printable(name)} has read them: {self.lost} (deleted by hand, or by "
             "CRAWL_EVENTS_UNREAD=drop, or REDIS_URL leads to another Redis): restore them, or go on without them "
             "(--skip-lost)"
         )

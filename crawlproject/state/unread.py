@@ -38,14 +38,6 @@ class UnreadEvents:
         except ResponseError:
             return {}
 
-    async def most(self) -> int:
-        """Return the unread events of the reader furthest behind, and all of the streams that have no reader."""
-        redis: Any = self.state.redis
-        found = positions_in(await redis.hgetall(self.state.keys.readers)).values()
-        others = [stream for stream in self.state.keys.streams if not any(stream in at for at in found)]
-        unread: int = sum([await redis.xlen(stream) for stream in others])
-        return unread + max((await self.look()).values(), default=0)
-
     async def _look(self) -> dict[str, int]:
         redis: Any = self.state.redis
         places = {
@@ -87,6 +79,17 @@ class UnreadEvents:
         count, last = await self.state.scripts.count_unread(stream, after, _PIECE, upto)
         self._left -= count
         return count, last
+
+
+async def count_without_reader(state: State) -> int:
+    """Return the events in streams that have no reader; 0 where keys are of a type that they should not be."""
+    redis: Any = state.redis
+    try:
+        found = positions_in(await redis.hgetall(state.keys.readers)).values()
+        others = [stream for stream in state.keys.streams if not any(stream in at for at in found)]
+        return sum([await redis.xlen(stream) for stream in others])
+    except ResponseError:
+        return 0
 
 
 class _Unread:

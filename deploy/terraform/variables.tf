@@ -36,7 +36,7 @@ variable "images_store" {
 }
 
 variable "events_to" {
-  description = "Where the events go: s3://bucket/prefix/:parquet, which the task role may write to and list, or --kafka, with CRAWL_KAFKA_BROKERS in settings. A task keeps no file."
+  description = "Where the events go: s3://bucket/prefix/:parquet, which the task role may write to and list, or --kafka, with CRAWL_KAFKA_BROKERS in settings. A task has no lasting disk, so no file. A dataset leaves out the events of pages and of halts: read these by --kafka, or the crawl pauses once a million of them wait."
   type        = string
 
   validation {

@@ -254,7 +254,7 @@ def test_what_is_gone_unread_ends_every_reader_unless_it_may_skip_that(
             assert said.startswith(f"scrapy events: 15 events of {KEYS.image_events} that reader ")
             assert said.endswith("restore them, or go on without them (--skip-lost)")
         done = scrapy("events", where, "--skip-lost", "--json", **environ)
-        lost = f"scrapy events: 15 events of {KEYS.image_events} are lost; goes on without them\n"
+        lost = f"scrapy events: lost, going on without them: 15 events of {KEYS.image_events}\n"
         assert (done.returncode, done.stderr, done.stdout) == (0, lost, '{"events": 25, "skipped": 0}\n')
         emit(client, 60, 64)
         assert scrapy("events", where, "--json", **environ).stdout == '{"events": 4, "skipped": 0}\n'

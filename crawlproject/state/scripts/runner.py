@@ -141,9 +141,9 @@ class ScriptRunner:
         moved = self._clock.observe(sent, int(ran), local_time())
         if moved:
             logger.warning(
-                "Redis' clock went %s this machine's by %.3f s: nothing goes out for %g s",
-                "ahead of" if moved > 0 else "behind",
-                abs(moved),
+                "The clocks of Redis and this machine differ by %+.3f s more than before (one was set, a machine "
+                "slept, or the connection became faster): nothing goes out for %g s",
+                moved,
                 DOUBT_S,
             )
 
