@@ -97,7 +97,7 @@ TYPES = {
     **dict.fromkeys(["spill_ready", "refill_ready"], "set"),
     **dict.fromkeys(["spilled", "spill_fault", "pack_folder"], "string"),
     **dict.fromkeys(["packs_dead"], "zset"),
-    **dict.fromkeys(["packs", "seeds_received", "crossings", "layout", "told_of"], "hash"),
+    **dict.fromkeys(["packs", "seeds_received", "crossings", "layout", "told_of", "worker_settings"], "hash"),
     **dict.fromkeys(
         ["seeds_sequence", "outbox_sequence", "carrier", "catalogue_readings", "users_override_rate_of"], "string"
     ),
@@ -702,7 +702,7 @@ async def try_type_of_all(crawl: State, name: str, spelling: str) -> None:
     if name == "quarantine_turn":  # of no account while nothing is quarantined
         await db(crawl).rpush(crawl.keys.quarantine, SOUND + "\n\x01\x02\x00x")
     refused = await everything(crawl, unchanged=True)
-    if name in {"data_fault", "dead_refusals", "spill_fault"}:  # only tried
+    if name in {"data_fault", "dead_refusals", "spill_fault", "worker_settings"}:  # only tried
         assert refused == set(), refused
         return
     assert refused, "nothing was refused"

@@ -25,7 +25,7 @@ from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.texts import LONGEST_URL
-from crawlproject.worker import Shutdown, worker_of
+from crawlproject.worker import Shutdown
 
 _DOWNLOAD_S = 30.0  # the longest time that a download may take
 _POLL_S = 0.25  # between checks whether the worker stops
@@ -72,12 +72,7 @@ class RobotsFetcher:
 
     @property
     def has_room(self) -> bool:
-        """Whether another download may begin: hanging hosts may take a quarter of the worker at most.
-
-        None begins while leasing is paused: no request needs it then.
-        """
-        if worker_of(self.crawler).leasing.paused:
-            return False
+        """Whether another download may begin: hanging hosts may take a quarter of the worker at most."""
         return self._places < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 4, 1)
 
     async def fetch(

@@ -63,6 +63,7 @@ class StreamReader:
         self.last = dict.fromkeys(streams or state.keys.streams, START)
         self._known: set[str] = set()  # streams in which Redis knew it when it began
         self._told: dict[str, str] = {}  # by stream, the gap that was told of last
+        self._is_shard = state.count > 1
         self._redis = state.redis
         self._reader_of = state.keys.reader_of
         self._scripts = ReaderScripts(state.redis, state.keys)
@@ -171,7 +172,8 @@ class StreamReader:
             left = length if is_cut else _unread(self._scripts, stream, at, newest)
             count = added - int(number) - left
             return (where, count) if count > 0 else None
-        if at == START or (added == length and stream in self._known):  # a new reader; a shard of a divided crawl
+        may_be_divided = stream in self._known and (added == length or (added is None and self._is_shard))
+        if at == START or may_be_divided:  # a new reader; a shard of a divided crawl
             return None
         return where, None
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
 
+DIGEST = "a" * 40  # of an extent
+
+
 URL = "https://images.museum.org/paintings/a.jpg"
 ROBOTS = "https://images.museum.org/robots.txt"
 
@@ -332,7 +335,9 @@ async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
 ) -> None:
     state, url = museum.state.beside("pages"), "https://museum.org/p7"
     source = explained(scrapy, url, "--spider", "pages")["source"]
-    await museum.redis.rpush(f"{state.keys.extents_of}1:{source}", "packs/1-ab:0:100:64", "packs/1-ab:100:90:70")
+    await museum.redis.rpush(
+        f"{state.keys.extents_of}1:{source}", f"packs/1-ab:0:100:{DIGEST}:64", f"packs/1-ab:100:90:{DIGEST}:70"
+    )
     args = (url, "--spider", "pages")
     assert "place:      not in the frontier, as far as was looked" in scrapy("explain", *args).stdout
     found = await Discovery(state.scripts, state.config).admit([Link(url)])

@@ -15,6 +15,9 @@ from tests.leading import lead
 from tests.state.scripts.calls import db, entry, join, lease, put, rule
 from tests.waiting import until_async
 
+DIGEST = "a" * 40  # of an extent
+
+
 NOTHING_WRONG = {"packs": 0, "ledger": 0, "orphans": 0, "scheduled": 0}
 
 
@@ -98,7 +101,9 @@ async def test_counts_that_somebody_has_changed_are_put_right(scrapy: Scrapy, st
     keys, redis = state.keys, db(state)
     outstanding, overflow = await counted(state)
     pack = "0123-ab/1790000000-00ff"
-    await redis.rpush(keys.extents_of + "0:archive.org", f"{pack}:0:100:64", f"{pack}:100:100:64", "junk")
+    await redis.rpush(
+        keys.extents_of + "0:archive.org", f"{pack}:0:100:{DIGEST}:64", f"{pack}:100:100:{DIGEST}:64", "junk"
+    )
     await redis.hset(keys.packs, mapping={pack: 7, "gone-0/1790000000-00ee": 1})
     await redis.set(keys.outstanding, "many")
     await redis.delete(keys.overflow)

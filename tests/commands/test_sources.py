@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Rows = dict[str, dict[str, Any]]
 
 
+DIGEST = "a" * 40  # of an extent
+
+
 def listed(scrapy: Scrapy, *args: str) -> Rows:
     done = scrapy("sources", "--json", *args)
     assert (done.returncode, done.stderr) == (0, "")
@@ -89,7 +92,7 @@ async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
     await redis.sadd(keys.sources, "museum.org")
     await redis.rpush(f"{keys.queue_of}1:museum.org", *[b"\x01\x00\x01x"] * 3)
     await redis.rpush(f"{keys.overflow_of}1:museum.org", *[b"\x01\x00\x01x"] * 5)
-    await redis.rpush(f"{keys.extents_of}0:museum.org", "packs/1-ab:0:100:64", "junk")
+    await redis.rpush(f"{keys.extents_of}0:museum.org", f"packs/1-ab:0:100:{DIGEST}:64", "junk")
     await redis.hset(keys.ledger, "museum.org", "240 12")
     for name, number in {
         "good_pages": 80,

@@ -92,7 +92,7 @@ def done(crawl: Crawl) -> int:
 
 
 def is_paused(crawl: Crawl, why: str) -> Callable[[], bool]:
-    return lambda: "Leasing paused: no site" in crawl.log() and why in crawl.log()
+    return lambda: "Leasing paused: this worker reaches no site" in crawl.log() and why in crawl.log()
 
 
 @pytest.mark.parametrize("how", ["closed", "dropped", "no files"])
@@ -176,4 +176,4 @@ def test_sites_that_have_never_answered_are_charged(crawl: Crawl, sites: list[Si
         for site in sites:
             site.open()
     assert len(crawl.dead()) == 2 * len(sites)
-    assert "Leasing paused: no site" not in crawl.log()
+    assert "Leasing paused: this worker reaches no site" not in crawl.log()

@@ -13,6 +13,7 @@ from scrapy import Request
 from crawlproject import config
 from crawlproject.frontier import codec, division
 from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.scripts import NewRequest, Settlement
@@ -84,7 +85,7 @@ class Before:
         await one.open()
         for shard in one.shards:
             await lead(shard)
-        await asyncio.sleep(0.6)  # another server has the clock now: nothing goes out for half a second
+        await asyncio.sleep(DOUBT_S + 0.1)  # another server has the clock now
         return one
 
 

@@ -16,6 +16,9 @@ from tests.leading import lead
 from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, request, requests, rule
 from tests.waiting import until_async
 
+DIGEST = "a" * 40  # of an extent
+
+
 WIDE = Budget(1000, 4, 1_000_000, 100)
 
 
@@ -303,7 +306,7 @@ async def test_what_is_in_the_store_counts_where_the_store_is_bounded(state: Sta
     bound: dict[str, Any] = {"overflow_maxlen": 64, "overflow_stored": True}
     assert await discover(state, links, **bound) == ("a" * 24 + "q" * 16, [2])
     await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 0, -11)  # ten of them are spilled
-    await db(state).rpush(f"{state.keys.extents_of}1:a.org", "folder/1-ab:0:99:10")
+    await db(state).rpush(f"{state.keys.extents_of}1:a.org", f"folder/1-ab:0:99:{DIGEST}:10")
     await db(state).set(state.keys.spilled, 10)
     assert await discover(state, links, **bound) == ("q" * 40, [2])
     assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "q" * 6, [2])

@@ -123,7 +123,6 @@ async def test_nothing_of_an_excluded_source_is_admitted_and_the_rest_is(state: 
         ("http://other.example/museum.example/?u=http://museum.example/", False),
         ("http://other.example/@museum.example/", False),
         ("http://a.single/", False),
-        ("http://1.192.0.2.8/", False),
     ],
 )
 async def test_a_domain_stands_for_its_host_and_those_below_it(state: State, url: str, is_excluded: bool) -> None:
