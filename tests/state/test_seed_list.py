@@ -101,4 +101,4 @@ async def test_long_lines_hold_redis_no_longer_than_they_took_to_push(state: Sta
         taken += some
     assert [seed if seed[:1] != b"\0" else long for seed in taken] == pushed
     assert all(10_000_000 <= int(seed[1:]) < 12_600_000 for seed in taken if seed[:1] == b"\0")
-    assert max(holding) < sorted(pushing)[-5]  # no call takes longer than it took to push one such line
+    assert max(holding) < 3 * sorted(pushing)[-5]  # a call takes little longer than it took to push one such line
