@@ -50,7 +50,7 @@ image-test: .venv/.dev
 terraform-test: .venv/.dev
 	TERRAFORM_TEST=1 $(BIN)/python -m pytest -v -rs tests/deploy/test_terraform.py
 
-# How much of its rate each source gets, and that none ever gets more: the politeness harness in full, eighteen minutes
+# How much of its rate each source gets, and that none ever gets more: the politeness harness in full, half an hour
 # on a machine that does nothing else. benchmarks/README.md has the others, such as `python -m benchmarks.chaos`.
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks.politeness

@@ -15,7 +15,7 @@ every arrival; most of them disturb it halfway. The judge looks at the arrivals 
 Ends with 1 if there are any of either.
 
 The mean is taken from a source's first arrival to its last (there is work for it all the time in between),
-outages that the scenario names left out; the bound holds in those, too. All takes about fourteen minutes.
+outages that the scenario names left out; the bound holds in those, too. All takes half an hour.
 """
 
 from __future__ import annotations
