@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.arrivals import Listener
 from benchmarks.ours import Crawl, until
 from benchmarks.set_clock import Clocks
+from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
@@ -212,7 +213,7 @@ def restarted_redis(run: Run, away: float = 2.0) -> None:
     embedded.stop(run.crawl.home / "redis")
     time.sleep(away)
     embedded.ensure(run.crawl.home / "redis")
-    run.outages.append(Outage(at, time.monotonic(), patience=4))
+    run.outages.append(Outage(at, time.monotonic() + DOUBT_S, patience=4))
 
 
 def killed_redis(run: Run) -> None:
@@ -221,7 +222,7 @@ def killed_redis(run: Run) -> None:
     at = time.monotonic()
     os.kill(run.redis.info("server")["process_id"], signal.SIGKILL)
     embedded.ensure(run.crawl.home / "redis")
-    run.outages.append(Outage(at, time.monotonic(), patience=4))
+    run.outages.append(Outage(at, time.monotonic() + DOUBT_S, patience=4))
 
 
 STEPS = (0.1, 0.5, 1.0, 2.0, 2.5, 5.0, 60.0, 3600.0)
