@@ -122,7 +122,7 @@ def unpacked(reply: Reply) -> Analysis:
         check_json(each, MOST_BYTES)
     names = results.keys() | errors.keys()
     if not names <= set(job.analysis_names) or not all(isinstance(said, str) for said in errors.values()):
-        raise ValueError("analyses that were not asked for, or an error that is no text")
+        raise ValueError("analyses that were not requested, or an error that is not text")
     return Analysis(facts, tuple(thumbnails), body, results, {name: printable(errors[name]) for name in errors})
 
 

@@ -53,8 +53,9 @@ async def disagreements(state: State) -> list[str]:
                 continue
             for name, value in json.loads(noted).items():
                 if value != own.get(name, value):
-                    theirs = f"{printable(str(value), 200)} at worker {printable(worker.decode(), 200)}"
-                    found[name] = f"{name} is {own[name]} here, and {theirs}: give all workers the same value"
+                    here, there = printable(own[name], 200), printable(str(value), 200)
+                    theirs = f"{there} at worker {printable(worker.decode(), 200)}"
+                    found[name] = f"{name} is {here} here, and {theirs}: give all workers the same value"
     except (ResponseError, ValueError, AttributeError) as error:  # written by others, or Redis is full
         return [f"{state.keys.worker_settings} cannot be used, so settings are not compared: {error}"]
     return list(found.values())

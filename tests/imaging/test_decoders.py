@@ -607,18 +607,7 @@ async def test_mutated_pictures_neither_crash_nor_hang_a_decoder(make: Make) -> 
 PARENT = """
 import asyncio, sys
 from crawlproject.imaging.decoders import Decoder
-from crawlproject.imaging.fair_semaphore import FairSemaphore
-from crawlproject.imaging.messages import (
-    ANALYSIS,
-    MAX_DIRECTORY,
-    MAX_MEMORY,
-    NO_MEMORY,
-    REPLY,
-    TOO_LARGE,
-    UNREADABLE,
-    Job,
-    packed,
-)
+from crawlproject.imaging.messages import Job
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
 from crawlproject.models import Analysis
 from tests.imaging.test_messages import FACTS, LIES, TWO
