@@ -1,0 +1,21 @@
+-- Says which sources requests belong to, and why.
+--
+-- A: count; names (that their seeds give as sources) and domains (of their URLs), each at its number; either may be missing;
+--    min_rate.
+-- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
+--    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to}
+register('attribute', function(ctx, K, A)
+  belonging.look_up_belonging(ctx, A.names, A.domains, A.count)
+  local reply = {}
+  for index = 1, A.count do
+    local name, domain = A.names[index], A.domains[index]
+    local belief, kind = name and belonging.belief_in(ctx, name), ''
+    if type(belief) == 'string' then
+      kind = 'bound'
+    elseif name then
+      kind = not belief and (belonging.is_domain(name) and 'domain' or 'unknown') or redis.call('HEXISTS', K.limits, name) == 1 and 'row' or 'rate'
+    end
+    reply[index] = {belonging.source_of(ctx, name, domain) or '', kind, kind == 'bound' and belief or ''}
+  end
+  return reply
+end)

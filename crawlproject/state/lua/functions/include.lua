@@ -1,0 +1,31 @@
+-- Includes sources and domains again that were excluded.
+--
+-- A: names; by (an operator) or fence (a leader: CRAWL_EXCLUDE names them no more).
+-- Reply: for each name 'included', 'not excluded', 'file' (CRAWL_EXCLUDE still names it) or 'operator' (one has excluded it,
+-- too); {} when another leads by now.
+--
+-- Begins with what frees: it goes through when Redis is out of memory.
+register('include', function(ctx, K, A)
+  if A.fence and tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {} end
+  local reply, removed = {}, {}
+  for index, name in ipairs(A.names) do
+    redis.call('HDEL', A.by and K.excluded_by or K.excluded_by_file, name)
+    if redis.call('HEXISTS', A.by and K.excluded_by_file or K.excluded_by, name) == 1 then
+      reply[index] = A.by and 'file' or 'operator'
+    elseif redis.call('SREM', K.excluded, name) == 1 then
+      reply[index], removed[#removed + 1] = 'included', name
+    else
+      reply[index] = 'not excluded'
+    end
+  end
+  for _, name in ipairs(A.by and removed or {}) do
+    audit.note_change(ctx, 'crawl_included',
+      {source = name, type = 'operator', msg = name .. ' is included again', by = 'operator, ' .. A.by})
+  end
+  if A.fence and #removed > 0 then
+    local shown = table.concat(removed, ', ', 1, math.min(#removed, 10)) .. (#removed > 10 and ', ...' or '')
+    audit.note_change(ctx, 'crawl_included', {source = #removed == 1 and removed[1] or '', type = 'file', by = audit.worker_at_work(ctx),
+      msg = string.format('CRAWL_EXCLUDE names %d no more: %s', #removed, shown)})
+  end
+  return reply
+end)

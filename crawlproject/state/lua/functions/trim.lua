@@ -1,0 +1,57 @@
+-- Keeps the event streams and the slots within bounds, and the size of all copies of robots.txt correct.
+--
+-- A: fence; maxlen; drop (whether the oldest events go, read or not, beyond maxlen); ttl (ms); shards (how many there
+--    are; none: one).
+-- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from being crawled or ''}
+--
+-- Unless `drop` says so, nothing is dropped that a reader has yet to read, or that nobody has read: past `maxlen` such
+-- entries leasing pauses. When Redis is out of memory, all that every reader has read goes.
+register('trim', function(ctx, K, A)
+  local AT_ONCE = 5000 -- members of a set, entries of a stream
+
+  if tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {'', 0, ''} end
+  local short = readers.out_of_memory(ctx)
+
+  -- Drops what is older, but no more than takes a few milliseconds.
+  local function drop_older(set, bound)
+    local count = redis.call('ZCOUNT', set, '-inf', bound)
+    if count > 0 then redis.call('ZREMRANGEBYRANK', set, 0, math.min(count, AT_ONCE) - 1) end
+  end
+
+  drop_older(K.slots, '(' .. text(ctx.now))
+  robots_sizes.forget_expired_robots(ctx, 100)
+  if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
+
+  local bound = A.shards and text(A.maxlen) .. ' events, the part of CRAWL_STREAM_MAXLEN that each of ' .. A.shards .. ' shards has,'
+    or 'CRAWL_STREAM_MAXLEN events'
+
+  local function why_unread(behind)
+    if not behind then
+      return ' that no reader has read: run scrapy events results.jsonl --follow, or let the oldest go (CRAWL_EVENTS_UNREAD=drop)'
+    end
+    local name = behind[1]:gsub('%c', '?')
+    return ' that reader ' .. name .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
+      .. shell.command_line({'scrapy', 'events', '--forget=' .. name})
+  end
+
+  local positions = readers.read_by_all(ctx)
+  local reason, dropped = '', 0
+  for _, stream in ipairs(ctx.EVENT_STREAMS) do
+    if short or redis.call('XLEN', stream) > A.maxlen then readers.drop_read(stream, positions) end
+    if redis.call('XLEN', stream) > A.maxlen then
+      if A.drop then
+        dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
+      else
+        reason = stream .. ' holds more than ' .. bound .. why_unread(positions[stream])
+      end
+    end
+  end
+  dead_letters.add(ctx, K.totals, 'events_trimmed', dropped)
+  if reason ~= '' then
+    redis.call('SET', K.paused, reason, 'PX', A.ttl)
+  elseif redis.call('PTTL', K.paused) > A.ttl then
+    redis.call('DEL', K.paused) -- the clock was set back
+  end
+  local fault = redis.pcall('GET', K.data_fault)
+  return {reason, dropped, type(fault) == 'string' and fault or ''}
+end)

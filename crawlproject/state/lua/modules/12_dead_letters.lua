@@ -1,0 +1,63 @@
+-- Dead letters, and statistics.
+local dead_letters = {}
+
+-- Adds to a statistic; junk found there is left alone.
+function dead_letters.add(ctx, key, field, count)
+  if count ~= 0 then redis.call('HINCRBY', key, field, text(count)) end
+end
+
+-- The same for several fields at once.
+function dead_letters.add_all(ctx, key, counts)
+  local fields, changed = {}, {}
+  for field in pairs(counts) do fields[#fields + 1] = field end
+  for index, value in ipairs(redis.call('HMGET', key, unpack(fields)) or {}) do
+    local before, field = number(value or '0'), fields[index]
+    if before and before % 1 == 0 then
+      changed[#changed + 1], changed[#changed + 2] = field, text(before + counts[field])
+    else
+    end
+  end
+  if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
+end
+
+function dead_letters.refusals_kept(ctx) return number(redis.call('GET', ctx.K.dead_refusals) or '') or 0 end
+
+-- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came). A `refusal` (the site forbids the
+-- picture) is no trouble, and does not count towards the bound of dead letters: of these at most `A.dead_maxlen` are
+-- kept, and those beyond only counted. `image` is what is known of its image, `fetch` of its last attempt; JSON or nil.
+-- Each, kept or not, is an entry of the stream of the event `failed`, too: of it the readers make the event, for what is
+-- stored of a request is nothing to the scripts. A line of the seed list, which may have any length, stands there as far
+-- as a seed can go that is none for another reason than its length.
+function dead_letters.add_dead_letter(ctx, what, body, source, reason, deliveries, refusal, image, fetch)
+  local fields = {what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries}
+  if image then fields[#fields + 1], fields[#fields + 2] = 'image', image end
+  if what == 'seed' then fields[2] = body:sub(1, 20000) end
+  redis.call('XADD', ctx.K.failed_events, '*', 'spider', ctx.spider, 'fetch', fetch or '', unpack(fields))
+  fields[2] = body
+  if refusal and ctx.A.dead_maxlen and dead_letters.refusals_kept(ctx) >= ctx.A.dead_maxlen then
+    dead_letters.add(ctx, ctx.K.totals, 'refusals_not_kept', 1)
+    return
+  elseif refusal then
+    fields[#fields + 1], fields[#fields + 2] = 'refusal', 1
+    redis.call('INCR', ctx.K.dead_refusals)
+  end
+  redis.call('XADD', ctx.K.dead, '*', unpack(fields))
+  if source and source ~= '' then dead_letters.add(ctx, ctx.K.dead_sources, source, 1) end
+end
+
+-- Returns whether it was there.
+function dead_letters.remove_dead_letter(ctx, id, source)
+  local refusal = false
+  if dead_letters.refusals_kept(ctx) > 0 then
+    local found = redis.call('XRANGE', ctx.K.dead, id, id)[1]
+    local fields = found and found[2] or {}
+    for index = 1, #fields, 2 do refusal = refusal or fields[index] == 'refusal' end
+  end
+  if redis.call('XDEL', ctx.K.dead, id) == 0 then return false end
+  if refusal then redis.call('DECR', ctx.K.dead_refusals) end
+  if source and source ~= '' then
+    dead_letters.add(ctx, ctx.K.dead_sources, source, -1)
+    if (number(redis.call('HGET', ctx.K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', ctx.K.dead_sources, source) end
+  end
+  return true
+end

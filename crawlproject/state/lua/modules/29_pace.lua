@@ -1,0 +1,51 @@
+-- Pace: the delay that a spider keeps between its own requests to one source, beside that source's rate.
+--
+-- A: pace (us between them; 0: no delay).
+--
+-- It binds this spider's leases alone, neither other spiders nor requests without a lease (robots.txt). What is changed is
+-- written once, at the end of a script, by save_paces(). With no delay nothing is read.
+local pace = {}
+
+-- source -> when this spider may send to it (us)
+function state.paces() return {known = {}, changed = {}} end
+
+function pace.set_pace(ctx, source, at) ctx.paces.known[source], ctx.paces.changed[source] = at, at end
+
+function pace.look_up_paces(ctx, sources)
+  if ctx.A.pace <= 0 then return end
+  for first = 1, #sources, 1000 do
+    local last = math.min(first + 999, #sources)
+    for index, score in ipairs(redis.call('ZMSCORE', ctx.K.paced, unpack(sources, first, last))) do
+      local source, at = sources[first + index - 1], tonumber(score or '') or 0
+      ctx.paces.known[source] = at
+      -- Junk, or a delay that has been shortened; a slot is given out at most half a second ahead.
+      if at > ctx.now + ctx.A.pace + 500000 then pace.set_pace(ctx, source, ctx.now + ctx.A.pace) end
+    end
+  end
+end
+
+-- The moment before which this spider sends nothing to a source; it may be past.
+function pace.paced_until(ctx, source)
+  if ctx.A.pace <= 0 then return 0 end
+  if not ctx.paces.known[source] then pace.look_up_paces(ctx, {source}) end
+  return ctx.paces.known[source]
+end
+
+-- The request that had this slot was not sent: it costs the source's next one no delay.
+function pace.undo_pace(ctx, source, slot)
+  if ctx.A.pace > 0 and math.abs(pace.paced_until(ctx, source) - slot - ctx.A.pace) < 2 then pace.set_pace(ctx, source, slot) end
+end
+
+-- Writes what has changed, and forgets what is past, a few more than were written. The key expires
+-- when nothing has been written for longer than the delay.
+function pace.save_paces(ctx)
+  local values = {}
+  for source, at in pairs(ctx.paces.changed) do values[#values + 1], values[#values + 2] = text(at), source end
+  if #values == 0 then return end
+  for first = 1, #values, 2000 do
+    redis.call('ZADD', ctx.K.paced, unpack(values, first, math.min(first + 1999, #values)))
+  end
+  local past = redis.call('ZRANGEBYSCORE', ctx.K.paced, '-inf', text(ctx.now), 'LIMIT', 0, #values + 100)
+  if #past > 0 then redis.call('ZREM', ctx.K.paced, unpack(past)) end
+  redis.call('PEXPIRE', ctx.K.paced, text(ctx.A.pace / 1000 + 60000))
+end

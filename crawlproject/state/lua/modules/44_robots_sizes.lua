@@ -1,0 +1,54 @@
+-- What the copies of robots.txt take in all, so that it can be bounded.
+--
+-- Those with a text stand in K.robots_stored, by when they were stored (s) times 2^20, plus their size in bytes: so the
+-- oldest are found, and what each counts for is known even when it has expired. A copy that is needed is stored anew
+-- each day at the latest, so the oldest are those that nobody has needed for longest. K.robots_size is the sum. A text that
+-- leaves the copy compact (see robots_texts.py) hardly takes more than none, and less than its place here: it counts as none.
+local robots_sizes = {}
+
+local SIZES = 2 ^ 20 -- above the largest size
+local COMPACT = 64 -- bytes
+local OVERHEAD = 900 -- bytes of a copy beside its text, its place here included
+
+-- Notes the length of a copy's text; up to COMPACT it counts as none.
+function robots_sizes.note_robots_size(ctx, url, length)
+  local stored = redis.call('ZSCORE', ctx.K.robots_stored, url)
+  local before = number(stored, 0) or 0
+  local size = length > COMPACT and math.min(length + OVERHEAD, SIZES - 1) or 0
+  if stored then redis.call('ZREM', ctx.K.robots_stored, url) end -- first: Redis never denies that
+  if size > 0 then redis.call('ZADD', ctx.K.robots_stored, text(math.floor(ctx.now / 1000000) * SIZES + size), url) end
+  if size ~= before % SIZES then redis.call('INCRBY', ctx.K.robots_size, text(size - before % SIZES)) end
+end
+
+-- Drops the oldest copies, at most 1,000, until all are within `maxsize` bytes. Of one that asks for a delay the moment
+-- when it was last needed stays: until then its delay counts.
+function robots_sizes.drop_oldest_robots(ctx, maxsize)
+  local size = tonumber(redis.call('GET', ctx.K.robots_size) or 0)
+  for _ = 1, 1000 do
+    if size <= maxsize then break end
+    local oldest = redis.call('ZPOPMIN', ctx.K.robots_stored)
+    if not oldest[1] then -- somebody has deleted it
+      redis.call('DEL', ctx.K.robots_size)
+      return
+    end
+    local key, counted = ctx.K.robots_of .. oldest[1], (number(oldest[2], 0) or 0) % SIZES
+    if (number(redis.call('HGET', key, 'delay') or '') or 0) > 0 then
+      redis.call('HDEL', key, 'kind', 'body', 'until')
+    else
+      redis.call('HDEL', key, 'kind', 'body', 'until', 'delay', 'asked')
+    end
+    redis.call('DECRBY', ctx.K.robots_size, text(counted))
+    size = size - counted
+  end
+end
+
+-- Looks at the oldest copies, at most `count`: those that have expired count no more, others are put to the end.
+function robots_sizes.forget_expired_robots(ctx, count)
+  local bound = text(math.floor(ctx.now / 1000000 - 4 * 86400) * SIZES)
+  local found = redis.call('ZRANGEBYSCORE', ctx.K.robots_stored, '-inf', bound, 'WITHSCORES', 'LIMIT', 0, count)
+  for index = 1, #found, 2 do
+    local url = found[index]
+    local length = redis.call('HSTRLEN', ctx.K.robots_of .. url, 'body')
+    robots_sizes.note_robots_size(ctx, url, length or 0)
+  end
+end
