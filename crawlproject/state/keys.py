@@ -508,11 +508,6 @@ class Keys:
         """
         return f"{self.namespace}:layout"
 
-    @property
-    def data_fault(self) -> str:
-        """String, TTL 10 s: what is wrong with the data of one source; the leader logs it."""
-        return f"{self.namespace}:data_fault"
-
     # Results
 
     @property

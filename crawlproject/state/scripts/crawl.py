@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
-from redis.exceptions import ResponseError
 
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
@@ -101,9 +100,7 @@ class CrawlScripts(ScriptRunner):
     async def trim(self, fence: int, *, maxlen: int, drop: bool = False) -> tuple[str, int]:
         """Bound streams and slots; return the reason of a pause, or "", and how many events `drop` has cost."""
         ttl = int(LEADER_TTL_S * 1000)
-        reason, dropped, fault = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
-        if fault:
-            self._health.failed(ResponseError(fault.decode(errors="replace")))
+        reason, dropped = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
         return reason.decode(errors="replace"), int(dropped)
 
     async def mirror_set(

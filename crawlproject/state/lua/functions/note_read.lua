@@ -23,7 +23,7 @@ register('note_read', function(ctx, K, A)
   if held[1] and held[1] ~= A.holder.holder then
     return {'lost', held[2] or '', held[3] or '', held[4] or '', held[5] or ''}
   end
-  local short = readers.out_of_memory(ctx)
+  local short = readers.out_of_memory()
   if A.ttl > 0 then
     readers.lease_to(key, A.holder, A.ttl)
   else

@@ -11,7 +11,7 @@ register('set_rates', function(ctx, K, A)
   local sources = {}
   for index, row in ipairs(A.rates) do sources[index] = row[1] end
   due_index.look_up(ctx, sources)
-  rates.look_up_overrides(ctx, sources)
+  rates.require_overrides(ctx, sources)
   local limits = #sources > 0 and redis.call('HMGET', K.limits, unpack(sources)) or {}
   for index, row in ipairs(A.rates) do
     local source = row[1]

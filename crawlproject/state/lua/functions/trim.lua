@@ -2,15 +2,15 @@
 --
 -- A: fence; maxlen; drop (whether the oldest events go, read or not, beyond maxlen); ttl (ms); shards (how many there
 --    are; none: one).
--- Reply: {reason of a pause or '', entries dropped unread, what keeps a source from being crawled or ''}
+-- Reply: {reason of a pause or '', entries dropped unread}
 --
 -- Unless `drop` says so, nothing is dropped that a reader has yet to read, or that nobody has read: past `maxlen` such
 -- entries leasing pauses. When Redis is out of memory, all that every reader has read goes.
 register('trim', function(ctx, K, A)
   local AT_ONCE = 5000 -- members of a set, entries of a stream
 
-  if tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {'', 0, ''} end
-  local short = readers.out_of_memory(ctx)
+  if tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {'', 0} end
+  local short = readers.out_of_memory()
 
   -- Drops what is older, but no more than takes a few milliseconds.
   local function drop_older(set, bound)
@@ -52,6 +52,5 @@ register('trim', function(ctx, K, A)
   elseif redis.call('PTTL', K.paused) > A.ttl then
     redis.call('DEL', K.paused) -- the clock was set back
   end
-  local fault = redis.pcall('GET', K.data_fault)
-  return {reason, dropped, type(fault) == 'string' and fault or ''}
+  return {reason, dropped}
 end)

@@ -11,7 +11,7 @@ local OF_CRAWL = {
   robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
   requests_of = 'requests:', seconds_of = 'seconds:', incidents_of = 'incidents:', pulse = 'pulse',
   leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock', layout = 'layout',
-  data_fault = 'data_fault', image_events = 'image_metadata_updates', probe_events = 'image_probes',
+  image_events = 'image_metadata_updates', probe_events = 'image_probes',
   link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
   halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
   audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers', reader_of = 'reader:',

@@ -58,6 +58,17 @@ function rates.look_up_overrides(ctx, sources)
   end
 end
 
+-- The same where they are to be put in force: then a key of another type is an error. MGET says that it is missing.
+function rates.require_overrides(ctx, sources)
+  rates.look_up_overrides(ctx, sources)
+  local others = {}
+  for _, source in ipairs(sources) do
+    if not ctx.overrides[source] then others[#others + 1] = source end
+  end
+  if none_has(ctx.K.override_rate_of, others) then return end
+  for _, source in ipairs(others) do users_keys.require('string', ctx.K.override_rate_of .. source) end
+end
+
 -- Microseconds between two slots; a rate of 0 has none.
 function rates.interval_of(rate)
   if rate <= 0 then return nil end

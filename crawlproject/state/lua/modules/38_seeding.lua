@@ -8,6 +8,7 @@ local LONGEST = 1312000 -- bytes in memory of a line of 1 MiB, at most: allocato
 -- found first, from a copy at `scratch`, in 1.2 ms for each MB. A line that no seed can be as long as is not read: a zero byte and
 -- its length take its place.
 function seeding.next_seeds(list, scratch, count, size)
+  users_keys.require('list', list)
   local found = {}
   redis.set_repl(redis.REPL_NONE) -- replicas need no copies
   while #found < count and size > 0

@@ -7,10 +7,12 @@ function state.EVENT_STREAMS(ctx)
   }
 end
 
--- Whether Redis denies what needs memory; to be called before the first write.
-function readers.out_of_memory(ctx)
-  local reply = redis.pcall('SETRANGE', ctx.K.pulse, 0, '') -- changes nothing
-  return type(reply) == 'table' and reply.err ~= nil and reply.err:find('OOM', 1, true) ~= nil
+-- Whether Redis denies what needs memory.
+function readers.out_of_memory()
+  local memory = redis.call('INFO', 'memory')
+  local function bytes(name) return tonumber(memory:match('\n' .. name .. ':(%d+)')) end
+  local limit = bytes('maxmemory')
+  return limit > 0 and bytes('used_memory') - bytes('mem_not_counted_for_evict') > limit
 end
 
 function readers.parts_of_entry(id) -- something that is not a stream id has read nothing
