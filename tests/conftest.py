@@ -91,7 +91,6 @@ _SLOW_FILES = (
     "sources/test_parquet.py",
     "state/test_circuit_script.py",
     "state/test_crossings.py",
-    "state/test_foreign_data.py",
     "state/test_readers.py",
     "state/test_shared_clock.py",
     "status/test_reporter.py",

@@ -52,20 +52,6 @@ async def test_one_call_takes_from_one_dead_worker(state: State) -> None:
     assert (await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).lost == []
 
 
-async def test_a_dead_worker_whose_keys_are_foreign_keeps_no_other_from_being_taken_from(state: State) -> None:
-    await rule(state, ("museum", 1000))
-    await put(state, [entry(str(n)) for n in range(3)])
-    await join(state, "sound")
-    assert len((await lease(state, worker="sound")).grants) == 3
-    foreign = [f"foreign{n}" for n in range(5)]
-    await db(state).zadd(state.keys.workers, {"sound": 10} | dict.fromkeys(foreign, 1))
-    for worker in foreign:
-        await db(state).set(state.keys.leases_of + worker, "x")
-    await join(state)
-    beat = await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
-    assert beat.lost == [("sound", 3, 0)]
-
-
 async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
     await join(state, "other")
     await rule(state, ("museum", 100))

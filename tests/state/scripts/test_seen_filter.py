@@ -194,29 +194,6 @@ async def test_links_go_to_the_bloom_filter_and_seeds_do_not(state: State, redis
     await one.close()
 
 
-@pytest.mark.parametrize("found", [False, True], ids=["seeds", "links"])
-async def test_requests_whose_place_holds_another_type_are_dead_letters(
-    state: State, redis_url: str, found: bool
-) -> None:
-    await rule(state)
-    one = await opened(redis_url, CRAWL_SEEN_CAPACITY=1000, CRAWL_SEEN_LINKS="bloom:0.01")
-    await enqueue(one, ["https://museum.org/first.jpg"], found=found)
-    prefix = one.keys.seen_bloom_of if found else one.keys.seen_of
-    for number in range(64):
-        key = f"{prefix}0:{number}" if found else f"{prefix}e0:{number:x}"
-        await db(state).delete(key)
-        await db(state).rpush(key, "x")
-    reply = await enqueue(one, URLS, found=found)
-    assert (reply.admitted, reply.dead) == (0, 200)
-    letters = await db(state).xrange(one.keys.dead)
-    assert {
-        letter[b"reason"].partition(b" is a ")[0].startswith(b"WRONGTYPE " + prefix.encode())
-        for _, letter in letters
-    } == {True}
-    assert await outstanding(one) == 1
-    await one.close()
-
-
 async def test_what_was_forgotten_is_new_in_whichever_generation_it_was(state: State, redis_url: str) -> None:
     await rule(state)
     one = await opened(redis_url, CRAWL_SEEN_CAPACITY=1000)
