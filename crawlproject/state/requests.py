@@ -73,11 +73,11 @@ async def read_requests(state: State, source: str) -> RequestsOf:
         for block in blocks:
             pipe.hgetall(f"{state.keys.requests_of}{block}:{source}")
         pipe.lrange(state.keys.incidents_of + source, 0, _MOST_INCIDENTS - 1)
-        *found, entries = await pipe.execute(raise_on_error=False)
+        *found, entries = await pipe.execute()
     hours: list[Hour] = []
     robots: dict[str, FetchedRobots] = {}
     for block, fields in zip(blocks, found, strict=True):
-        for name, packed in fields.items() if isinstance(fields, dict) else ():
+        for name, packed in fields.items():
             if name[:2] in {b"r:", b"R:"}:
                 fetched = _robots(name, packed)
                 if fetched is not None and since <= fetched.time <= now:
@@ -87,7 +87,7 @@ async def read_requests(state: State, source: str) -> RequestsOf:
                 hour = _hour((block * _BLOCK_HOURS + int(name)) * _HOUR_S, packed)
                 if hour is not None and since <= hour.begin <= now:
                     hours.append(hour)
-    incidents = [one for entry in (entries if isinstance(entries, list) else ()) if (one := _incident(entry))]
+    incidents = [one for entry in entries if (one := _incident(entry))]
     return RequestsOf(
         now,
         sorted(hours),

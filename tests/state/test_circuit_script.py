@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-import redis
 
 from crawlproject.config import CircuitRules
 from crawlproject.controls import halt, set_rate

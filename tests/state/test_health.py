@@ -66,7 +66,9 @@ def test_each_fault_has_its_sentence(error: Exception, words: str) -> None:
     assert "\n" not in plain(error)
 
 
-@pytest.mark.parametrize("added", [" script: on @user_function:95.", " script: crawl_0_lease, on @user_function:95."])
+@pytest.mark.parametrize(
+    "added", [" script: on @user_function:95.", " script: crawl_0_lease, on @user_function:95."]
+)
 def test_what_redis_and_valkey_add_to_errors_of_functions_is_left_out(added: str) -> None:
     assert plain(redis.ResponseError(f"WRONGTYPE a is a list{added}")) == "WRONGTYPE a is a list"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from importlib import resources
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from crawlproject.state.client import State
 from crawlproject.state.crossings import Carrier, SeedOutboxes
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import LinkGroup, NewRequest, OutboxScripts
-from crawlproject.state.shards import shard_namespace, shard_of
+from crawlproject.state.shards import shard_of
 from tests.conftest import local_network
 from tests.leading import lead
 from tests.state.servers import Cluster, Server

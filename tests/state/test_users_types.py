@@ -1,4 +1,4 @@
-"""Keys that users write to: one of another type is named before anything is written, and all goes on without it."""
+"""Keys that users write to: one of another type is named before anything is written."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ async def test_so_is_the_list_that_users_push_to_on_a_redis_cluster(state: State
     await spoil(state, USERS.users_seeds, "set")
     before = await contents(state)
     scripts = OutboxScripts(state.redis, USERS, state.clock)
+    said = f"WRONGTYPE images:start_urls is a set, not a list: {REMEDY}"
     for call in (scripts.send_seeds(9), scripts.peek_seeds("w", 9)):
-        with pytest.raises(redis.ResponseError, match=f"WRONGTYPE images:start_urls is a set, not a list: {REMEDY}"):
+        with pytest.raises(redis.ResponseError, match=said):
             await call
     assert await contents(state) == before

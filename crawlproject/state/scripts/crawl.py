@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
-
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.scripts.runner import ScriptRunner, counters, texts

@@ -18,7 +18,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest
 from crawlproject.state.seen import seen_filter_notes
-from tests.state.scripts.calls import db, entry, outstanding, rule
+from tests.state.scripts.calls import db, entry, rule
 
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]
 SINGLE = 32  # bytes of a digest
@@ -300,10 +300,3 @@ async def test_whatever_stands_in_seen_meta_a_worker_starts(state: State, value:
             await db(state).hset(state.keys.seen_meta, mapping=dict.fromkeys(fields, value))
             said, _ = await seen_filter_notes(one)
             assert said.isprintable()
-
-
-async def test_a_worker_starts_with_a_seen_meta_of_another_type(state: State) -> None:
-    await db(state).set(state.keys.seen_meta, "x")
-    said, (warning,) = await seen_filter_notes(state)
-    assert said == "Seen filter: not known"
-    assert warning.startswith("crawl:images:seen_meta: WRONGTYPE")
