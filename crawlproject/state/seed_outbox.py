@@ -10,6 +10,7 @@ from __future__ import annotations
 from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import OutboxScripts
 
 _CHUNK = 1_000  # seeds; as many as Lua unpacks at once, and well below
@@ -23,7 +24,8 @@ class SeedOutbox:
         self._state = state
         self._keys = state.keys
         self._redis = state.client_for(self._keys.users_seeds)
-        self._scripts = OutboxScripts(self._redis, self._keys, state.clock, state.health)
+        of_users = Keys(f"{{{self._keys.users_seeds}}}", self._keys.spider, self._keys.crawl)
+        self._scripts = OutboxScripts(self._redis, of_users, state.clock, state.health)
         self._refused = b""  # the number of the chunk that was refused last
 
     async def forward(self) -> None:
