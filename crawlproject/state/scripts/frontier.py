@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
 from redis.exceptions import ResponseError
@@ -43,34 +43,6 @@ PARSE_BOUNDS = (
 # Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
 _ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead", "known")
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
-_SETTLE_COLUMNS = (
-    *(
-        "sources",
-        "statuses",
-        "fine",
-        "hosts",
-        "latencies",
-        "buckets",
-        "fetches",
-        "fetch_buckets",
-        "parses",
-        "parse_buckets",
-        "slows",
-        "holds",
-        "answered",
-        "unsent",
-        "unused",
-        "rates",
-        "sents",
-        "results",
-        "received",
-        "sent_rates",
-        "forbidden",
-    ),
-    *("streams", "events", "dead", "refusals", "images", "attempts"),
-    *("entries", "names", "domains", "strays", "delays"),
-    *("revisits", "revisit_pages", "intervals"),
-)
 
 
 class Grant(NamedTuple):
@@ -270,9 +242,8 @@ class Revisit(NamedTuple):
     interval: float
 
     def packed(self) -> dict[str, Any]:
-        """Return it by column of settle.lua."""
-        interval = int(self.interval * MICROS)
-        return {"revisit_pages": self.digest[:8], "revisits": self.entry, "intervals": interval}
+        """Return it as settle.lua takes it."""
+        return {"digest": self.digest[:8], "entry": self.entry, "interval": self.interval}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +301,31 @@ class Settlement:
     requested: Requested | None = None
     forbidden: str | None = None
 
+    def packed(self) -> dict[str, Any]:
+        """Return the fields that are set, and in which bucket each duration is, as settle.lua takes them."""
+        found = {name: value for name in _SETTLED if (value := getattr(self, name)) or value is False}
+        if self.event is None and not self.done:
+            found["entry"] = self.entry
+        if self.requested is not None:
+            found["requested"] = self.requested.packed()
+        if self.revisit is not None:
+            found["revisit"] = self.revisit.packed()
+        if self.host is not None:
+            found["host"] = self.host[:_LONGEST_HOST]
+        for name, bucket, bounds in _DURATIONS:
+            if (seconds := getattr(self, name)) is not None:
+                found |= {name: seconds, bucket: bisect_left(bounds, seconds)}
+        return found
+
+
+# No field whose default is True; False and None differ for `fine`.
+_SETTLED = tuple(one.name for one in fields(Settlement))
+_DURATIONS = (
+    ("latency", "latency_bucket", LATENCY_BOUNDS),
+    ("fetch_s", "fetch_bucket", LATENCY_BOUNDS),
+    ("parse_s", "parse_bucket", PARSE_BOUNDS),
+)
+
 
 class DeadRetry(NamedTuple):
     """A dead letter to revive: a stored request with its source, or the seed as it came.
@@ -343,20 +339,6 @@ class DeadRetry(NamedTuple):
     seed: bytes | None
     domain: str | None = None
     name: str | None = None
-
-
-def _parsed(seconds: float) -> dict[str, int]:
-    return {"parses": int(seconds * MICROS), "parse_buckets": bisect_left(PARSE_BOUNDS, seconds)}
-
-
-def _reported(one: Settlement) -> dict[str, Any]:
-    """Return what the report of its source says of a settlement, by column of settle.lua."""
-    found: dict[str, Any] = {} if one.forbidden is None else {"forbidden": one.forbidden}
-    if (sent := one.requested) is not None:
-        found |= {"sents": sent.sent, "received": sent.received, "sent_rates": round(sent.rate * 1000)}
-        if sent.result != one.status:
-            found["results"] = sent.result
-    return found
 
 
 def _lost(reply: Sequence[Any]) -> list[Lost]:
@@ -571,62 +553,18 @@ class FrontierScripts(SeenScripts):
         """
         if not settlements:
             return SettleReply([], [])
-        names = {name for one in settlements for name in one.counts}
         reply = await self._run(
             "settle",
             worker=worker,
-            ids=[one.id for one in settlements],
-            counts={name: [one.counts.get(name) for one in settlements] for name in names},
+            settlements=[one.packed() for one in settlements],
             high_water=high_water,
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
             dead_maxlen=dead_maxlen,
-            **columns(_SETTLE_COLUMNS, [self._settlement(one) for one in settlements]),
         )
         settled, held_back = reply
         sources = [source.decode(errors="replace") for source in held_back]
         return SettleReply([one == 1 for one in settled], sources)
-
-    def _settlement(self, one: Settlement) -> dict[str, Any]:
-        """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
-        slot, rate = one.unused or (None, None)
-        slots = {"unsent": one.unsent, "unused": slot, "rates": rate}
-        found: dict[str, Any] = {name: value for name, value in slots.items() if value is not None}
-        found |= _reported(one)
-        found |= {} if one.parse_s is None else _parsed(one.parse_s)
-        found |= {} if one.revisit is None else one.revisit.packed()
-        if one.source != one.id.partition(":")[2]:
-            found["sources"] = one.source
-        if one.answered:
-            found["answered"] = True
-        if one.status is not None:
-            found["statuses"] = one.status
-            if one.fine is not None:
-                found["fine"] = one.fine
-                if one.host:
-                    found["hosts"] = one.host[:_LONGEST_HOST]
-            if one.latency is not None:
-                found["latencies"] = int(one.latency * MICROS)
-                found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)
-            if one.fetch_s is not None:
-                found["fetches"] = int(one.fetch_s * MICROS)
-                found["fetch_buckets"] = bisect_left(LATENCY_BOUNDS, one.fetch_s)
-            if one.slows:
-                found["slows"] = True
-            if one.hold is not None:
-                found["holds"] = int(one.hold * MICROS)
-        if one.event is not None:
-            stream, found["events"] = one.event
-            found["streams"] = 1 + self._emitted.index(stream)
-        elif one.dead is not None:
-            found |= {"dead": one.dead, "entries": one.entry}
-            optional = {"refusals": one.refusal or None, "images": one.image, "attempts": one.attempt}
-            found |= {name: value for name, value in optional.items() if value is not None}
-        elif not one.done:
-            found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
-            optional = {"domains": one.domain, "names": one.name, "strays": one.stray or None}
-            found |= {name: value for name, value in optional.items() if value is not None}
-        return found
 
     async def revisit(self, *, count: int, high_water: int, refuse_unknown: bool) -> tuple[int, int] | None:
         """Store the requests for pages whose next look is due, of `count` sources at most; return how many there

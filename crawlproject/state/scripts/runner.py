@@ -63,10 +63,6 @@ class ScriptRunner:
                 **self._shard,
             }
         )
-        self._emitted = [
-            key.rpartition(":")[2]
-            for key in (keys.image_events, keys.link_rot_events, keys.page_events, keys.probe_events)
-        ]  # as in settle.lua
         self._known = keys
         self._before = before
         self._parts: int | None = None  # of that; None: not known yet
