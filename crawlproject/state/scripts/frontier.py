@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.scripts.runner import columns, texts
+from crawlproject.state.scripts.runner import texts
 from crawlproject.state.scripts.seen import SeenScripts
 
 _LONGEST_HOST = 100  # characters that are noted of it
@@ -40,8 +40,6 @@ PARSE_BOUNDS = (
     1.0,
     5.0,
 )
-# Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
-_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead", "known")
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
 
 
@@ -132,6 +130,12 @@ class LinkGroup:
     digests: list[bytes] = field(default_factory=list)
     hosts: list[int | None] = field(default_factory=list)
 
+    def packed(self) -> dict[str, Any]:
+        """Return it as discover.lua takes it: "" for a host that does not count."""
+        hosts = ["" if host is None else str(host) for host in self.hosts]
+        names = {"domain": self.domain, "source": self.source, "entries": self.entries, "digests": self.digests}
+        return {name: value for name, value in names.items() if value is not None} | {"hosts": hosts}
+
 
 class DiscoverReply(NamedTuple):
     """Answer to `discover`: what became of each link, by the letters in discover.lua; whether the groups' sources
@@ -208,17 +212,9 @@ class NewRequest:
     found: bool = False
 
     def packed(self) -> dict[str, Any]:
-        """Return what there is of the request, by column of enqueue.lua."""
-        found: dict[str, Any] = {"entries": self.entry, "digests": self.digest}
-        if self.found:
-            found["found"] = True
-        if self.again:
-            found["again"] = True
-        if self.domain is not None:
-            found["domains"] = self.domain
-        if self.source is not None:
-            found["sources"] = self.source
-        return found
+        """Return the fields that are set, as enqueue.lua takes them."""
+        named = (name for name in ("entry", "digest", "again", "source", "domain", "found"))
+        return {name: value for name in named if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +224,8 @@ class Rejected:
     reason: str
 
     def packed(self) -> dict[str, Any]:
-        """Return what there is of the seed, by column of enqueue.lua."""
-        return {"dead": self.reason}
+        """Return it as enqueue.lua takes it."""
+        return {"reason": self.reason}
 
 
 class Revisit(NamedTuple):
@@ -303,7 +299,9 @@ class Settlement:
 
     def packed(self) -> dict[str, Any]:
         """Return the fields that are set, and in which bucket each duration is, as settle.lua takes them."""
-        found = {name: value for name in _SETTLED if (value := getattr(self, name)) or value is False}
+        found = {name: value for name in _SETTLED if (value := getattr(self, name))}
+        if self.fine is not None:
+            found["fine"] = self.fine
         if self.event is None and not self.done:
             found["entry"] = self.entry
         if self.requested is not None:
@@ -318,7 +316,6 @@ class Settlement:
         return found
 
 
-# No field whose default is True; False and None differ for `fine`.
 _SETTLED = tuple(one.name for one in fields(Settlement))
 _DURATIONS = (
     ("latency", "latency_bucket", LATENCY_BOUNDS),
@@ -415,8 +412,7 @@ class FrontierScripts(SeenScripts):
         reply = await run(
             "enqueue",
             worker=worker,
-            count=len(items),
-            **columns(_ENQUEUE_COLUMNS, rows),
+            items=rows,
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
@@ -449,20 +445,14 @@ class FrontierScripts(SeenScripts):
         each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
         have so many. With several shards a replica has what was admitted: the page's lease may end in another.
         """
-        digests = [digest for group in groups for digest in group.digests]
-        known: Sequence[bool] = ()
+        packed = [group.packed() for group in groups]
         if self._before is not None:
-            known = await self._known_before([(digest, True) for digest in digests])
+            for group in packed:
+                group["known"] = await self._known_before([(digest, True) for digest in group["digests"]])
         run = self._run_replicated if self._shard else self._run
         reply = await run(
             "discover",
-            sources=[group.source for group in groups],
-            domains=[group.domain for group in groups],
-            sizes=[len(group.entries) for group in groups],
-            entries=[entry for group in groups for entry in group.entries],
-            digests=digests,
-            known=known if any(known) else None,
-            hosts=["" if host is None else str(host) for group in groups for host in group.hosts],
+            groups=packed,
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
             overflow_stored=overflow_stored,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crawlproject.state.scripts.runner import ScriptRunner, columns
+from crawlproject.state.scripts.runner import ScriptRunner
 
 
 class Tail(NamedTuple):
@@ -68,13 +68,8 @@ class OverflowScripts(ScriptRunner):
 
     async def spill_commit(self, pack: str, began: int, extents: Sequence[Extent]) -> list[bool]:
         """Have the extents of a stored pack take the places of tails' heads; tell of each whether it did."""
-        names = {"source": "sources", "rank": "ranks", "digest": "digests"} | {
-            "offset": "offsets",
-            "length": "lengths",
-            "requests": "counts",
-        }
-        rows = [{names[name]: value for name, value in extent._asdict().items()} for extent in extents]
-        done = await self._run("spill_commit", pack=pack, began=began, **columns(tuple(names.values()), rows))
+        packed = [extent._asdict() for extent in extents]
+        done = await self._run("spill_commit", pack=pack, began=began, extents=packed)
         return [one == 1 for one in done]
 
     async def refill_take(self, *, most: int) -> list[Wanted]:

@@ -118,12 +118,6 @@ class ScriptRunner:
             )
 
 
-def columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return lists with the values of all rows, None where a row has none; empty where no row has one."""
-    used = {name for row in rows for name in row}
-    return {name: [row.get(name) for row in rows] if name in used else [] for name in names}
-
-
 def texts(values: Sequence[bytes]) -> list[str]:
     """Return names that Redis holds; others than crawlproject may have written them, in any encoding."""
     return [value.decode(errors="replace") for value in values]

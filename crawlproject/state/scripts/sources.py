@@ -120,7 +120,7 @@ class ReviewReply(NamedTuple):
 
 def attribute_arguments(pairs: Sequence[tuple[str | None, str | None]]) -> dict[str, Any]:
     """Return the arguments of attribute.lua for pairs of a name and a domain."""
-    return {"count": len(pairs), "names": [name for name, _ in pairs], "domains": [domain for _, domain in pairs]}
+    return {"requests": [{"source": name, "domain": domain} for name, domain in pairs]}
 
 
 class SourceScripts(ScriptRunner):
