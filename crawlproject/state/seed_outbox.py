@@ -2,7 +2,7 @@
 
 Every worker does it, at any time and beside the others. A seed is in the list of the users, in a chunk of the
 outbox beside that, or in the list of the shard; a worker that ends between two steps, or a call that is lost or
-comes late, neither loses nor doubles one: the scripts say why.
+comes late, neither loses nor doubles one: the functions say why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scripts of the frontier: seeds, leases and their ends, workers, dead letters."""
+"""Functions of the frontier: seeds, leases and their ends, workers, dead letters."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Enqueued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many links found on pages each source may admit; see preludes/budget.lua."""
+    """How many links found on pages each source may admit; see the Lua module `budgets`."""
 
     base: int
     per_page: int
@@ -201,7 +201,7 @@ class NewRequest:
     """A request to enqueue, with its digest for the seen filter. `found`: on a page, so that it is no seed.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
-    (see preludes/belonging.lua). Without a domain, `source` is known to be that.
+    (see the Lua module `belonging`). Without a domain, `source` is known to be that.
     """
 
     entry: bytes
@@ -250,7 +250,7 @@ class Settlement:
     reason (a `refusal`: the site forbids it, or nobody has vouched for it), `image` is what is known of its
     image, and `attempt` what is to stand of the last attempt in its event (JSON); else
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
-    source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
+    source that this domain, and the `name` in its seed if that is given, tell (see the Lua module `belonging`): a
     `stray` behind what waits there.
     `counts` are added to those of `source`. `parse_s` is the time that reading the page took. `revisit`: the page
     is looked at again.
@@ -339,7 +339,7 @@ class DeadRetry(NamedTuple):
 
 
 def _lost(reply: Sequence[Any]) -> list[Lost]:
-    """Return the workers found dead, as a script names them: worker, returned, dead, worker, ..."""
+    """Return the workers found dead, as a function names them: worker, returned, dead, worker, ..."""
     return [
         Lost(worker.decode(errors="replace"), returned, dead)
         for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
@@ -702,7 +702,7 @@ class FrontierScripts(SeenScripts):
             redis: Any = self._redis
             try:
                 self._parts = whole_number(await redis.hget(self._known.seen_meta, "before") or b"0") or 0
-            except ResponseError:  # of another type: the script that comes next refuses it, and names it
+            except ResponseError:  # of another type
                 return 0
         return self._parts
 

@@ -1,4 +1,4 @@
-"""Scripts of the overflow: its extents, and the packs of the store that they are in."""
+"""Functions of the overflow: its extents, and the packs of the store that they are in."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 
 class OverflowScripts(ScriptRunner):
-    """What moves requests between Redis and the store. The headers of the scripts say what each is sure of."""
+    """What moves requests between Redis and the store. The headers of the functions say what each is sure of."""
 
     async def spill_take(self, *, most: int, folder: str, again: Sequence[str] = ()) -> SpillReply:
         """Read the heads of tails that are long enough, of up to `most` sources; nothing is taken away."""

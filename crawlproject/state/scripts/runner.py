@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 class ScriptRunner:
-    """The scripts of one Redis. Each method of its subclasses is one round trip and raises what the client raises.
+    """The functions of one Redis. Each method of a subclass is one round trip and raises what the client raises.
 
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
     `delay` is what the spider keeps between its requests to one source, in seconds.
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
-    many; with one the scripts hear nothing of it. `before`: where to ask what was seen before the crawl was
+    many; with one the functions hear nothing of it. `before`: where to ask what was seen before the crawl was
     divided. `waits`: a replica has what any of them writes, if there is one.
     """
 
