@@ -387,12 +387,12 @@ class BlockingState:
 
 
 class State:
-    """One worker's connection to a shard: client, scripts, key names, clock, and the worker's own name.
+    """One worker's connection to a shard: client, functions, key names, clock, and the worker's own name.
 
     It is number `number` of `count` shards, and `shards` has all of them, in order: with one, this alone. What is
     made by its constructor is the first, which opens and closes all.
 
-    A script may run twice, when a reply is lost and the client tries again; every script allows for that.
+    A function may run twice, when a reply is lost and the client tries again; every one allows for that.
     """
 
     def __init__(self, config: Config, spider: str) -> None:
@@ -529,7 +529,7 @@ class State:
         return found[self.number]
 
     def scripts_of(self, spider: str) -> Scripts:
-        """Return the scripts for the frontier of `spider`, over this connection."""
+        """Return the functions for the frontier of `spider`, over this connection."""
         config = self.config
         return Scripts(
             self.redis,

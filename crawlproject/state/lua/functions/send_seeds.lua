@@ -21,7 +21,7 @@ register('send_seeds', function(ctx, K, A)
     if #waiting == 0 then return {} end
     -- Not below the clock: a sequence that was forgotten goes on above the former one.
     local now = redis.call('TIME')
-    local server = (redis.call('INFO', 'server'):match('run_id:(%w+)') or ''):sub(1, 8) -- new at each start
+    local server = ctx.server:sub(1, 8) -- new at each start
     chunk = {string.format('%.0f:%s', math.max(last + 1, now[1] * 1000000 + now[2]), server)}
     for _, seed in ipairs(waiting) do chunk[#chunk + 1] = seed end
     redis.call('RPUSH', K.seeds_out, cmsgpack.pack(chunk))

@@ -13,8 +13,13 @@ function state.resume(ctx)
   return math.min(tonumber(ctx.kept[3] or 0), ctx.now + DOUBT_US)
 end
 
--- 10 us, cold some more: not for every call
-function state.server() return redis.call('INFO', 'server'):match('run_id:(%w+)') or '' end
+-- A constant: another server, or this one started anew, loads the library anew.
+local run_id
+
+function state.server()
+  run_id = run_id or redis.call('INFO', 'server'):match('run_id:(%w+)')
+  return run_id
+end
 
 function clock_guard.keep_time(ctx)
   ctx.ahead = math.max(ctx.now - ctx.server_time, 0)

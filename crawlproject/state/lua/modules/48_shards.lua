@@ -27,7 +27,7 @@ function shards.is_elsewhere(ctx, source) return ctx.outbox and shards.shard_of(
 -- by then, in one go (none: this is the first).
 function shards.send(ctx, shard, kind, body, name, domain, micros, stray, hops, count)
   ctx.outbox.last = math.max(ctx.outbox.last + 1, ctx.now)
-  ctx.outbox.server = ctx.outbox.server or (redis.call('INFO', 'server'):match('run_id:(%w+)') or ''):sub(1, 8) -- new at each start
+  ctx.outbox.server = ctx.server:sub(1, 8) -- new at each start
   local item = cmsgpack.pack({text(ctx.outbox.last), kind, body, name or '', domain or '', text(micros or 0), stray and 1 or 0,
     ctx.outbox.server, hops or 1, count or 0})
   if not redis.call('RPUSH', ctx.K.outbox_of .. shard, item) then return false end
