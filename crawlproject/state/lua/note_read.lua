@@ -10,8 +10,8 @@
 -- It is readers that free memory, so this runs when there is none: each key that is written gives some back first,
 -- and what all have read goes at once.
 
--- How many entries a stream had up to the one where a reader stands, as far as Redis knows it, from 7 on: where that is the
--- last one, or where it begins.
+-- How many entries a stream had up to the one where a reader stands, as far as Redis knows it: where that is the last one,
+-- or where it begins.
 local function number_of(stream, id, is_new)
   local flat, info = redis.pcall('XINFO', 'STREAM', stream), {}
   for index = 1, #flat, 2 do info[flat[index]] = flat[index + 1] end
