@@ -87,9 +87,8 @@ _OBSTACLES = (
     ),
 )
 
-# What Redis appends to the errors of functions.
-_OF_FUNCTIONS = re.compile(r",? script: \S*,? ?on @user_function:\d+\.?$")
-
+# What Redis and Valkey append to the errors of scripts.
+_OF_SCRIPTS = re.compile(r",? script: (\S+, )?on @user_(script|function):.*")
 
 # redis-py removes the code from the errors for which it has a class.
 _CODES = {
@@ -110,7 +109,7 @@ def plain(error: BaseException) -> str:
     """Return the text of a Redis error, in one line and without what Redis adds to errors of functions."""
     if isinstance(error, (redis.sentinel.MasterNotFoundError, redis.asyncio.sentinel.MasterNotFoundError)):
         return "no sentinel knows a master at the moment"  # redis-py's own text lists connections with passwords
-    text = _OF_FUNCTIONS.sub("", str(error))
+    text = _OF_SCRIPTS.sub("", str(error))
     return " ".join(text.split())[:300] or type(error).__name__
 
 

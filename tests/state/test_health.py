@@ -27,9 +27,6 @@ def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
     return one
 
 
-OOM = redis.ResponseError("OOM command not allowed when used memory > 'maxmemory'.")
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -39,7 +36,10 @@ OOM = redis.ResponseError("OOM command not allowed when used memory > 'maxmemory
         (redis.exceptions.MaxConnectionsError("Too many connections"), "max_connections=200"),
         (redis.ConnectionError("max number of clients reached"), "maxclients"),
         (redis.exceptions.NoPermissionError("this user has no permissions"), "rights that docs/deploy.md names"),
-        (OOM, "raise maxmemory"),
+        (
+            redis.ResponseError("OOM command not allowed when used memory > 'maxmemory'. script: x"),
+            "raise maxmemory",
+        ),
         (
             redis.ReadOnlyError("READONLY You can't write against a read only replica."),
             "point REDIS_URL at the master",
@@ -67,10 +67,15 @@ def test_each_fault_has_its_sentence(error: Exception, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "added", [" script: on @user_function:95.", " script: crawl_0_lease, on @user_function:95."]
+    "added",
+    [
+        "script: 9d0f0ae7ae4b6f4a2e5b0f1c9e4c1d2b3a4f5e6d, on @user_script:95.",  # Redis
+        "script: settle, on @user_function:95.",
+        "script: on @user_script:95.",  # Valkey
+    ],
 )
-def test_what_redis_and_valkey_add_to_errors_of_functions_is_left_out(added: str) -> None:
-    assert plain(redis.ResponseError(f"WRONGTYPE a is a list{added}")) == "WRONGTYPE a is a list"
+def test_what_is_added_to_errors_of_scripts_is_left_out(added: str) -> None:
+    assert plain(redis.ResponseError(f"WRONGTYPE a is a list {added}")) == "WRONGTYPE a is a list"
 
 
 def test_a_fault_is_logged_once_and_so_is_its_end(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -97,7 +102,7 @@ def test_faults_are_distinguished_and_bounded(clock: Clock, caplog: pytest.LogCa
     one = Health()
     for _ in range(3):
         one.failed(redis.ConnectionError("gone"))
-        one.failed(OOM)
+        one.failed(redis.OutOfMemoryError("command not allowed"))
     assert len(caplog.records) == 2
     for number in range(100):
         one.failed(redis.ResponseError(f"ERR {number}"))
