@@ -3,7 +3,6 @@
 -- A: digests (one string, 32 bytes each), is_link, what ('mark', 'look', or 'nothing' but what any call does).
 -- Reply: {new, known}, or {0, 0}.
 register('mark_seen', function(ctx, _, A)
-  seen_filter.open_seen_filter(ctx)
   local counts = {0, 0}
   for start = 1, A.what == 'nothing' and 0 or #A.digests, 32 do
     local digest, new = A.digests:sub(start, start + 31), nil

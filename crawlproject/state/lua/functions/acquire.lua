@@ -40,7 +40,7 @@ register('acquire', function(ctx, K, A)
   end
   local turn_key = K.robots_turn_of .. source
   if distance then
-    local turn = number(redis.call('GET', turn_key), 0) or 0
+    local turn = tonumber(redis.call('GET', turn_key)) or 0
     if turn > slot and turn <= slot + distance then return none_before(turn - A.horizon) end
   end
 

@@ -16,7 +16,7 @@ register('collect', function(ctx, K, A)
   local leads = redis.call('GET', K.leader) == A.worker
   if A.must_lead and not leads then return {} end
   local kept = redis.call('HMGET', K.sample, 'at', 'counters')
-  local at = number(kept[1], 0)
+  local at = tonumber(kept[1])
   if A.must_lead and at and at <= ctx.now and ctx.now < at + A.every then return {text(at + A.every - ctx.now)} end
 
   local names, chosen = {}, {}
@@ -67,7 +67,7 @@ register('collect', function(ctx, K, A)
     at and text(at) or '',
     kept[2] or '',
     outstanding,
-    redis.call('LLEN', K.seeds) or 0,
+    redis.call('LLEN', K.seeds),
     overflow,
     redis.call('XLEN', K.dead),
     pause.workers_alive(ctx),

@@ -44,7 +44,6 @@ register('discover', function(ctx, K, A)
   exclusions.look_up_excluded(ctx, names)
   if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end
   budgets.look_up_budgets(ctx, payers)
-  seen_filter.open_seen_filter(ctx)
 
   local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', d = 'without_room', q = 'without_room',
     m = 'without_room', r = 'refused',
@@ -66,7 +65,7 @@ register('discover', function(ctx, K, A)
     if not rooms[queue] then
       local held, apart = 0, false
       for index = rank <= FOUND_RANKS and 1 or rank, math.max(rank, FOUND_RANKS) do
-        held = held + (redis.call('LLEN', keys[index]) or 0)
+        held = held + redis.call('LLEN', keys[index])
         apart = apart or index >= rank and overflow > 0 and queues.waits_apart(ctx, source, index)
       end
       rooms[queue] = apart and 0 or math.min(queues.window_size(ctx, source) - held, -queues.excess_of(ctx, held, outstanding + growth))
@@ -157,11 +156,11 @@ register('discover', function(ctx, K, A)
   local touched, queued, waiting = {}, 0, 0
   for _, batch in ipairs(batches) do
     local source, entries = batch.source, batch.entries
-    local is_stored = queues.store(ctx, source, entries, 'RPUSH', batch.list, unpack(entries))
-    if is_stored and batch.is_queue then
+    redis.call('RPUSH', batch.list, unpack(entries))
+    if batch.is_queue then
       queues.note_queued(ctx, source, entries[1])
       touched[source], queued = true, queued + #entries
-    elseif is_stored then
+    else
       waiting = waiting + #entries
       packs.note_tail(ctx, source, batch.list)
     end

@@ -49,12 +49,11 @@ register('enqueue', function(ctx, K, A)
   end
   due_index.look_up(ctx, payers)
   exclusions.look_up_excluded(ctx, names)
-  seen_filter.open_seen_filter(ctx)
 
   local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
   local forwarded, elsewhere = 0, {}
   local once = A.once and 'brought:' .. A.once[1]
-  local is_repeated = once and (number(redis.call('HGET', K.crossings, once), 0) or 0) >= number(A.once[2], 0)
+  local is_repeated = once and (tonumber(redis.call('HGET', K.crossings, once)) or 0) >= tonumber(A.once[2])
   local batches, batch_of = {}, {} -- what is to be stored, by queue
   local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
   local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
@@ -74,7 +73,7 @@ register('enqueue', function(ctx, K, A)
   local function outranks_another(source, entry)
     for rank = 1, queues.rank_of(entry) - 1 do
       local key = queues.queues_of(ctx, source)[rank]
-      if batch_of[key] or (redis.call('LLEN', key) or 0) > 0 then return true end
+      if batch_of[key] or redis.call('LLEN', key) > 0 then return true end
     end
     return false
   end
@@ -145,12 +144,13 @@ register('enqueue', function(ctx, K, A)
     local source, entries = batch.source, batch.entries
     if beyond[source] and queues.waits_apart(ctx, source, batch.rank) then -- behind those of their priority
       local list = queues.overflow_lists_of(ctx, source)[batch.rank]
-      if queues.store(ctx, source, entries, 'RPUSH', list, unpack(entries)) then waiting = waiting + #entries end
-    elseif queues.append(ctx, source, entries) then
+      redis.call('RPUSH', list, unpack(entries))
+      waiting = waiting + #entries
+    else
+      queues.append(ctx, source, entries)
       queued, touched[source], added[source] = queued + #entries, true, (added[source] or 0) + #entries
     end
   end
-  dead, admitted = dead + admitted - queued - waiting, queued + waiting
   if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
   if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
   outstanding = outstanding + queued

@@ -17,12 +17,12 @@ register('idle', function(ctx, K, A)
       if due > 0 then return false end
       if redis.call('LLEN', K.quarantine) > 0 then return false end
       for _, worker in ipairs(workers) do
-        if (redis.call('HLEN', K.leases_of .. worker) or 0) > 0 then return false end
+        if redis.call('HLEN', K.leases_of .. worker) > 0 then return false end
       end
     end
     if redis.call('LLEN', K.seeds) > 0 then return false end
     for _, worker in ipairs(workers) do
-      if (redis.call('LLEN', K.processing_of .. worker) or 0) > 0 then return false end
+      if redis.call('LLEN', K.processing_of .. worker) > 0 then return false end
     end
     return true
   end

@@ -12,7 +12,7 @@ register('inspect', function(ctx, K, A)
   local reply = {}
   for index, source in ipairs(A.sources) do
     local circuit = circuits.circuit_of(ctx, source)
-    local delayed = redis.call('ZCARD', K.delayed_of .. source) or 0
+    local delayed = redis.call('ZCARD', K.delayed_of .. source)
     local robots_delay = asked_delay.robots_delay_of(ctx, source) or 0
     local hosts, seen_on = seen_hosts.unpack_hosts(ctx, redis.call('HGET', K.window_of .. source, 'hosts')), {}
     for _, host in ipairs(hosts) do
@@ -23,7 +23,7 @@ register('inspect', function(ctx, K, A)
     local by_size = redis.call('HGET', K.limits, source)
     reply[index] = {
       string.format('%.17g', rates.rate_of(ctx, source)),
-      number(by_size) and by_size or '',
+      tonumber(by_size) and by_size or '',
       redis.call('GET', K.override_rate_of .. source) or '',
       string.format('%.17g', due_index.effective_rate(ctx, source)),
       exclusions.is_excluded(ctx, source) and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,

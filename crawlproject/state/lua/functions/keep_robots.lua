@@ -22,7 +22,7 @@ register('keep_robots', function(ctx, K, A)
   if redis.call('GET', lock) ~= A.token then return 0 end
   if A.kind == 'unreachable' then
     redis.call('HSETNX', key, 'since', text(ctx.now))
-    local failures = (number(redis.call('HGET', key, 'failures'), 0) or 0) + 1
+    local failures = (tonumber(redis.call('HGET', key, 'failures')) or 0) + 1
     redis.call('HSET', key, 'failures', text(failures))
     local wait = math.min(A.retry * 2 ^ math.min(failures - 1, 30), A.retry_max)
     redis.call('HSET', key, 'retry', text(ctx.now + wait), 'reason', A.reason)

@@ -18,7 +18,7 @@ register('lead', function(ctx, K, A)
     if leader == A.worker then redis.call('DEL', K.leader) end
     return {0, 0}
   end
-  local layout = redis.call('HMGET', K.layout, 'dividing', 'shards') or {}
+  local layout = redis.call('HMGET', K.layout, 'dividing', 'shards')
   if leader and leader ~= A.worker or layout[1] or layout[2] then return {0, 0} end
   redis.call('DEL', K.leader)
   if not leader or not fence then redis.call('INCR', K.fence) end

@@ -75,7 +75,7 @@ register('lease', function(ctx, K, A)
       head.at, head.read, head.ended = 1, last + 1, #head.rows < 2 * head.chunk
       head.chunk = 2 * head.chunk
     end
-    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1] or '')
+    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1])
     local early = head.score and reading.reach - head.score
     head.wait = early and early >= 0 and early * head.weight or nil
   end
@@ -314,7 +314,7 @@ register('lease', function(ctx, K, A)
     if dropped == 0 then return false end
     local keys = queues.queues_of(ctx, source)
     for index = #keys, 1, -1 do
-      local ahead, gone = redis.call('LRANGE', keys[index], 0, 49) or {}, {}
+      local ahead, gone = redis.call('LRANGE', keys[index], 0, 49), {}
       for _, entry in ipairs(ahead) do
         if not exclusions.is_request_excluded(ctx, source, entry) then break end
         gone[#gone + 1] = entry
@@ -378,8 +378,7 @@ register('lease', function(ctx, K, A)
           redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
           has_room, found_quarantined = has_room - 1, true
         else
-          local stored = queues.delay(ctx, source, entry, text(sequence) .. '.' .. has_room, RETRIED_US)
-          if not stored then redis.call('DECR', K.outstanding) end
+          queues.delay(ctx, source, entry, text(sequence) .. '.' .. has_room, RETRIED_US)
           has_room = has_room - 1
         end
       end
@@ -452,7 +451,7 @@ register('lease', function(ctx, K, A)
 
   save()
   for place in pairs(reading.inhabited) do
-    local first = number(redis.call('ZRANGE', ctx.DUE[place], 0, 0, 'WITHSCORES')[2])
+    local first = tonumber(redis.call('ZRANGE', ctx.DUE[place], 0, 0, 'WITHSCORES')[2])
     if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
   end
   if found_quarantined then reply[4] = text(ctx.now) end

@@ -23,15 +23,13 @@
 register('look_robots', function(ctx, K, A)
   local MONTH_US = 30 * 86400 * 1000000
   local MOST_REDIRECTS = 5
-  local KINDS = {rules = true, short = true, none = true, refused = true, redirect = true}
   local NAMES = {'kind', 'body', 'until', 'retry', 'since', 'reason', 'delay'}
-
 
   -- Permission is for the hosts of those who gave it, and for those below: of a registrable domain others may have a part.
   local function is_exempt(options, host)
-    if options.robots ~= 'ignore' or type(options.hosts) ~= 'table' then return false end
+    if options.robots ~= 'ignore' then return false end
     local hosts = {}
-    for _, one in pairs(options.hosts) do hosts[tostring(one)] = true end
+    for _, one in ipairs(options.hosts or {}) do hosts[one] = true end
     local above = host
     repeat
       if hosts[above] then return true end
@@ -40,7 +38,8 @@ register('look_robots', function(ctx, K, A)
     return false
   end
 
-  if is_exempt(circuits.options_of(ctx, A.source), host_names.host_in(A.origin)) then
+  local options = redis.call('HGET', K.options, A.source)
+  if options and is_exempt(cjson.decode(options), host_names.host_in(A.origin)) then
     if A.token then robots_delays.set_delay(ctx, A.source, A.origin, 0) end
     return {'ignore', '', '60', '', 0, A.origin}
   end
@@ -50,11 +49,8 @@ register('look_robots', function(ctx, K, A)
     for index, value in ipairs(redis.call('HMGET', K.robots_of .. url, unpack(NAMES))) do
       copy[NAMES[index]] = value or nil
     end
-    if not KINDS[copy.kind or ''] then copy.kind = nil end
-    copy.fresh, copy.retry = number(copy['until'], 0) or 0, number(copy.retry, 0) or 0
+    copy.fresh, copy.retry = tonumber(copy['until']) or 0, tonumber(copy.retry) or 0
     copy.body, copy.reason = copy.body or '', copy.reason or ''
-    -- We promise no copy for so long.
-    if copy.fresh > ctx.now + MONTH_US or copy.retry > ctx.now + MONTH_US then copy.fresh, copy.retry = 0, 0 end
     return copy
   end
 
@@ -78,15 +74,14 @@ register('look_robots', function(ctx, K, A)
 
   local function lock(wanted)
     local key = K.robots_fetch_of .. wanted
-    local lasts = redis.call('PTTL', key)
-    if lasts == -1 or lasts > A.lock / 1000 then redis.call('DEL', key) end -- junk, or the clock was set back
+    if redis.call('PTTL', key) > A.lock / 1000 then redis.call('DEL', key) end -- the clock was set back
     if redis.call('GET', key) == A.token then return true end -- the reply that said so was lost
     return redis.call('SET', key, A.token, 'NX', 'PX', text(A.lock / 1000))
   end
 
   local slower = 0
   if copy.kind and A.token then
-    local delay = asked_delay.bounded_delay(number(copy.delay, 0))
+    local delay = asked_delay.bounded_delay(copy.delay)
     slower = robots_delays.set_delay(ctx, A.source, A.origin, delay)
     if delay > 0 then redis.call('HSET', K.robots_of .. A.origin, 'asked', text(ctx.now)) end
   end
@@ -99,7 +94,7 @@ register('look_robots', function(ctx, K, A)
     local lasts = fresh > ctx.now and seconds(fresh) or A.token and '10' or '0'
     return {copy.kind, copy.body, lasts, '', slower, url}
   end
-  local since = number(copy.since, 0)
+  local since = tonumber(copy.since)
   if copy.retry > ctx.now or (since and not A.token) then
     local what = (since or ctx.now) < ctx.now - MONTH_US and 'none' or 'unreachable'
     return {what, '', seconds(copy.retry), copy.reason, slower, url}

@@ -3,7 +3,6 @@
 -- A: digests (see seen_filter.lua).
 -- Reply: of each 'exact'; 'bloom' (as a link, or, by its rate of false positives, not at all); or ''.
 register('look_seen', function(ctx, K, A)
-  seen_filter.read_seen_filter(ctx)
   local reply = {}
   for index, digest in ipairs(A.digests) do reply[index] = seen_filter.is_seen(ctx, digest) end
   return reply

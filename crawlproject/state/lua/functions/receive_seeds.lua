@@ -8,7 +8,7 @@
 register('receive_seeds', function(ctx, K, A)
   local number, server = outbox.chunk_number(A.number)
   local field = A.outbox .. server
-  local last = outbox.chunk_number(redis.call('HGET', K.seeds_received, field) or nil)
+  local last = tonumber(redis.call('HGET', K.seeds_received, field)) or 0
   if number > last then
     redis.call('LPUSH', K.seeds, unpack(A.seeds))
     last = number

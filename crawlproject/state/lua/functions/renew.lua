@@ -18,7 +18,7 @@ register('renew', function(ctx, K, A)
   if not pulse or ctx.resume > ctx.now or not interval or due_index.held_until(ctx, source) > 0 then return none end
   if exclusions.is_excluded(ctx, source) or exclusions.is_host_excluded(ctx, A.host) then return none end
   if A.lease then
-    local _, generation = lease_ids.parts_of(ctx, A.lease)
+    local _, generation = lease_ids.parts_of(A.lease)
     local leases = K.leases_of .. A.worker
     if generation ~= circuits.circuit_of(ctx, source).generation or redis.call('HEXISTS', leases, A.lease) == 0 then return none end
   end

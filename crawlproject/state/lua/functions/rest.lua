@@ -16,10 +16,10 @@ register('rest', function(ctx, K, A)
   redis.call('ZREM', K.active, unpack(sources))
   for _, name in ipairs(redis.call('HKEYS', K.totals)) do -- of each count there is a total
     local key, ended = K.counts_of .. name, {}
-    for index, value in ipairs(redis.call('HMGET', key, unpack(sources)) or {}) do
-      local counts, more = packed[index], number(value or '')
+    for index, value in ipairs(redis.call('HMGET', key, unpack(sources))) do
+      local counts, more = packed[index], tonumber(value)
       if counts and more and more % 1 == 0 then
-        counts[name] = (number(counts[name]) or 0) + more
+        counts[name] = (tonumber(counts[name]) or 0) + more
         ended[#ended + 1], changed_counts[index] = sources[index], true
       end
     end

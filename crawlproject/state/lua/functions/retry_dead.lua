@@ -15,14 +15,12 @@ register('retry_dead', function(ctx, K, A)
         if shards.is_elsewhere(ctx, source) then
           local name = letter.domain and letter.name or not letter.domain and source or nil
           shards.send(ctx, shards.shard_of(ctx, source), 'request', letter.entry, name, letter.domain, 0, true)
-          requests = requests + 1
         else
           rates.register_source(ctx, source)
-        end
-        if not shards.is_elsewhere(ctx, source) and queues.append(ctx, source, {letter.entry}) then
+          queues.append(ctx, source, {letter.entry})
           touched[source] = true
-          requests = requests + 1
         end
+        requests = requests + 1
       end
     end
   end

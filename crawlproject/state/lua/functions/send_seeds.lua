@@ -7,21 +7,17 @@
 -- shard, and its seeds, after a fail-over, in the list again. So it writes in each case: a replica that has this has what
 -- others wrote before, too.
 register('send_seeds', function(ctx, K, A)
-  local last = outbox.chunk_number(redis.call('GET', K.seeds_sequence) or nil)
+  local last = tonumber(redis.call('GET', K.seeds_sequence)) or 0
   local head = redis.call('LINDEX', K.seeds_out, 0)
   local chunk
   if head then
-    local fine, found = pcall(cmsgpack.unpack, head)
-    chunk = fine and type(found) == 'table' and found
-    if not chunk or type(chunk[1]) ~= 'string' or outbox.chunk_number(chunk[1]) == 0 then
-      error('WRONGTYPE ' .. K.seeds_out .. ' does not hold chunks of seeds: remove it', 0)
-    end
+    chunk = cmsgpack.unpack(head)
   else
     local waiting = seeding.next_seeds(K.users_seeds, K.seeds_out .. ':next', A.count, A.size)
     if #waiting == 0 then return {} end
     -- Not below the clock: a sequence that was forgotten goes on above the former one.
     local now = redis.call('TIME')
-    local server = (redis.call('INFO', 'server'):match('run_id:(%w+)') or ''):sub(1, 8) -- new at each start
+    local server = ctx.server:sub(1, 8) -- new at each start
     chunk = {string.format('%.0f:%s', math.max(last + 1, now[1] * 1000000 + now[2]), server)}
     for _, seed in ipairs(waiting) do chunk[#chunk + 1] = seed end
     redis.call('RPUSH', K.seeds_out, cmsgpack.pack(chunk))

@@ -16,7 +16,7 @@ register('set_rates', function(ctx, K, A)
   for index, row in ipairs(A.rates) do
     local source = row[1]
     local before, override = rates.limit_of(ctx, source), rates.override_of(ctx.overrides[source])
-    local known, by_size = ctx.registered[source], rates.limit_text(number(limits[index], 0) or A.min_rate)
+    local known, by_size = ctx.registered[source], rates.limit_text(tonumber(limits[index]) or A.min_rate)
     local is_own = not shards.is_elsewhere(ctx, source)
     if is_own then due_index.change_rate(ctx, source, row[2]) end
     local after = rates.limit_of(ctx, source)

@@ -43,7 +43,7 @@ register('settle', function(ctx, K, A)
   do -- blocks: Lua has room for 200 variables at a time
     local names, chosen = {}, {}
     for index, id in ipairs(A.ids) do
-      local _, generation, payer = lease_ids.parts_of(ctx, id)
+      local _, generation, payer = lease_ids.parts_of(id)
       generations[index], payers[index] = generation or false, payer or false
       if payer and not chosen[payer] then
         chosen[payer] = true

@@ -19,7 +19,7 @@ register('spill_take', function(ctx, K, A)
   for _, source in ipairs(redis.call('SPOP', K.spill_ready, A.most)) do
     for rank = 1, source_names.is_name(ctx, source) and FOUND_RANKS or 0 do
       local list = queues.overflow_lists_of(ctx, source)[rank]
-      local tail = redis.call('LLEN', list) or 0
+      local tail = redis.call('LLEN', list)
       local size = packs.extent_size(ctx, source, rank, tail)
       if tail >= size and left <= 0 then
         redis.call('SADD', K.spill_ready, source)

@@ -10,7 +10,7 @@ register('tell', function(ctx, K, A)
   local function is_after(id, other)
     local millis, count = (id or ''):match('^(%d+)%-(%d+)$')
     local before, of_them = (other or ''):match('^(%d+)%-(%d+)$')
-    millis, count, before, of_them = number(millis), number(count), number(before), number(of_them)
+    millis, count, before, of_them = tonumber(millis), tonumber(count), tonumber(before), tonumber(of_them)
     if not (millis and count) then return false end
     return not (before and of_them) or millis > before or millis == before and count > of_them
   end

@@ -39,7 +39,7 @@ register('watch', function(ctx, K, A)
       circuit_changes.close_circuit(ctx, source, 'temporary', 'nothing was heard of it for a day', false)
     elseif circuit.state == 'closed' and circuit.hold <= ctx.now and circuits.factor_of(ctx, circuit) >= 1 then
       redis.call('SREM', K.watchlist, source)
-      if circuit.factor < 1 and not circuit.broken then
+      if circuit.factor < 1 then
         redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
       end
       if is_quiet(source) then quiet.forget_quiet(ctx, source) end

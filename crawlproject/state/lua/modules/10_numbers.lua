@@ -6,13 +6,6 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- A number that crawlproject may have written, or nil.
-local function number(value, low)
-  local found = tonumber(value or '')
-  if found and found == found and found >= (low or -9e15) and found <= 9e15 then return found end
-  return nil
-end
-
 -- Whether none of several sources has a key that begins so; at most a few thousand sources.
 local function none_has(prefix, sources)
   local keys = {}

@@ -8,8 +8,6 @@
 -- heartbeat.lua takes care that no worker loses its leases because of it.
 local clock = {}
 
-local CENTURY = 3e15
-
 function state.server_time()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
@@ -17,14 +15,7 @@ end
 
 function state.kept(ctx) return redis.call('HMGET', ctx.K.clock, 'seen', 'ahead', 'resume', 'server') end
 
-function state.seen(ctx)
-  local seen = tonumber(ctx.kept[1] or 0)
-  return seen <= ctx.server_time + CENTURY and seen or 0
-end
-
-function state.ahead(ctx)
-  local ahead = tonumber(ctx.kept[2] or 0)
-  return ahead <= CENTURY and ahead or 0
-end
+function state.seen(ctx) return tonumber(ctx.kept[1] or 0) end
+function state.ahead(ctx) return tonumber(ctx.kept[2] or 0) end
 
 function state.now(ctx) return math.max(ctx.server_time + ctx.ahead, ctx.seen) end

@@ -1,26 +1,24 @@
 -- Dead letters, and statistics.
 local dead_letters = {}
 
--- Adds to a statistic; junk found there is left alone.
+-- Adds to a statistic.
 function dead_letters.add(ctx, key, field, count)
   if count ~= 0 then redis.call('HINCRBY', key, field, text(count)) end
 end
 
 -- The same for several fields at once.
 function dead_letters.add_all(ctx, key, counts)
-  local fields, changed = {}, {}
+  local fields, sums = {}, {}
   for field in pairs(counts) do fields[#fields + 1] = field end
-  for index, value in ipairs(redis.call('HMGET', key, unpack(fields)) or {}) do
-    local before, field = number(value or '0'), fields[index]
-    if before and before % 1 == 0 then
-      changed[#changed + 1], changed[#changed + 2] = field, text(before + counts[field])
-    else
-    end
+  if #fields == 0 then return end
+  for index, before in ipairs(redis.call('HMGET', key, unpack(fields))) do
+    local field = fields[index]
+    sums[2 * index - 1], sums[2 * index] = field, text((before or 0) + counts[field])
   end
-  if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
+  redis.call('HSET', key, unpack(sums))
 end
 
-function dead_letters.refusals_kept(ctx) return number(redis.call('GET', ctx.K.dead_refusals) or '') or 0 end
+function dead_letters.refusals_kept(ctx) return tonumber(redis.call('GET', ctx.K.dead_refusals)) or 0 end
 
 -- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came). A `refusal` (the site forbids the
 -- picture) is no trouble, and does not count towards the bound of dead letters: of these at most `A.dead_maxlen` are
@@ -57,7 +55,7 @@ function dead_letters.remove_dead_letter(ctx, id, source)
   if refusal then redis.call('DECR', ctx.K.dead_refusals) end
   if source and source ~= '' then
     dead_letters.add(ctx, ctx.K.dead_sources, source, -1)
-    if (number(redis.call('HGET', ctx.K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', ctx.K.dead_sources, source) end
+    if (tonumber(redis.call('HGET', ctx.K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', ctx.K.dead_sources, source) end
   end
   return true
 end

@@ -15,14 +15,13 @@ function rates.parts_of_limit(value)
 end
 
 function rates.note_rate(ctx, source, value)
-  local rate, is_over = number(value, 0), false
-  if not rate then
-    value, is_over = rates.parts_of_limit(value)
-    rate = number(value, 0)
+  local rate, is_over = tonumber(value), false
+  if value and not rate then
+    rate, is_over = rates.parts_of_limit(value)
+    rate = tonumber(rate)
   end
-  local is_valid = rate and rate <= 100000
   ctx.registered[source] = value ~= false
-  ctx.rates[source], ctx.over_robots[source] = is_valid and rate or ctx.A.min_rate, is_valid and is_over
+  ctx.rates[source], ctx.over_robots[source] = rate or ctx.A.min_rate, is_over
 end
 
 -- The rate limit in force.
@@ -42,7 +41,7 @@ function rates.limit_of(ctx, source) return rates.limit_text(rates.rate_of(ctx, 
 -- The limit that an operator has written; nil where it is none.
 function rates.override_of(value)
   local written, is_over = rates.parts_of_limit(value)
-  local rate = written and written:match('^[%d.eE+-]+$') and number(written, 0)
+  local rate = written and written:match('^[%d.eE+-]+$') and tonumber(written)
   return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rates.limit_text(rate, is_over) or nil
 end
 

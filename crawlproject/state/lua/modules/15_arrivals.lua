@@ -5,11 +5,17 @@ local arrivals = {}
 -- is outstanding by that. `unique` keeps two equal ones apart.
 function arrivals.arrive(ctx, source, entry, unique, micros, stray)
   rates.register_source(ctx, source)
-  if micros > 0 then return queues.delay(ctx, source, entry, unique, micros) end
-  if not stray then return queues.put_back(ctx, source, entry) end
   local rank = queues.rank_of(entry)
-  if not queues.waits_apart(ctx, source, rank) then return queues.append(ctx, source, {entry}) end
-  local list = queues.overflow_lists_of(ctx, source)[rank]
-  if queues.store(ctx, source, {entry}, 'RPUSH', list, entry) then redis.call('INCR', ctx.K.overflow) end -- and it is not outstanding
-  return false
+  if micros > 0 then
+    queues.delay(ctx, source, entry, unique, micros)
+  elseif not stray then
+    queues.put_back(ctx, source, entry)
+  elseif not queues.waits_apart(ctx, source, rank) then
+    queues.append(ctx, source, {entry})
+  else
+    redis.call('RPUSH', queues.overflow_lists_of(ctx, source)[rank], entry)
+    redis.call('INCR', ctx.K.overflow)
+    return false
+  end
+  return true
 end

@@ -15,8 +15,8 @@ function source_names.is_valid_name(source)
   return not source:find('[\128-\255]')
 end
 
--- Whether a source's name can be one that crawlproject has written (sources/names.py): of ASCII only letters, digits and
--- `._:-`, with no `-` in front; all else is UTF-8, and not looked at more closely.
+-- Whether a source can have that name (sources/names.py): of ASCII only letters, digits and `._:-`, with no `-` in front;
+-- all else is UTF-8, and not looked at more closely.
 function source_names.is_name(ctx, source)
   local valid = ctx.names_seen[source]
   if valid == nil then
@@ -26,11 +26,15 @@ function source_names.is_name(ctx, source)
   return valid
 end
 
+-- The meta of a stored request; empty for one with bytes in it, which Redis cannot unpack.
+function source_names.meta_of(entry)
+  local is_read, request = pcall(cmsgpack.unpack, entry:sub(4))
+  return is_read and request.meta or {}
+end
+
 -- The source that the seed of a stored request names; nil where it names none, or a redirect has led elsewhere since.
 function source_names.name_in(ctx, entry)
   if not entry:find('\166source', 1, true) or entry:find('redirect_urls', 1, true) then return nil end
-  local good, request = pcall(cmsgpack.unpack, entry:sub(4))
-  local meta = good and type(request) == 'table' and request.meta
-  local name = type(meta) == 'table' and meta.source
-  return type(name) == 'string' and source_names.is_name(ctx, name) and name or nil
+  local name = source_names.meta_of(entry).source
+  return name and source_names.is_name(ctx, name) and name or nil
 end

@@ -13,15 +13,11 @@ end
 function host_names.host_of(entry)
   if not entry:find('^...[\128-\143]\163url') then return '' end
   local kind, one, two = entry:byte(9, 11) -- of a string, up to 65,535 bytes: a URL is no longer
-  local from, length
-  if kind and kind >= 160 and kind <= 191 then
-    from, length = 10, kind - 160
-  elseif kind == 217 and one then
+  local from, length = 10, kind - 160
+  if kind == 217 then
     from, length = 11, one
-  elseif kind == 218 and two then
+  elseif kind == 218 then
     from, length = 12, one * 256 + two
-  else
-    return ''
   end
   return host_names.host_in(entry:sub(from, from + length - 1))
 end

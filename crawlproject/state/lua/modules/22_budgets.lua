@@ -34,10 +34,9 @@ end
 
 -- The good pages of a source; those from before it last rested are counted apart (rest.lua).
 function budgets.good_pages_of(ctx, source)
-  local good = number(redis.call('HGET', ctx.K.counts_of .. 'good_pages', source) or '', 0) or 0
+  local good = tonumber(redis.call('HGET', ctx.K.counts_of .. 'good_pages', source)) or 0
   local kept = redis.call('HGET', ctx.K.counts_at_rest, source)
-  local fine, counts = pcall(cmsgpack.unpack, kept or '')
-  return good + (fine and type(counts) == 'table' and number(counts.good_pages, 0) or 0)
+  return good + (kept and cmsgpack.unpack(kept).good_pages or 0)
 end
 
 -- The budget of a source; its pages are only looked at where the base does not reach.
@@ -79,7 +78,7 @@ function budgets.is_host_beyond(ctx, source, host)
   if known[host] == nil then
     local key = ctx.K.found_hosts_of .. source
     known[host] = redis.call('SISMEMBER', key, host) == 1
-    if not known[host] and (redis.call('SCARD', key) or 0) < ctx.A.budget.hosts then known[host] = 0 end
+    if not known[host] and redis.call('SCARD', key) < ctx.A.budget.hosts then known[host] = 0 end
   end
   return known[host] == false
 end

@@ -20,12 +20,8 @@ local circuits = {}
 
 local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted',
   'periods', 'cleared'}
-local STATES = {closed = 'closed', open = 'open', half_open = 'half_open', halted = 'halted'}
 local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the limit
 local LEAST_FACTOR = 1 / 32
--- The least that a rule may be.
-local LEAST = {window = 1000000, samples = 0, errors = 0, open = 1, open_max = 1, probes = 1, halt_after = 1,
-  halt_periods = 1}
 
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
   passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0, periods = 0, cleared = 0}}
@@ -52,18 +48,14 @@ function circuits.circuit_of(ctx, source)
   local circuit = ctx.circuits[source]
   if circuit then return circuit end
   local fields = redis.call('HGETALL', ctx.K.circuit_of .. source)
-  if fields and #fields == 0 then -- most sources have never been in trouble
+  if #fields == 0 then -- most sources have never been in trouble
     circuit = setmetatable({}, UNTROUBLED)
   else
     local found = {}
-    for index = 1, #(fields or {}), 2 do found[fields[index]] = fields[index + 1] end
-    circuit = {state = STATES[found.state] or 'closed', why = found.why or '', rests = found.rests}
-    for _, name in ipairs(NUMBERS) do circuit[name] = number(found[name], 0) or 0 end
-    circuit.generation = math.floor(circuit.generation)
-    if circuit.factor < LEAST_FACTOR then circuit.factor = 1 end
-    if not fields then -- its state cannot be known: nothing goes out
-      circuit.broken, circuit.hold = true, ctx.now + 5000000
-    end
+    for index = 1, #fields, 2 do found[fields[index]] = fields[index + 1] end
+    circuit = {state = found.state or 'closed', why = found.why or '', rests = found.rests}
+    for _, name in ipairs(NUMBERS) do circuit[name] = tonumber(found[name]) or 0 end
+    if circuit.factor == 0 then circuit.factor = 1 end -- one that rests has none
   end
   ctx.circuits[source] = circuit
   return circuit
@@ -75,26 +67,10 @@ function circuits.look_up_circuits(ctx, sources)
   for _, source in ipairs(sources) do ctx.circuits[source] = setmetatable({}, UNTROUBLED) end
 end
 
--- What the catalogue says of a source.
-function circuits.parse_options(ctx, source, options)
-  if not options then return {} end
-  return cjson.decode(options)
-end
-
-function circuits.options_of(ctx, source) return circuits.parse_options(ctx, source, redis.call('HGET', ctx.K.options, source)) end
-
+-- Notes the rules of a source: `options` is what the catalogue says of it.
 function circuits.note_rules(ctx, source, options)
-  local own = options.circuit
-  if type(own) ~= 'table' then
-    ctx.rules_of_sources[source] = ctx.A.circuit
-    return
-  end
-  local rules = {}
-  for name, value in pairs(ctx.A.circuit) do
-    local good = type(own[name]) == 'number' and number(own[name], LEAST[name])
-    rules[name] = good or value
-  end
-  ctx.rules_of_sources[source] = rules
+  local own = options and cjson.decode(options).circuit
+  ctx.rules_of_sources[source] = own and setmetatable(own, {__index = ctx.A.circuit}) or ctx.A.circuit
 end
 
 -- Reads the rules of several sources at once.
@@ -102,14 +78,13 @@ function circuits.look_up_rules(ctx, sources)
   for first = 1, #sources, 1000 do
     local last = math.min(first + 999, #sources)
     for index, options in ipairs(redis.call('HMGET', ctx.K.options, unpack(sources, first, last))) do
-      local source = sources[first + index - 1]
-      circuits.note_rules(ctx, source, circuits.parse_options(ctx, source, options))
+      circuits.note_rules(ctx, sources[first + index - 1], options)
     end
   end
 end
 
 function circuits.rules_of(ctx, source)
-  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, circuits.options_of(ctx, source)) end
+  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, redis.call('HGET', ctx.K.options, source)) end
   return ctx.rules_of_sources[source]
 end
 

@@ -9,7 +9,7 @@ function state.changed_slots() return {} end
 
 -- The next free slot as it was last set, or false.
 function slots.slot_of(ctx, source)
-  if ctx.slots[source] == nil then ctx.slots[source] = number(redis.call('ZSCORE', ctx.K.slots, source)) or false end
+  if ctx.slots[source] == nil then ctx.slots[source] = tonumber(redis.call('ZSCORE', ctx.K.slots, source)) or false end
   return ctx.slots[source]
 end
 

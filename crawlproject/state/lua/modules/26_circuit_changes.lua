@@ -25,9 +25,7 @@ function circuit_changes.save_circuits(ctx)
       redis.call('HDEL', ctx.K.circuit_of .. source, 'rests')
       redis.call('PERSIST', ctx.K.circuit_of .. source)
     end
-    if not circuit.broken then
-      redis.call('HSET', ctx.K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
-    end
+    redis.call('HSET', ctx.K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
     redis.call('SADD', ctx.K.watchlist, source)
   end
 end
@@ -51,7 +49,7 @@ function circuit_changes.save_statuses_of(ctx, source)
   if not noted then return end
   ctx.statuses[source] = nil
   local length = redis.call('LPUSH', ctx.K.statuses_of .. source, unpack(noted))
-  if length and length > 50 then redis.call('LTRIM', ctx.K.statuses_of .. source, 0, 49) end
+  if length > 50 then redis.call('LTRIM', ctx.K.statuses_of .. source, 0, 49) end
 end
 
 function circuit_changes.save_statuses(ctx)
@@ -63,7 +61,6 @@ function circuit_changes.response_codes(ctx, source, most)
   circuit_changes.save_statuses_of(ctx, source)
   local counts, names, parts = {}, {}, {}
   for _, status in ipairs(most > 0 and redis.call('LRANGE', ctx.K.statuses_of .. source, 0, most - 1) or {}) do
-    status = status:sub(1, 20):gsub('[%c"\\\128-\255]', '?')
     if not counts[status] then names[#names + 1] = status end
     counts[status] = (counts[status] or 0) + 1
   end
@@ -127,7 +124,7 @@ function circuit_changes.close_circuit(ctx, source, kind, why, by_operator)
   if by_operator then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
     local slot, interval, delay = slots.slot_of(ctx, source), rates.interval_of(rates.rate_of(ctx, source)), asked_delay.binding_delay_of(ctx, source)
-    local soonest = interval and delay and ctx.now + math.max(interval, delay * 1000000) -- that is not ours to forgive
+    local soonest = interval and ctx.now + math.max(interval, delay * 1000000) -- that is not ours to forgive
     if slot and soonest and slot > soonest then slots.set_slot(ctx, source, soonest) end
   end
   redis.call('DEL', ctx.K.window_of .. source)

@@ -10,11 +10,11 @@ local DOUBT_US = 1500000 -- DOUBT_S in politeness/slots.py
 
 function state.resume(ctx)
   if ctx.seen > 0 and ctx.kept[4] and ctx.kept[4] ~= ctx.server then return ctx.now + DOUBT_US end
-  return math.min(tonumber(ctx.kept[3] or 0), ctx.now + DOUBT_US)
+  return tonumber(ctx.kept[3] or 0)
 end
 
 -- 10 us, cold some more: not for every call
-function state.server() return redis.call('INFO', 'server'):match('run_id:(%w+)') or '' end
+function state.server() return redis.call('INFO', 'server'):match('run_id:(%w+)') end
 
 function clock_guard.keep_time(ctx)
   ctx.ahead = math.max(ctx.now - ctx.server_time, 0)

@@ -6,5 +6,5 @@ local dead_bound = {}
 function dead_bound.are_dead_letters_at_bound(ctx)
   local kept = redis.call('XLEN', ctx.K.dead)
   if kept < ctx.A.dead_maxlen then return false end
-  return kept - math.max(number(redis.call('GET', ctx.K.dead_refusals) or '') or 0, 0) >= ctx.A.dead_maxlen
+  return kept - dead_letters.refusals_kept(ctx) >= ctx.A.dead_maxlen
 end

@@ -16,9 +16,9 @@ function pace.look_up_paces(ctx, sources)
   for first = 1, #sources, 1000 do
     local last = math.min(first + 999, #sources)
     for index, score in ipairs(redis.call('ZMSCORE', ctx.K.paced, unpack(sources, first, last))) do
-      local source, at = sources[first + index - 1], tonumber(score or '') or 0
+      local source, at = sources[first + index - 1], tonumber(score) or 0
       ctx.paces.known[source] = at
-      -- Junk, or a delay that has been shortened; a slot is given out at most half a second ahead.
+      -- The delay has been shortened; a slot is given out at most half a second ahead.
       if at > ctx.now + ctx.A.pace + 500000 then pace.set_pace(ctx, source, ctx.now + ctx.A.pace) end
     end
   end

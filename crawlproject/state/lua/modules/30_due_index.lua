@@ -35,7 +35,7 @@ function due_index.place_of(ctx, source)
   return ctx.places[source]
 end
 
--- The best class that a source may have queued; nil: any. What others have put into a due set may have any.
+-- The best class that a source may have queued; nil: any.
 function due_index.class_of(ctx, source)
   return ctx.DUE[ctx.noted[source] or ''] and ctx.places[source] and tonumber(ctx.places[source]:sub(2)) or nil
 end
@@ -49,7 +49,7 @@ function due_index.look_up(ctx, sources)
     for index = 1, last - first + 1 do
       local source = sources[first + index - 1]
       rates.note_rate(ctx, source, found[index])
-      ctx.slots[source] = number(scores[index]) or false
+      ctx.slots[source] = tonumber(scores[index]) or false
     end
   end
   circuits.look_up_halted(ctx, sources)
@@ -62,7 +62,6 @@ end
 -- operator has lifted that.
 function due_index.effective_rate(ctx, source)
   local rate, longest = rates.rate_of(ctx, source) * circuits.factor_of(ctx, circuits.circuit_of(ctx, source)), asked_delay.binding_delay_of(ctx, source)
-  if not longest then return 0 end
   return longest > 0 and math.min(rate, 1 / longest) or rate
 end
 
@@ -108,7 +107,7 @@ function due_index.schedule(ctx, source)
     return
   end
   local wanted = due_index.tier_of(ctx, source) .. class
-  if place and ctx.due_at[source] == nil then ctx.due_at[source] = tonumber(redis.call('ZSCORE', ctx.DUE[place], source) or '') end
+  if place and ctx.due_at[source] == nil then ctx.due_at[source] = tonumber(redis.call('ZSCORE', ctx.DUE[place], source)) end
   local stands = ctx.due_at[source]
   if rates.rate_of(ctx, source) <= 0 then
     at = ctx.now + 1000000

@@ -8,17 +8,13 @@
 -- been given up (forget_dropped.lua), which needs a hash that Lua has not got: its seed is crawled when it is fed again.
 local exclusions = {}
 
--- whether there are exclusions, where that is known
+function state.is_any_excluded(ctx) return redis.call('EXISTS', ctx.K.excluded) == 1 end
+
 -- name -> whether it is excluded, where that is known
 function state.excluded() return {} end
 
 -- To be called before the first write. Nearly always there are none, and nothing more is looked at.
 function exclusions.has_exclusions(ctx)
-  if ctx.is_any_excluded == nil then
-    ctx.is_any_excluded = redis.call('EXISTS', ctx.K.excluded) == 1
-    if ctx.is_any_excluded then
-    end
-  end
   return ctx.is_any_excluded
 end
 
@@ -69,10 +65,8 @@ end
 -- page that is looked at again.
 function exclusions.was_counted(entry)
   if not entry:find('\165depth', 1, true) and not entry:find('\165found', 1, true) then return false end
-  local good, request = pcall(cmsgpack.unpack, entry:sub(4))
-  local meta = good and type(request) == 'table' and request.meta
-  if type(meta) ~= 'table' or meta.redirect_urls or meta.revisit then return false end
-  return type(meta.depth) == 'number' and meta.depth > 0 or type(meta.found) == 'table'
+  local meta = source_names.meta_of(entry)
+  return not (meta.redirect_urls or meta.revisit) and ((meta.depth or 0) > 0 or meta.found ~= nil)
 end
 
 -- Gives a source's budget back what those of its links took of it that are dropped.

@@ -3,11 +3,9 @@ local feeding = {}
 
 local SILENT_US = 10000000 -- after which a process no longer feeds, as far as anybody knows
 
--- The moment of a report, and the seeds that were left then, nil where nobody knows; nothing for one that is too old, or
--- was not written by crawlproject.
+-- The moment of a report, and the seeds that were left then, nil where nobody knows; nothing for one that is too old.
 function feeding.report_in(ctx, value)
-  local at, left = (value or ''):match('^(%d+):(%d*)$')
-  at = number(at)
-  if not at or math.abs(ctx.now - at) > SILENT_US then return nil end
-  return at, number(left, 0)
+  local at, left = value:match('^(%d+):(%d*)$')
+  if math.abs(ctx.now - at) > SILENT_US then return nil end
+  return at, tonumber(left)
 end

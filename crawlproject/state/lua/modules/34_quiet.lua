@@ -6,7 +6,7 @@ local quiet = {}
 -- there, or that is halted, open, probed, held or slowed down.
 function quiet.forget_quiet(ctx, source)
   local key, circuit = ctx.K.circuit_of .. source, circuits.circuit_of(ctx, source)
-  local is_watched = circuit.broken or circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
+  local is_watched = circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
   if is_watched or circuits.is_halted(ctx, source) or redis.call('EXISTS', ctx.K.window_of .. source) == 1 then return end
   if not circuit.rests then
     redis.call('DEL', key)

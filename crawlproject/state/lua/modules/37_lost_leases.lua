@@ -11,47 +11,37 @@ function lost_leases.return_lease(ctx, lease)
   local entry = lease.entry:sub(1, 1) .. string.char(deliveries) .. lease.entry:sub(3)
   circuit_changes.free_probe(ctx, lease.source, lease.generation)
   report.note_kind(ctx, lease.source, 'lost', 1)
-  if deliveries < ctx.A.max_deliveries then return queues.put_back(ctx, lease.source, entry) end
+  if deliveries < ctx.A.max_deliveries then
+    queues.put_back(ctx, lease.source, entry)
+    return true
+  end
   dead_letters.add_dead_letter(ctx, 'entry', entry, lease.source, 'lost with its worker, delivery ' .. deliveries, deliveries)
   dead_letters.add(ctx, ctx.K.counts_of .. 'failed', lease.source, 1)
   dead_letters.add(ctx, ctx.K.totals, 'failed', 1)
   return false
 end
 
--- The workers that are silent, some of them.
-function lost_leases.silent_workers(ctx)
-  local found = redis.call('ZRANGEBYSCORE', ctx.K.workers, '-inf', text(ctx.now - ctx.A.timeout), 'LIMIT', 0, 50)
-  -- A heartbeat in the future was not written by a worker.
-  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', ctx.K.workers, text(ctx.now + ctx.A.timeout), '+inf', 'LIMIT', 0, 50)) do
-    found[#found + 1] = worker
-  end
-  return found
-end
-
 -- Appends {lost worker, leases returned, dead letters} to `reply`, for one worker that is silent, if there is any: the 2,000
 -- leases that it may have had take up to 20 ms.
 function lost_leases.return_lost(ctx, reply)
-  for _, worker in ipairs(lost_leases.silent_workers(ctx)) do
-    local touched, given_back, dead = {}, 0, 0
-    local leases, foreign = lease_ids.leases_of(ctx, worker)
-    for _, entry in ipairs(foreign) do dead_letters.add_dead_letter(ctx, 'entry', entry, '', FOREIGN_LEASE, queues.deliveries_of(entry)) end
-    for _, lease in ipairs(leases) do
-      if lost_leases.return_lease(ctx, lease) then
-        touched[lease.source] = true
-        given_back = given_back + 1
-      else
-        dead = dead + 1
-      end
+  local worker = redis.call('ZRANGEBYSCORE', ctx.K.workers, '-inf', text(ctx.now - ctx.A.timeout), 'LIMIT', 0, 1)[1]
+  if not worker then return end
+  local touched, given_back, dead = {}, 0, 0
+  for _, lease in ipairs(lease_ids.leases_of(ctx, worker)) do
+    if lost_leases.return_lease(ctx, lease) then
+      touched[lease.source] = true
+      given_back = given_back + 1
+    else
+      dead = dead + 1
     end
-    redis.call('DEL', ctx.K.leases_of .. worker)
-    redis.call('ZREM', ctx.K.workers, worker)
-    seed_list.return_seeds(ctx, worker)
-    if dead > 0 then redis.call('DECRBY', ctx.K.outstanding, dead) end
-    dead_letters.add(ctx, ctx.K.totals, 'deliveries_lost', dead + given_back)
-    due_index.schedule_all(ctx, touched)
-    for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
-    break
   end
+  redis.call('DEL', ctx.K.leases_of .. worker)
+  redis.call('ZREM', ctx.K.workers, worker)
+  seed_list.return_seeds(ctx, worker)
+  if dead > 0 then redis.call('DECRBY', ctx.K.outstanding, dead) end
+  dead_letters.add(ctx, ctx.K.totals, 'deliveries_lost', dead + given_back)
+  due_index.schedule_all(ctx, touched)
+  for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
   circuit_changes.save_circuits(ctx)
   report.save_requests(ctx)
 end

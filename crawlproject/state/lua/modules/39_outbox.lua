@@ -6,9 +6,8 @@
 -- it, and each one's numbers are taken for themselves, as in shards.lua.
 local outbox = {}
 
--- The number of a chunk, 0 for what is none; and what stands behind it: a colon and the server, nothing by former versions.
+-- The number of a chunk; and what stands behind it: a colon and the server.
 function outbox.chunk_number(value)
-  local digits, server = (value or ''):match('^(%d+)(:?%w*)$')
-  local number = digits and #digits <= 16 and tonumber(digits) or 0
-  return number < 9007199254740992 and number or 0, server or '' -- 2^53: up to there Lua counts
+  local digits, server = value:match('^(%d+)(:?%w*)$')
+  return tonumber(digits), server
 end

@@ -11,7 +11,7 @@ function pause.workers_alive(ctx) return redis.call('ZCOUNT', ctx.K.workers, tex
 -- there are in the tails of all sources.
 function pause.pause_reason(ctx, pulse, unread, outstanding, tails)
   if not pulse then
-    local led = redis.call('EXISTS', ctx.K.leader) == 1 -- whatever its type: others name that
+    local led = redis.call('EXISTS', ctx.K.leader) == 1
     return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
   end
   if unread then return {'paused', unread} end

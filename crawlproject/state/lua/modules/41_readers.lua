@@ -62,7 +62,7 @@ end
 -- What is left of a lease (us), of `ttl` at most: a clock that was set back keeps no dead holder's alive for longer.
 function readers.left_of_lease(key, ttl)
   local now = readers.redis_time()
-  local left = (number(redis.call('HGET', key, 'until'), 0) or 0) - now
+  local left = (tonumber(redis.call('HGET', key, 'until')) or 0) - now
   if left > ttl then
     readers.put(key, 'until', text(now + ttl))
     return ttl

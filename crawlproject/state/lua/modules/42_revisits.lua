@@ -23,7 +23,6 @@ end
 function revisits.note_revisit(ctx, source, page, entry, interval)
   local pages = ctx.K.revisits_of .. source
   local count = redis.call('HLEN', pages)
-  if not count then return end
   if redis.call('HEXISTS', pages, page) == 0 then
     if count >= MOST_REVISITS then return end
     count = count + 1

@@ -13,7 +13,7 @@ function robots_delays.unasked(ctx, source)
   for index = 1, #longest, 2 do
     local asked = redis.call('HGET', ctx.K.robots_of .. longest[index], 'asked')
     local delay = asked_delay.bounded_delay(longest[index + 1]) * 1000000
-    if (number(asked or '', 0) or 0) < ctx.now - UNASKED_US - delay then found[#found + 1] = longest[index] end
+    if (tonumber(asked) or 0) < ctx.now - UNASKED_US - delay then found[#found + 1] = longest[index] end
   end
   return found
 end
@@ -24,7 +24,7 @@ function robots_delays.set_delay(ctx, source, origin, delay)
   local key = ctx.K.robots_delays_of .. source
   redis.call('PEXPIRE', key, 2 * 86400 * 1000)
   local others = robots_delays.unasked(ctx, source)
-  if (tonumber(redis.call('ZSCORE', key, origin) or '') or 0) == delay and #others == 0 then return 0 end
+  if (tonumber(redis.call('ZSCORE', key, origin)) or 0) == delay and #others == 0 then return 0 end
   local slot, before = slots.slot_of(ctx, source), rates.interval_of(due_index.effective_rate(ctx, source))
   for _, other in ipairs(others) do redis.call('ZREM', key, other) end
   if delay > 0 then

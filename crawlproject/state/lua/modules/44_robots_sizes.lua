@@ -12,11 +12,13 @@ local OVERHEAD = 900 -- bytes of a copy beside its text, its place here included
 
 -- Notes the length of a copy's text; up to COMPACT it counts as none.
 function robots_sizes.note_robots_size(ctx, url, length)
-  local stored = redis.call('ZSCORE', ctx.K.robots_stored, url)
-  local before = number(stored, 0) or 0
+  local before = tonumber(redis.call('ZSCORE', ctx.K.robots_stored, url)) or 0
   local size = length > COMPACT and math.min(length + OVERHEAD, SIZES - 1) or 0
-  if stored then redis.call('ZREM', ctx.K.robots_stored, url) end -- first: Redis never denies that
-  if size > 0 then redis.call('ZADD', ctx.K.robots_stored, text(math.floor(ctx.now / 1000000) * SIZES + size), url) end
+  if size > 0 then
+    redis.call('ZADD', ctx.K.robots_stored, text(math.floor(ctx.now / 1000000) * SIZES + size), url)
+  else
+    redis.call('ZREM', ctx.K.robots_stored, url)
+  end
   if size ~= before % SIZES then redis.call('INCRBY', ctx.K.robots_size, text(size - before % SIZES)) end
 end
 
@@ -31,8 +33,8 @@ function robots_sizes.drop_oldest_robots(ctx, maxsize)
       redis.call('DEL', ctx.K.robots_size)
       return
     end
-    local key, counted = ctx.K.robots_of .. oldest[1], (number(oldest[2], 0) or 0) % SIZES
-    if (number(redis.call('HGET', key, 'delay') or '') or 0) > 0 then
+    local key, counted = ctx.K.robots_of .. oldest[1], oldest[2] % SIZES
+    if (tonumber(redis.call('HGET', key, 'delay')) or 0) > 0 then
       redis.call('HDEL', key, 'kind', 'body', 'until')
     else
       redis.call('HDEL', key, 'kind', 'body', 'until', 'delay', 'asked')
@@ -49,6 +51,6 @@ function robots_sizes.forget_expired_robots(ctx, count)
   for index = 1, #found, 2 do
     local url = found[index]
     local length = redis.call('HSTRLEN', ctx.K.robots_of .. url, 'body')
-    robots_sizes.note_robots_size(ctx, url, length or 0)
+    robots_sizes.note_robots_size(ctx, url, length)
   end
 end

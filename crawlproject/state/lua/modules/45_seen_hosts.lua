@@ -10,15 +10,11 @@ local MOST_HOSTS = 8
 function seen_hosts.turn_of_hosts(ctx) return math.floor(ctx.now / 300000000) end
 
 function seen_hosts.unpack_hosts(ctx, packed)
-  local hosts, good, values = {}, pcall(cmsgpack.unpack, packed or '')
-  if not good or type(values) ~= 'table' or type(values[1]) ~= 'number' then return hosts end
+  local hosts, values = {}, packed and cmsgpack.unpack(packed) or {0}
   local share = 2 ^ math.min(values[1] - seen_hosts.turn_of_hosts(ctx), 0)
-  for place = 2, math.min(#values, 3 * MOST_HOSTS + 4), 3 do
-    local host, fine, errors = values[place], number(values[place + 1], 0), number(values[place + 2], 0)
-    if type(host) == 'string' and fine and errors then
-      fine, errors = math.floor(fine * share), math.floor(errors * share)
-      if fine + errors > 0 then hosts[#hosts + 1] = {name = host, fine = fine, errors = errors} end
-    end
+  for place = 2, #values, 3 do
+    local fine, errors = math.floor(values[place + 1] * share), math.floor(values[place + 2] * share)
+    if fine + errors > 0 then hosts[#hosts + 1] = {name = values[place], fine = fine, errors = errors} end
   end
   return hosts
 end

@@ -7,16 +7,15 @@ local samples = {}
 local BUCKETS = 60
 local SLOWED_AT_MOST_EVERY_US = 10000000
 
+-- The numbers that stand in a field; nothing, where there is none.
 function samples.three_numbers(value)
   local first, second, third = (value or ''):match('^(%d+):(%d+):(%d+)$')
-  first, second, third = number(first), number(second), number(third)
-  if first and second and third then return first, second, third end
-  return nil
+  return tonumber(first), tonumber(second), tonumber(third)
 end
 
 -- What the buckets of a window hold in all, where `sum` does not tell.
 function samples.sum_of_buckets(ctx, key, newest)
-  local sum_fine, sum_errors, fields = 0, 0, redis.call('HGETALL', key) or {}
+  local sum_fine, sum_errors, fields = 0, 0, redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
     local at, fine, errors = samples.three_numbers(fields[index + 1])
     if at and at > newest - BUCKETS and at <= newest and tonumber(fields[index]) then
@@ -30,7 +29,7 @@ end
 function samples.sum_that_left(ctx, key, changed_at, newest)
   local places, sum_fine, sum_errors = {}, 0, 0
   for bucket = changed_at + 1, newest do places[#places + 1] = text(bucket % BUCKETS) end
-  for index, value in ipairs(redis.call('HMGET', key, unpack(places)) or {}) do
+  for index, value in ipairs(redis.call('HMGET', key, unpack(places))) do
     local at, fine, errors = samples.three_numbers(value)
     if at == changed_at + index - BUCKETS then sum_fine, sum_errors = sum_fine + fine, sum_errors + errors end
   end
@@ -45,7 +44,7 @@ function samples.window_of(ctx, source)
   local key, bucket = ctx.K.window_of .. source, math.floor(ctx.now / (circuits.rules_of(ctx, source).window / BUCKETS))
   window = {number = bucket, fine = 0, errors = 0, here = {0, 0}, fresh = true, heard = 0, usual = 0, recent = 0}
   ctx.windows[source] = window
-  local fields = redis.call('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum', 'fetches', 'hosts') or {}
+  local fields = redis.call('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum', 'fetches', 'hosts')
   window.packed_fetches, window.packed_hosts = fields[4], fields[5]
   local at, fine, errors = samples.three_numbers(fields[1])
   if at == bucket then window.here, window.fresh = {fine, errors}, false end
@@ -66,17 +65,12 @@ end
 
 -- A histogram of how long fetches took, bucket -> how many, as one field of the window: {turn, bucket, count, bucket,
 -- count, ...}. Every five minutes, a turn, all counts are halved, so that it is of the last few minutes.
--- Numbers are halved every five minutes (in us).
 function samples.turn_of_fetches(ctx) return math.floor(ctx.now / 300000000) end
 
 function samples.unpack_fetches(ctx, packed)
-  local fetches, good, values = {}, pcall(cmsgpack.unpack, packed or '')
-  if not good or type(values) ~= 'table' or type(values[1]) ~= 'number' then return fetches end
+  local fetches, values = {}, packed and cmsgpack.unpack(packed) or {0}
   local share = 2 ^ math.min(values[1] - samples.turn_of_fetches(ctx), 0)
-  for place = 2, #values, 2 do
-    local bucket, count = number(values[place]), number(values[place + 1])
-    if bucket and count then fetches[bucket] = math.floor(count * share) end
-  end
+  for place = 2, #values, 2 do fetches[values[place]] = math.floor(values[place + 1] * share) end
   return fetches
 end
 
@@ -118,8 +112,8 @@ function samples.save_windows(ctx)
       'sum', string.format('%d:%d:%d', window.number, window.fine, window.errors)}
     if window.fetches then fields[#fields + 1], fields[#fields + 2] = 'fetches', samples.pack_fetches(ctx, window.fetches) end
     if window.hosts then fields[#fields + 1], fields[#fields + 2] = 'hosts', seen_hosts.pack_hosts(ctx, window.hosts) end
-    local saved = redis.call('HSET', key, unpack(fields))
-    if saved and window.fresh then
+    redis.call('HSET', key, unpack(fields))
+    if window.fresh then
       redis.call('PEXPIRE', key, text(math.max(circuits.rules_of(ctx, source).window / 1000, 600000)))
     end
   end

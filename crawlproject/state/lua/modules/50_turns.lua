@@ -43,8 +43,8 @@ function turns.look_up_turns(ctx, sources)
       end
     end
     for place, names in pairs(stand) do
-      for index, score in ipairs(redis.call('ZMSCORE', turns.key_of(ctx, rival, ctx.DUE[place]), unpack(names)) or {}) do
-        local source, at = names[index], tonumber(score or '')
+      for index, score in ipairs(redis.call('ZMSCORE', turns.key_of(ctx, rival, ctx.DUE[place]), unpack(names))) do
+        local source, at = names[index], tonumber(score)
         if at and at <= slots.next_slot(ctx, source) + ctx.A.horizon and not ctx.turns.ahead[source] then
           ctx.turns.ahead[source] = {slots = 0}
           contested[#contested + 1] = source
@@ -56,7 +56,7 @@ function turns.look_up_turns(ctx, sources)
     local last = math.min(first + 999, #contested)
     for index, line in ipairs(redis.call('HMGET', ctx.K.turns, unpack(contested, first, last))) do
       local slots_ahead, free, spider = (line or ''):match('^(%d+)(%+?) (.*)$')
-      ctx.turns.ahead[contested[first + index - 1]] = {spider = spider, slots = number(slots_ahead) or 0, free = free == '+'}
+      ctx.turns.ahead[contested[first + index - 1]] = {spider = spider, slots = tonumber(slots_ahead) or 0, free = free == '+'}
     end
   end
 end
