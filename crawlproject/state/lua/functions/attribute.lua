@@ -18,4 +18,4 @@ register('attribute', function(ctx, K, A)
     reply[index] = {belonging.source_of(ctx, name, domain) or '', kind, kind == 'bound' and belief or ''}
   end
   return reply
-end)
+end, {'no-writes'})

@@ -86,4 +86,4 @@ register('collect', function(ctx, K, A)
     (redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or '0',
     spilled,
   }
-end)
+end, {'no-writes'})

@@ -12,4 +12,4 @@ register('confirm', function(ctx, K, A)
   if exclusions.is_excluded(ctx, source) or exclusions.is_host_excluded(ctx, A.host) then return 0 end
   if ctx.resume > ctx.now or ctx.now > A.slot + A.late then return 0 end
   return 1
-end)
+end, {'no-writes'})

@@ -8,4 +8,4 @@ register('drop_dead', function(ctx, K, A)
     if dead_letters.remove_dead_letter(ctx, letter.id, letter.source) then dropped = dropped + 1 end
   end
   return dropped
-end)
+end, {'allow-oom'})

@@ -80,4 +80,4 @@ register('drop_queued', function(ctx, K, A)
     audit.note_change(ctx, 'queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
   end
   return {#entries + of_extents, queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()}
-end)
+end, {'allow-oom'})

@@ -25,4 +25,4 @@ register('exclude', function(ctx, K, A)
       msg = string.format('CRAWL_EXCLUDE names %d more: %s', #added, shown)})
   end
   return reply
-end)
+end, {'allow-oom'})

@@ -12,4 +12,4 @@ register('forget_dropped', function(ctx, K, A)
   end
   seen_filter.save_seen_filter(ctx)
   return 1
-end)
+end, {'allow-oom'})

@@ -5,4 +5,4 @@
 register('forget_seen', function(ctx, K, A)
   for _, digest in ipairs(A.digests) do seen_filter.forget_seen(ctx, digest) end
   seen_filter.save_seen_filter(ctx)
-end)
+end, {'allow-oom'})

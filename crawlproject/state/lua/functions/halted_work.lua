@@ -26,4 +26,4 @@ register('halted_work', function(ctx, K, A)
     work, waiting = work + queues.backlog_of(ctx, source), waiting + queues.overflow_of(ctx, source)
   end
   return {page[1], work, waiting}
-end)
+end, {'no-writes'})

@@ -14,7 +14,6 @@ register('heartbeat', function(ctx, K, A)
   if not A.join and not before or layout[1] or layout[2] then return {0, 0} end
   local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
   local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(ctx.now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
-  redis.call('ZREM', K.workers, A.worker) -- frees: a worker lives, also when Redis is out of memory
   redis.call('ZADD', K.workers, text(ctx.now), A.worker)
   if before and not A.join and latest and latest < ctx.now - A.timeout / 2 then
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do redis.call('ZADD', K.workers, text(ctx.now), worker) end
@@ -23,4 +22,4 @@ register('heartbeat', function(ctx, K, A)
 
   lost_leases.return_lost(ctx, reply)
   return reply
-end)
+end, {'allow-oom'})

@@ -31,4 +31,4 @@ register('idle', function(ctx, K, A)
   local crossed, is_empty = redis.call('HMGET', K.crossings, 'sent', 'received'), true
   for shard = 0, A.shards - 1 do is_empty = is_empty and redis.call('EXISTS', K.outbox_of .. shard) == 0 end
   return {is_empty and is_idle() and 1 or 0, crossed[1] or '', crossed[2] or '', unpack(redis.call('MGET', K.lease_sequence)) or ''}
-end)
+end, {'no-writes'})

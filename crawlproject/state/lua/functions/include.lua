@@ -3,8 +3,6 @@
 -- A: names; by (an operator) or fence (a leader: CRAWL_EXCLUDE names them no more).
 -- Reply: for each name 'included', 'not excluded', 'file' (CRAWL_EXCLUDE still names it) or 'operator' (one has excluded it,
 -- too); {} when another leads by now.
---
--- Begins with what frees: it goes through when Redis is out of memory.
 register('include', function(ctx, K, A)
   if A.fence and tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {} end
   local reply, removed = {}, {}
@@ -28,4 +26,4 @@ register('include', function(ctx, K, A)
       msg = string.format('CRAWL_EXCLUDE names %d no more: %s', #removed, shown)})
   end
   return reply
-end)
+end, {'allow-oom'})

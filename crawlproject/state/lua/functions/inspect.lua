@@ -47,4 +47,4 @@ register('inspect', function(ctx, K, A)
     }
   end
   return reply
-end)
+end, {'no-writes'})

@@ -6,4 +6,4 @@ register('look_seen', function(ctx, K, A)
   local reply = {}
   for index, digest in ipairs(A.digests) do reply[index] = seen_filter.is_seen(ctx, digest) end
   return reply
-end)
+end, {'no-writes'})

@@ -13,4 +13,4 @@ register('note_feeder', function(ctx, K, A)
     redis.call('HSET', K.feeders, A.feeder, text(ctx.now) .. ':' .. A.left)
     redis.call('EXPIRE', K.feeders, 60)
   end
-end)
+end, {'allow-oom'})

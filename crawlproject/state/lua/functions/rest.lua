@@ -34,4 +34,4 @@ register('rest', function(ctx, K, A)
   circuits.look_up_halted(ctx, sources)
   for _, source in ipairs(sources) do quiet.forget_quiet(ctx, source) end
   return #sources
-end)
+end, {'allow-oom'})

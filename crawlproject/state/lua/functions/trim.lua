@@ -10,8 +10,6 @@ register('trim', function(ctx, K, A)
   local AT_ONCE = 5000 -- members of a set, entries of a stream
 
   if tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {'', 0, ''} end
-  local short = readers.out_of_memory(ctx)
-
   -- Drops what is older, but no more than takes a few milliseconds.
   local function drop_older(set, bound)
     local count = redis.call('ZCOUNT', set, '-inf', bound)
@@ -34,10 +32,10 @@ register('trim', function(ctx, K, A)
       .. shell.command_line({'scrapy', 'events', '--forget=' .. name})
   end
 
-  local positions = readers.read_by_all(ctx)
+  local positions, is_full = readers.read_by_all(ctx), readers.is_memory_full()
   local reason, dropped = '', 0
   for _, stream in ipairs(ctx.EVENT_STREAMS) do
-    if short or redis.call('XLEN', stream) > A.maxlen then readers.drop_read(stream, positions) end
+    if is_full or redis.call('XLEN', stream) > A.maxlen then readers.drop_read(stream, positions) end
     if redis.call('XLEN', stream) > A.maxlen then
       if A.drop then
         dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
@@ -52,6 +50,5 @@ register('trim', function(ctx, K, A)
   elseif redis.call('PTTL', K.paused) > A.ttl then
     redis.call('DEL', K.paused) -- the clock was set back
   end
-  local fault = redis.pcall('GET', K.data_fault)
-  return {reason, dropped, type(fault) == 'string' and fault or ''}
-end)
+  return {reason, dropped, redis.call('GET', K.data_fault) or ''}
+end, {'allow-oom'})

@@ -101,7 +101,7 @@ function budgets.give_up_host(ctx, source, host)
   ctx.given_up[source][host] = true
 end
 
--- Frees these places; last, for what begins with it goes through when Redis is out of memory.
+-- Frees these places.
 function budgets.free_hosts(ctx)
   for source, hosts in pairs(ctx.given_up) do
     for host in pairs(hosts) do redis.call('SREM', ctx.K.found_hosts_of .. source, host) end
