@@ -17,18 +17,18 @@ register('acquire', function(ctx, K, A)
 
   local pulse = unpack(redis.call('MGET', K.pulse))
   local source = belonging.source_of(ctx, A.source, A.domain)
-  if exclusions.is_excluded(ctx, source) or exclusions.is_host_excluded(ctx, A.host) then return {text(ctx.now), '', source, '0', text(UNKNOWN_US), 1} end
+  if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return {text(ctx.now), '', source, '0', text(UNKNOWN_US), 1} end
   if shards.is_elsewhere(ctx, source) then return {text(ctx.now), '', source, '0', '0', 2} end
   due_index.look_up(ctx, {source})
-  rates.register_source(ctx, source)
-  local rate, held, circuit = due_index.effective_rate(ctx, source), due_index.held_until(ctx, source), circuits.circuit_of(ctx, source)
+  rates.register(ctx, source)
+  local rate, held, circuit = due_index.effective_rate(ctx, source), due_index.held_until(ctx, source), circuits.of(ctx, source)
   local interval = rates.interval_of(rate)
 
   local function none_before(at) return {text(ctx.now), '', source, '0', text(math.max(at - ctx.now, 1000)), 0} end
 
   if not pulse or not interval or circuits.is_halted(ctx, source) then return none_before(ctx.now + UNKNOWN_US) end
   if ctx.resume > ctx.now or held > 0 then return none_before(math.max(ctx.resume, held)) end
-  local slot = slots.next_slot(ctx, source)
+  local slot = slots.next(ctx, source)
   if slot > ctx.now + A.horizon then return none_before(slot - A.horizon) end
 
   local distance
@@ -44,9 +44,9 @@ register('acquire', function(ctx, K, A)
     if turn > slot and turn <= slot + distance then return none_before(turn - A.horizon) end
   end
 
-  clock_guard.keep_time(ctx)
-  slots.set_slot(ctx, source, slot + interval)
-  slots.save_slots(ctx)
+  clock.keep(ctx)
+  slots.set(ctx, source, slot + interval)
+  slots.save(ctx)
   if distance then
     redis.call('SET', turn_key, text(slot + distance), 'PX', text((slot + distance - ctx.now) / 1000 + 1000))
   end

@@ -5,7 +5,7 @@
 -- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
 --    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to}
 register('attribute', function(ctx, K, A)
-  belonging.look_up_belonging(ctx, A.names, A.domains, A.count)
+  belonging.look_up(ctx, A.names, A.domains, A.count)
   local reply = {}
   for index = 1, A.count do
     local name, domain = A.names[index], A.domains[index]

@@ -23,7 +23,7 @@ register('collect', function(ctx, K, A)
   local function choose(sources)
     for _, source in ipairs(sources) do
       if #names >= A.most then return end
-      if not chosen[source] and source_names.is_name(ctx, source) then
+      if not chosen[source] and naming.is_valid(source) then
         chosen[source] = true
         names[#names + 1] = source
       end
@@ -47,11 +47,11 @@ register('collect', function(ctx, K, A)
     ready = ready + redis.call('ZCOUNT', key, '-inf', text(ctx.now))
   end
 
-  local feeders, left = 0, 0
+  local processes, left = 0, 0
   for index, value in ipairs(redis.call('HVALS', K.feeders)) do
-    local at, seeds = feeding.report_in(ctx, value)
+    local at, seeds = feeders.report_in(ctx, value)
     if at then
-      feeders = feeders + 1
+      processes = processes + 1
       left = left and seeds and left + seeds
     end
   end
@@ -72,7 +72,7 @@ register('collect', function(ctx, K, A)
     redis.call('XLEN', K.dead),
     pause.workers_alive(ctx),
     redis.call('ZRANGE', K.workers, 0, -1),
-    pause.pause_reason(ctx, pulse, unread, outstanding, overflow - spilled),
+    pause.reason(ctx, pulse, unread, outstanding, overflow - spilled),
     known,
     due,
     redis.call('SCARD', K.excluded),
@@ -81,7 +81,7 @@ register('collect', function(ctx, K, A)
     redis.call('HGETALL', K.totals),
     redis.call('HGETALL', K.latencies),
     names,
-    {text(feeders), left and text(left) or ''},
+    {text(processes), left and text(left) or ''},
     ready,
     (redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or '0',
     spilled,

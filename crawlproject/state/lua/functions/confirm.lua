@@ -9,7 +9,7 @@ register('confirm', function(ctx, K, A)
   local source = A.source
   due_index.look_up(ctx, {source})
   if not pulse or due_index.held_until(ctx, source) > 0 or due_index.effective_rate(ctx, source) <= 0 then return 0 end
-  if exclusions.is_excluded(ctx, source) or exclusions.is_host_excluded(ctx, A.host) then return 0 end
+  if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return 0 end
   if ctx.resume > ctx.now or ctx.now > A.slot + A.late then return 0 end
   return 1
 end, {'no-writes'})

@@ -25,7 +25,7 @@ register('drop_queued', function(ctx, K, A)
   end
 
   local all = A.by and queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()
-  local may_drop = A.what ~= 'excluded' or exclusions.is_excluded(ctx, source)
+  local may_drop = A.what ~= 'excluded' or exclusions.has(ctx, source)
   local left, entries, of_extents = may_drop and A.count or 0, {}, 0
   local function take_from(key, command, ...)
     if #entries >= left then return {} end
@@ -54,7 +54,7 @@ register('drop_queued', function(ctx, K, A)
   for index = 1, #delayed, 2 do
     entries[#entries + 1] = queues.entry_of(delayed[index])
   end
-  for _, key in ipairs(queues.queues_of(ctx, source)) do
+  for _, key in ipairs(queues.keys_of(ctx, source)) do
     for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
   end
   local of_frontier = #entries - from_overflow
@@ -77,7 +77,7 @@ register('drop_queued', function(ctx, K, A)
   if A.by then
     local name = audit.shown_name(ctx, source)
     local msg = string.format('%s: its queue is emptied of %d requests', name, all)
-    audit.note_change(ctx, 'queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
+    audit.note(ctx, 'queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
   end
   return {#entries + of_extents, queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()}
 end, {'allow-oom'})

@@ -26,17 +26,17 @@ register('enqueue', function(ctx, K, A)
   local outstanding, overflow, tails, pulse = unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse))
   outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
   tails = overflow - tonumber(tails or 0)
-  local at_bound = A.digest and dead_bound.are_dead_letters_at_bound(ctx)
+  local at_bound = A.digest and dead_letters.are_at_bound(ctx)
   local seeds = {}
   if not pulse then return {} end
   if A.digest then
     if not redis.call('ZSCORE', K.workers, A.worker) then return {} end
     if at_bound then return {} end
-    seeds = seed_list.processing_list(ctx, A.worker)
+    seeds = seed_list.in_hand(ctx, A.worker)
     if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
   end
 
-  belonging.look_up_belonging(ctx, A.sources, A.domains, A.count)
+  belonging.look_up(ctx, A.sources, A.domains, A.count)
   local sources, payers, names, chosen = {}, {}, {}, {} -- `names`: with those that are for events only
   for index = 1, A.count do
     local name, source = A.sources[index], belonging.source_of(ctx, A.sources[index], A.domains[index])
@@ -48,7 +48,7 @@ register('enqueue', function(ctx, K, A)
     if name and name ~= source then names[#names + 1] = name end
   end
   due_index.look_up(ctx, payers)
-  exclusions.look_up_excluded(ctx, names)
+  exclusions.look_up(ctx, names)
 
   local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
   local forwarded, elsewhere = 0, {}
@@ -72,7 +72,7 @@ register('enqueue', function(ctx, K, A)
   -- Whether a request takes the place of one of its source that is queued.
   local function outranks_another(source, entry)
     for rank = 1, queues.rank_of(entry) - 1 do
-      local key = queues.queues_of(ctx, source)[rank]
+      local key = queues.keys_of(ctx, source)[rank]
       if batch_of[key] or redis.call('LLEN', key) > 0 then return true end
     end
     return false
@@ -102,7 +102,7 @@ register('enqueue', function(ctx, K, A)
   end
 
   local function reject(seed, entry, source, reason)
-    dead_letters.add_dead_letter(ctx, seed and 'seed' or 'entry', seed or entry, source, reason, 0)
+    dead_letters.add(ctx, seed and 'seed' or 'entry', seed or entry, source, reason, 0)
     dead = dead + 1
   end
 
@@ -118,7 +118,7 @@ register('enqueue', function(ctx, K, A)
         shards.send(ctx, shard, 'seed', seed, name, A.domains[index])
         forwarded = forwarded + 1
       end
-    elseif exclusions.is_request_excluded(ctx, source, entry, name) then
+    elseif exclusions.has_request(ctx, source, entry, name) then
       excluded_of[source] = (excluded_of[source] or 0) + 1
     elseif name and rates.refused(ctx, name) then
       reject(seed, entry, name, 'unknown source: ' .. name)
@@ -128,16 +128,16 @@ register('enqueue', function(ctx, K, A)
       returned[#returned + 1] = seed
     else
       local new = 0
-      if not (A.known and A.known[index]) then new = seen_filter.mark_seen(ctx, A.digests[index], A.found[index]) end
+      if not (A.known and A.known[index]) then new = seen_filter.mark(ctx, A.digests[index], A.found[index]) end
       if new == 0 and (is_repeated or not A.again[index]) then
         duplicates = duplicates + 1
       else
-        rates.register_source(ctx, source)
+        rates.register(ctx, source)
         admit(source, entry, seed)
       end
     end
   end
-  seen_filter.save_seen_filter(ctx)
+  seen_filter.save(ctx)
 
   local touched, added, queued, waiting = {}, {}, 0, 0
   for _, batch in ipairs(batches) do
@@ -161,7 +161,7 @@ register('enqueue', function(ctx, K, A)
   for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
   if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
   if once and not is_repeated then redis.call('HSET', K.crossings, once, A.once[2]) end
-  for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do dead_letters.add(ctx, K.totals, name, count) end
+  for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.add(K.totals, name, count) end
   local dropped = 0
   for source, count in pairs(excluded_of) do
     dropped = dropped + count

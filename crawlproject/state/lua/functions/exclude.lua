@@ -13,15 +13,15 @@ register('exclude', function(ctx, K, A)
     local new = redis.call('SADD', K.excluded, name)
     if new == 1 then added[#added + 1] = name end
     if new == 1 and A.by then
-      audit.note_change(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, ' .. A.by,
+      audit.note(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, ' .. A.by,
         reason = reason ~= '' and reason or nil})
     end
-    local has_work = redis.call('EXISTS', K.delayed_of .. name, unpack(queues.queues_of(ctx, name))) > 0 or queues.has_overflow(ctx, name)
+    local has_work = redis.call('EXISTS', K.delayed_of .. name, unpack(queues.keys_of(ctx, name))) > 0 or queues.has_overflow(ctx, name)
     for _, part in ipairs({name, new, has_work and 1 or 0}) do reply[#reply + 1] = part end
   end
   if A.fence and #added > 0 then
     local shown = table.concat(added, ', ', 1, math.min(#added, 10)) .. (#added > 10 and ', ...' or '')
-    audit.note_change(ctx, 'crawl_excluded', {source = #added == 1 and added[1] or '', type = 'file', by = audit.worker_at_work(ctx),
+    audit.note(ctx, 'crawl_excluded', {source = #added == 1 and added[1] or '', type = 'file', by = audit.worker_at_work(ctx),
       msg = string.format('CRAWL_EXCLUDE names %d more: %s', #added, shown)})
   end
   return reply

@@ -8,8 +8,8 @@ register('forget_dropped', function(ctx, K, A)
   if redis.sha1hex(table.concat(entries, '\n')) ~= A.digest then return 0 end
   redis.call('LTRIM', K.dropped, A.count, -1)
   for index = 1, A.count do
-    if A.digests[index] then seen_filter.forget_seen(ctx, A.digests[index]) end
+    if A.digests[index] then seen_filter.forget(ctx, A.digests[index]) end
   end
-  seen_filter.save_seen_filter(ctx)
+  seen_filter.save(ctx)
   return 1
 end, {'allow-oom'})

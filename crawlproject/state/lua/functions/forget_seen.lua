@@ -3,6 +3,6 @@
 -- A: digests (see seen_filter.lua).
 -- Reply: nothing.
 register('forget_seen', function(ctx, K, A)
-  for _, digest in ipairs(A.digests) do seen_filter.forget_seen(ctx, digest) end
-  seen_filter.save_seen_filter(ctx)
+  for _, digest in ipairs(A.digests) do seen_filter.forget(ctx, digest) end
+  seen_filter.save(ctx)
 end, {'allow-oom'})

@@ -20,6 +20,6 @@ register('heartbeat', function(ctx, K, A)
   end
   if not before or before < ctx.now - A.timeout / 2 then return reply end
 
-  lost_leases.return_lost(ctx, reply)
+  grants.return_lost(ctx, reply)
   return reply
 end, {'allow-oom'})

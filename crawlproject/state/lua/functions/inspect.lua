@@ -8,13 +8,13 @@
 --    spider may send to it (us), the delay that it keeps itself (us), how many of those beyond its share are in extents}
 register('inspect', function(ctx, K, A)
   due_index.look_up(ctx, A.sources)
-  exclusions.look_up_excluded(ctx, A.sources)
+  exclusions.look_up(ctx, A.sources)
   local reply = {}
   for index, source in ipairs(A.sources) do
-    local circuit = circuits.circuit_of(ctx, source)
+    local circuit = circuits.of(ctx, source)
     local delayed = redis.call('ZCARD', K.delayed_of .. source)
-    local robots_delay = asked_delay.robots_delay_of(ctx, source) or 0
-    local hosts, seen_on = seen_hosts.unpack_hosts(ctx, redis.call('HGET', K.window_of .. source, 'hosts')), {}
+    local robots_delay = robots.delay_of(ctx, source) or 0
+    local hosts, seen_on = samples.unpack_hosts(ctx, redis.call('HGET', K.window_of .. source, 'hosts')), {}
     for _, host in ipairs(hosts) do
       local place = #seen_on
       seen_on[place + 1], seen_on[place + 2], seen_on[place + 3] = host.name, host.fine, host.errors
@@ -22,11 +22,11 @@ register('inspect', function(ctx, K, A)
     local spilled = queues.spilled_of(ctx, source)
     local by_size = redis.call('HGET', K.limits, source)
     reply[index] = {
-      string.format('%.17g', rates.rate_of(ctx, source)),
+      string.format('%.17g', rates.of(ctx, source)),
       tonumber(by_size) and by_size or '',
       redis.call('GET', K.override_rate_of .. source) or '',
       string.format('%.17g', due_index.effective_rate(ctx, source)),
-      exclusions.is_excluded(ctx, source) and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,
+      exclusions.has(ctx, source) and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,
       text(due_index.held_until(ctx, source)),
       text(ctx.now),
       string.format('%.17g', circuits.factor_of(ctx, circuit)),
@@ -34,14 +34,14 @@ register('inspect', function(ctx, K, A)
       robots_delay > 0 and string.format('%.17g', robots_delay) or '',
       text(queues.backlog_of(ctx, source) - delayed),
       text(delayed),
-      text(slots.next_slot(ctx, source)),
+      text(slots.next(ctx, source)),
       text(circuit.generation),
       text(circuit.probing),
       text(queues.tail_of(ctx, source) + spilled),
       rates.is_over_robots(ctx, source) and 1 or 0,
       seen_on,
-      seen_hosts.failing_host(hosts) or '',
-      text(pace.paced_until(ctx, source)),
+      samples.failing_host(hosts) or '',
+      text(pace.free_at(ctx, source)),
       text(A.pace),
       text(spilled),
     }

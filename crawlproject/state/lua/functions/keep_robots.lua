@@ -16,7 +16,7 @@ register('keep_robots', function(ctx, K, A)
   if A.sent then
     report.look_up_seconds(ctx, {A.payer})
     report.count_kind(report.note_request(ctx, A.payer, A.sent, A.result, A.received, A.sent_rate).values, 'txt', 1)
-    report.save_requests(ctx)
+    report.save(ctx)
     report.note_robots(ctx, A.source, A.url, A.result)
   end
   if redis.call('GET', lock) ~= A.token then return 0 end
@@ -36,8 +36,8 @@ register('keep_robots', function(ctx, K, A)
     end
     redis.call('HSET', key, unpack(fields))
     redis.call('PEXPIRE', key, text(A.ttl / 1000 + 2 * DAY_MS))
-    robots_sizes.note_robots_size(ctx, A.url, #A.body)
-    robots_sizes.drop_oldest_robots(ctx, A.maxsize)
+    robots.note_size(ctx, A.url, #A.body)
+    robots.drop_oldest(ctx, A.maxsize)
   end
   redis.call('DEL', lock)
   return 1

@@ -19,7 +19,7 @@ register('lead', function(ctx, K, A)
   local layout = redis.call('HMGET', K.layout, 'dividing', 'shards')
   if leader and leader ~= A.worker or layout[1] or layout[2] then return {0, 0} end
   if not leader or not fence then fence = redis.call('INCR', K.fence) end
-  clock_guard.keep_time(ctx)
+  clock.keep(ctx)
   redis.call('SET', K.leader, A.worker, 'PX', A.ttl)
   if A.ready then redis.call('SET', K.pulse, A.worker, 'PX', A.ttl) end
   return {1, tonumber(fence)}

@@ -16,14 +16,50 @@
 --
 -- A copy that has run out serves while the next one is fetched or cannot be (RFC 9309, 2.4), and after 30 days
 -- without one everything is allowed (2.3.1.4). An origin may have pictures of several sources: each that looks
--- keeps to the delay that it asks for, as long as it is `asked` (see robots_delays.lua).
+-- keeps to the delay that it asks for, as long as it is `asked` .
 --
 -- A redirect is a copy, too, and what it leads to is shared by all origins that lead there. What is found within five
 -- redirects counts as the origin's own robots.txt; beyond, it is unavailable (2.3.1.2).
 register('look_robots', function(ctx, K, A)
   local MONTH_US = 30 * 86400 * 1000000
   local MOST_REDIRECTS = 5
+  local UNASKED_US = 600000000
   local NAMES = {'kind', 'body', 'until', 'retry', 'since', 'reason', 'delay'}
+
+  -- A host's delay counts no more when nobody has looked at its robots.txt for ten minutes and that delay. Whoever visits the
+  -- host again looks first (a worker remembers it for 90 s), and the delay counts again before the request goes out.
+  local function unasked(source)
+    local found = {}
+    local longest = redis.call('ZRANGE', K.robots_delays_of .. source, -10, -1, 'WITHSCORES')
+    for index = 1, #longest, 2 do
+      local asked = redis.call('HGET', K.robots_of .. longest[index], 'asked')
+      local delay = robots.bounded_delay(longest[index + 1]) * 1000000
+      if (tonumber(asked) or 0) < ctx.now - UNASKED_US - delay then found[#found + 1] = longest[index] end
+    end
+    return found
+  end
+
+  -- Notes which delay (s) an origin's robots.txt asks of a source; the slot after the last one used is counted anew.
+  -- Returns 1 when the source is visited less often than before, else 0.
+  local function set_delay(source, origin, delay)
+    local key = K.robots_delays_of .. source
+    redis.call('PEXPIRE', key, 2 * 86400 * 1000)
+    local others = unasked(source)
+    if (tonumber(redis.call('ZSCORE', key, origin)) or 0) == delay and #others == 0 then return 0 end
+    local slot, before = slots.free_at(ctx, source), rates.interval_of(due_index.effective_rate(ctx, source))
+    for _, other in ipairs(others) do redis.call('ZREM', key, other) end
+    if delay > 0 then
+      redis.call('ZADD', key, string.format('%.17g', delay), origin)
+    else
+      redis.call('ZREM', key, origin)
+    end
+    ctx.robots_delays[source] = nil
+    local after = rates.interval_of(due_index.effective_rate(ctx, source))
+    if slot and before and after then slots.set(ctx, source, slot - before + after) end
+    due_index.schedule(ctx, source)
+    due_index.save(ctx)
+    return before and after and after > before and 1 or 0
+  end
 
   -- Permission is for the hosts of those who gave it, and for those below: of a registrable domain others may have a part.
   local function is_exempt(options, host)
@@ -39,8 +75,8 @@ register('look_robots', function(ctx, K, A)
   end
 
   local options = redis.call('HGET', K.options, A.source)
-  if options and is_exempt(cjson.decode(options), host_names.host_in(A.origin)) then
-    if A.token then robots_delays.set_delay(ctx, A.source, A.origin, 0) end
+  if options and is_exempt(cjson.decode(options), naming.host_in(A.origin)) then
+    if A.token then set_delay(A.source, A.origin, 0) end
     return {'ignore', '', '60', '', 0, A.origin}
   end
 
@@ -81,8 +117,8 @@ register('look_robots', function(ctx, K, A)
 
   local slower = 0
   if copy.kind and A.token then
-    local delay = asked_delay.bounded_delay(copy.delay)
-    slower = robots_delays.set_delay(ctx, A.source, A.origin, delay)
+    local delay = robots.bounded_delay(copy.delay)
+    slower = set_delay(A.source, A.origin, delay)
     if delay > 0 then redis.call('HSET', K.robots_of .. A.origin, 'asked', text(ctx.now)) end
   end
   if A.token and A.fetches then

@@ -5,6 +5,6 @@
 register('note_request', function(ctx, K, A)
   report.look_up_seconds(ctx, {A.source})
   report.note_request(ctx, A.source, A.sent, A.result, A.received, A.sent_rate)
-  report.save_requests(ctx)
+  report.save(ctx)
   return 1
 end)

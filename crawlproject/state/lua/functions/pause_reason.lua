@@ -6,5 +6,5 @@ register('pause_reason', function(ctx, K, A)
   local pulse, unread, outstanding, overflow, spilled =
     unpack(redis.call('MGET', K.pulse, K.paused, K.outstanding, K.overflow, K.spilled))
   local tails = tonumber(overflow or 0) - tonumber(spilled or 0)
-  return pause.pause_reason(ctx, pulse, unread, tonumber(outstanding or 0), tails)
+  return pause.reason(ctx, pulse, unread, tonumber(outstanding or 0), tails)
 end, {'no-writes'})

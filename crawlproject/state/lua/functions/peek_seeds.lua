@@ -5,7 +5,7 @@
 register('peek_seeds', function(ctx, K, A)
   local carrier = unpack(redis.call('MGET', K.carrier))
   if carrier and carrier ~= A.worker and redis.call('PTTL', K.carrier) >= 0 then return {} end
-  local found = seeding.next_seeds(K.users_seeds, K.outbox_of .. 'next', A.count, A.size)
+  local found = seed_list.peek(K.users_seeds, K.outbox_of .. 'next', A.count, A.size)
   if #found > 0 then redis.call('SET', K.carrier, A.worker, 'PX', A.ttl) end
   return found
 end)

@@ -32,16 +32,16 @@ register('receive', function(ctx, K, A)
   local function take_request(item)
     local name, domain = item.name ~= '' and item.name or nil, item.domain ~= '' and item.domain or nil
     local source = belonging.source_of(ctx, name, domain) or ''
-    if exclusions.is_request_excluded(ctx, source, item.body, name) then
+    if exclusions.has_request(ctx, source, item.body, name) then
       exclusions.drop(ctx, source, 'excluded', {item.body})
-    elseif not source_names.is_name(ctx, source) or rates.refused(ctx, source) then
-      dead_letters.add_dead_letter(ctx, 'entry', item.body, source, 'unknown source: ' .. source, queues.deliveries_of(item.body))
+    elseif not naming.is_valid(source) or rates.refused(ctx, source) then
+      dead_letters.add(ctx, 'entry', item.body, source, 'unknown source: ' .. source, queues.deliveries_of(item.body))
     elseif shards.is_elsewhere(ctx, source) and item.hops < MOST_WAYS then -- the catalogue says something else here
       shards.send(ctx, shards.shard_of(ctx, source), 'request', item.body, name, domain, item.micros, item.stray, item.hops + 1)
       grown = grown + 1
     else
       local micros = shards.is_elsewhere(ctx, source) and math.max(item.micros, STAYS_US) or item.micros
-      local stored = arrivals.arrive(ctx, source, item.body, A.from .. '.' .. text(item.number), micros, item.stray)
+      local stored = queues.arrive(ctx, source, item.body, A.from .. '.' .. text(item.number), micros, item.stray)
       arrived[source], touched[source] = (arrived[source] or 0) + (stored and 1 or 0), true
       if stored then grown = grown + 1 end
     end

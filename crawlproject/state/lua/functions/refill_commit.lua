@@ -23,7 +23,7 @@ register('refill_commit', function(ctx, K, A)
   redis.call('INCRBY', K.outstanding, #A.entries)
   redis.call('DECRBY', K.overflow, count)
   redis.call('DECRBY', K.spilled, count)
-  dead_letters.add(ctx, K.totals, 'overflow_lost', lost)
+  statistics.add(K.totals, 'overflow_lost', lost)
   packs.end_extent(ctx, A.reference)
   queues.promote(ctx, source, tonumber(redis.call('GET', K.outstanding) or 0)) -- where it was the last one, or lost
   due_index.schedule_all(ctx, {[source] = true})

@@ -32,6 +32,6 @@ register('rest', function(ctx, K, A)
   if #fields > 0 then redis.call('HSET', K.counts_at_rest, unpack(fields)) end
 
   circuits.look_up_halted(ctx, sources)
-  for _, source in ipairs(sources) do quiet.forget_quiet(ctx, source) end
+  for _, source in ipairs(sources) do circuits.forget_quiet(ctx, source) end
   return #sources
 end, {'allow-oom'})

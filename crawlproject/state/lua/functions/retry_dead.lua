@@ -6,7 +6,7 @@
 register('retry_dead', function(ctx, K, A)
   local moved, requests, touched = 0, 0, {}
   for _, letter in ipairs(A.dead_letters) do
-    if dead_letters.remove_dead_letter(ctx, letter.id, letter.source) then
+    if dead_letters.remove(ctx, letter.id, letter.source) then
       moved = moved + 1
       if letter.seed then
         redis.call('LPUSH', K.seeds, letter.seed)
@@ -16,7 +16,7 @@ register('retry_dead', function(ctx, K, A)
           local name = letter.domain and letter.name or not letter.domain and source or nil
           shards.send(ctx, shards.shard_of(ctx, source), 'request', letter.entry, name, letter.domain, 0, true)
         else
-          rates.register_source(ctx, source)
+          rates.register(ctx, source)
           queues.append(ctx, source, {letter.entry})
           touched[source] = true
         end

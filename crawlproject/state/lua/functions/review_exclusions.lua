@@ -20,20 +20,20 @@ register('review_exclusions', function(ctx, K, A)
   local orders = #names > 0 and redis.call('HMGET', K.excluded_by, unpack(names)) or {}
   local of_file = #names > 0 and redis.call('HMGET', K.excluded_by_file, unpack(names)) or {}
   for index, name in ipairs(names) do
-    if redis.call('EXISTS', K.delayed_of .. name, unpack(queues.queues_of(ctx, name))) > 0 or queues.has_overflow(ctx, name) then
+    if redis.call('EXISTS', K.delayed_of .. name, unpack(queues.keys_of(ctx, name))) > 0 or queues.has_overflow(ctx, name) then
       reply[#reply + 1] = name
     end
-    if A.fence and not orders[index] and not of_file[index] and source_names.is_name(ctx, name) then
+    if A.fence and not orders[index] and not of_file[index] and naming.is_valid(name) then
       redis.call('HSET', K.excluded_by, name, cjson.encode({by = 'operator, by key', time = audit.iso_time(ctx), reason = ''}))
-      audit.note_change(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, by key'})
+      audit.note(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, by key'})
     end
   end
   for index = 1, #noted[2], 2 do
     local name = noted[2][index]
     if redis.call('SISMEMBER', K.excluded, name) == 0 then
       redis.call('HDEL', K.excluded_by, name)
-      if source_names.is_name(ctx, name) then
-        audit.note_change(ctx, 'crawl_included',
+      if naming.is_valid(name) then
+        audit.note(ctx, 'crawl_included',
           {source = name, type = 'operator', msg = name .. ' is included again', by = 'operator, by key'})
       end
     end

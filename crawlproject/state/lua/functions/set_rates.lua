@@ -21,9 +21,9 @@ register('set_rates', function(ctx, K, A)
     if is_own then due_index.change_rate(ctx, source, row[2]) end
     local after = rates.limit_of(ctx, source)
     if before ~= after and override == after then
-      audit.note_override(ctx, source, rates.rate_of(ctx, source), 'override', rates.is_over_robots(ctx, source))
+      audit.note_override(ctx, source, rates.of(ctx, source), 'override', rates.is_over_robots(ctx, source))
     elseif before ~= after and not override and known and before ~= by_size then
-      audit.note_override(ctx, source, rates.rate_of(ctx, source), 'size')
+      audit.note_override(ctx, source, rates.of(ctx, source), 'size')
     end
     if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
     if row[4] == '' or not is_own then
@@ -41,7 +41,7 @@ register('set_rates', function(ctx, K, A)
       due_index.schedule(ctx, source)
     end
   end
-  due_index.save_due(ctx)
+  due_index.save(ctx)
   for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end
   return 1
 end)

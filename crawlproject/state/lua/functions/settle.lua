@@ -43,18 +43,17 @@ register('settle', function(ctx, K, A)
   do -- blocks: Lua has room for 200 variables at a time
     local names, chosen = {}, {}
     for index, id in ipairs(A.ids) do
-      local _, generation, payer = lease_ids.parts_of(id)
+      local _, generation, payer = grants.parts_of(id)
       generations[index], payers[index] = generation or false, payer or false
       if payer and not chosen[payer] then
         chosen[payer] = true
         names[#names + 1] = payer
       end
     end
-    exclusions.has_exclusions(ctx)
     circuits.look_up_halted(ctx, names)
-    circuits.look_up_circuits(ctx, names)
+    circuits.look_up(ctx, names)
     circuits.look_up_rules(ctx, names)
-    circuit_changes.look_up_statuses(ctx, names)
+    circuits.look_up_statuses(ctx, names)
     if next(A.sents) then report.look_up_seconds(ctx, names) end
   end
 
@@ -76,22 +75,22 @@ register('settle', function(ctx, K, A)
       samples.end_without_sample(ctx, payer, generation, A.answered[index])
       return
     end
-    if not looked_at[payer] and circuit_changes.statuses_deleted(ctx, payer) then
-      local was = circuits.circuit_of(ctx, payer).state
+    if not looked_at[payer] and circuits.are_statuses_deleted(ctx, payer) then
+      local was = circuits.of(ctx, payer).state
       local kind = was == 'halted' and 'permanent' or was ~= 'closed' and 'temporary' or nil
-      circuit_changes.close_circuit(ctx, payer, kind, 'an operator deleted the statuses', true)
+      circuits.close(ctx, payer, kind, 'an operator deleted the statuses', true)
     end
     looked_at[payer] = true
-    circuit_changes.note_status(ctx, payer, status)
-    local circuit, slows = circuits.circuit_of(ctx, payer), A.slows[index]
+    circuits.note_status(ctx, payer, status)
+    local circuit, slows = circuits.of(ctx, payer), A.slows[index]
     if circuit.noted == 0 and (slows or circuit.state ~= 'closed' or circuit.factor < 1) then
-      circuit_changes.change(ctx, payer).noted = 1
+      circuits.change(ctx, payer).noted = 1
     end
     if slows then
       samples.slow_down(ctx, payer, 0.5, 'status ' .. status)
       if A.holds[index] then
         local held, wait = circuit.hold, A.holds[index]
-        circuit_changes.change(ctx, payer).hold = math.max(held, ctx.now + wait)
+        circuits.change(ctx, payer).hold = math.max(held, ctx.now + wait)
         -- Those in flight are answered alike: one hold.
         if held <= ctx.now or ctx.now + wait > held + 5000000 then
           report.note_incident(ctx, payer, 'held', string.format('status %s, Retry-After: %.0f s', status, wait / 1000000), 'held')
@@ -136,12 +135,12 @@ register('settle', function(ctx, K, A)
   local function give_back(index, source)
     local entry, domain, own = A.entries[index], A.domains[index], source
     if domain then source = belonging.source_of(ctx, A.names[index], domain) end
-    if exclusions.is_excluded(ctx, own) or exclusions.is_request_excluded(ctx, source, entry) then
+    if exclusions.has(ctx, own) or exclusions.has_request(ctx, source, entry) then
       exclusions.drop(ctx, own, 'excluded', {entry})
       return false
     end
     if rates.refused(ctx, source) then
-      dead_letters.add_dead_letter(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
+      dead_letters.add(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
       return false
     end
     if shards.is_elsewhere(ctx, source) then
@@ -149,7 +148,7 @@ register('settle', function(ctx, K, A)
       shards.send(ctx, shard, 'request', entry, name, domain, A.delays[index], A.strays[index])
       return true
     end
-    local stored = arrivals.arrive(ctx, source, entry, A.ids[index], A.delays[index], A.strays[index])
+    local stored = queues.arrive(ctx, source, entry, A.ids[index], A.delays[index], A.strays[index])
     if stored then touched[source] = true end
     if source ~= payers[index] or A.strays[index] then arrived[source] = (arrived[source] or 0) + (stored and 1 or 0) end
     return stored
@@ -158,9 +157,9 @@ register('settle', function(ctx, K, A)
   -- A source whose slots were missed, with many others' in the same moment, waits for none of its intervals in vain, and
   -- comes to stand apart from them. Not where the rate was lowered since: see renew.lua.
   local function return_slot(payer, slot, rate)
-    local last, present = slots.slot_of(ctx, payer), due_index.effective_rate(ctx, payer)
+    local last, present = slots.free_at(ctx, payer), due_index.effective_rate(ctx, payer)
     local interval = rates.interval_of(present)
-    if last and interval and present >= rate and math.abs(last - slot - interval) < 100 then slots.set_slot(ctx, payer, slot) end
+    if last and interval and present >= rate and math.abs(last - slot - interval) < 100 then slots.set(ctx, payer, slot) end
     touched[payer] = true
   end
 
@@ -174,7 +173,7 @@ register('settle', function(ctx, K, A)
     for name, of_sources in pairs(counts) do
       local total = 0
       for source, number in pairs(of_sources) do total, active[source] = total + number, true end
-      dead_letters.add_all(ctx, K.counts_of .. name, of_sources)
+      statistics.add_all(K.counts_of .. name, of_sources)
       totals[name] = total
     end
     for index = 1, #A.ids do
@@ -184,8 +183,8 @@ register('settle', function(ctx, K, A)
         buckets.parse_us = (buckets.parse_us or 0) + A.parses[index]
       end
     end
-    if next(totals) then dead_letters.add_all(ctx, K.totals, totals) end
-    if next(buckets) then dead_letters.add_all(ctx, K.latencies, buckets) end
+    if next(totals) then statistics.add_all(K.totals, totals) end
+    if next(buckets) then statistics.add_all(K.latencies, buckets) end
     for payer in pairs(looked_at) do active[payer] = true end
     for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(ctx.now), source end
     if #recent > 0 then redis.call('ZADD', K.active, unpack(recent)) end
@@ -203,7 +202,7 @@ register('settle', function(ctx, K, A)
         ended = ended + 1
       elseif A.dead[index] then
         local entry = A.entries[index]
-        dead_letters.add_dead_letter(ctx, 'entry', entry, source, A.dead[index], queues.deliveries_of(entry), A.refusals[index], A.images[index],
+        dead_letters.add(ctx, 'entry', entry, source, A.dead[index], queues.deliveries_of(entry), A.refusals[index], A.images[index],
           A.attempts[index])
         if payer then ended = ended + 1 end -- a lease that was not granted was not counted
       elseif not A.entries[index] or not give_back(index, source) then
@@ -213,9 +212,9 @@ register('settle', function(ctx, K, A)
         learn(index, payer, generations[index])
         note_end(index, payer)
       end
-      if A.revisits[index] then revisits.note_revisit(ctx, source, A.revisit_pages[index], A.revisits[index], A.intervals[index]) end
+      if A.revisits[index] then revisits.note(ctx, source, A.revisit_pages[index], A.revisits[index], A.intervals[index]) end
       if payer and A.unsent[index] then
-        pace.undo_pace(ctx, payer, A.unsent[index])
+        pace.undo(ctx, payer, A.unsent[index])
         touched[payer] = true
       end
       if payer and A.unused[index] then return_slot(payer, A.unused[index], A.rates[index]) end
@@ -234,10 +233,10 @@ register('settle', function(ctx, K, A)
   save_counts()
   for source in pairs(ctx.changed) do touched[source] = true end
   due_index.schedule_all(ctx, touched)
-  circuit_changes.save_statuses(ctx)
+  circuits.save_statuses(ctx)
   samples.save_windows(ctx)
-  circuit_changes.save_circuits(ctx)
-  report.save_requests(ctx)
+  circuits.save(ctx)
+  report.save(ctx)
   local held_back = {}
   for payer in pairs(looked_at) do
     if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end

@@ -17,7 +17,7 @@ register('spill_take', function(ctx, K, A)
   end
   local reply, left = {text(math.floor(ctx.now / 1000000)), folder}, MOST_BYTES
   for _, source in ipairs(redis.call('SPOP', K.spill_ready, A.most)) do
-    for rank = 1, source_names.is_name(ctx, source) and FOUND_RANKS or 0 do
+    for rank = 1, naming.is_valid(source) and FOUND_RANKS or 0 do
       local list = queues.overflow_lists_of(ctx, source)[rank]
       local tail = redis.call('LLEN', list)
       local size = packs.extent_size(ctx, source, rank, tail)

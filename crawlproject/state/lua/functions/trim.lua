@@ -17,7 +17,7 @@ register('trim', function(ctx, K, A)
   end
 
   drop_older(K.slots, '(' .. text(ctx.now))
-  robots_sizes.forget_expired_robots(ctx, 100)
+  robots.forget_expired(ctx, 100)
   if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
 
   local bound = A.shards and text(A.maxlen) .. ' events, the part of CRAWL_STREAM_MAXLEN that each of ' .. A.shards .. ' shards has,'
@@ -28,8 +28,10 @@ register('trim', function(ctx, K, A)
       return ' that no reader has read: run scrapy events results.jsonl --follow, or let the oldest go (CRAWL_EVENTS_UNREAD=drop)'
     end
     local name = behind[1]:gsub('%c', '?')
+    local order = '--forget=' .. name
+    if order:find('[^%w@%%+=:,./_-]') then order = "'" .. order:gsub("'", "'\"'\"'") .. "'" end -- one word for a shell, whoever has chosen it
     return ' that reader ' .. name .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
-      .. shell.command_line({'scrapy', 'events', '--forget=' .. name})
+      .. 'scrapy events ' .. order
   end
 
   local positions, is_full = readers.read_by_all(ctx), readers.is_memory_full()
@@ -44,7 +46,7 @@ register('trim', function(ctx, K, A)
       end
     end
   end
-  dead_letters.add(ctx, K.totals, 'events_trimmed', dropped)
+  statistics.add(K.totals, 'events_trimmed', dropped)
   if reason ~= '' then
     redis.call('SET', K.paused, reason, 'PX', A.ttl)
   elseif redis.call('PTTL', K.paused) > A.ttl then

@@ -1,4 +1,4 @@
--- Numbers, as they are written and read.
+-- Numbers, as they are written, and statistics.
 
 -- `%d` takes a tenth of the time of `%.0f`, but is for what fits into 64 bits.
 local function text(number)
@@ -11,4 +11,23 @@ local function none_has(prefix, sources)
   local keys = {}
   for index, source in ipairs(sources) do keys[index] = prefix .. source end
   return #keys > 0 and redis.call('EXISTS', unpack(keys)) == 0
+end
+
+local statistics = {}
+
+-- Adds to a statistic.
+function statistics.add(key, field, count)
+  if count ~= 0 then redis.call('HINCRBY', key, field, text(count)) end
+end
+
+-- The same for several fields at once.
+function statistics.add_all(key, counts)
+  local fields, sums = {}, {}
+  for field in pairs(counts) do fields[#fields + 1] = field end
+  if #fields == 0 then return end
+  for index, before in ipairs(redis.call('HMGET', key, unpack(fields))) do
+    local field = fields[index]
+    sums[2 * index - 1], sums[2 * index] = field, text((before or 0) + counts[field])
+  end
+  redis.call('HSET', key, unpack(sums))
 end

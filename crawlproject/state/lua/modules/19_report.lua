@@ -113,7 +113,7 @@ end
 -- Something else has happened to a source, so often.
 function report.note_kind(ctx, source, kind, many) report.count_kind(report.hour_of(ctx, source, ctx.now - ctx.ahead).values, kind, many) end
 
-function report.save_requests(ctx)
+function report.save(ctx)
   for _, of_source in pairs(ctx.hours) do
     for _, hour in pairs(of_source) do
       if hour.changed then redis.call('HSET', hour.key, hour.field, cmsgpack.pack(hour.values)) end
@@ -157,6 +157,6 @@ function report.note_incident(ctx, source, what, why, kind)
   redis.call('EXPIRE', key, KEPT_S)
   if kind then
     report.note_kind(ctx, source, kind, 1)
-    report.save_requests(ctx)
+    report.save(ctx)
   end
 end

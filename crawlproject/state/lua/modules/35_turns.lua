@@ -29,7 +29,7 @@ end
 function turns.key_of(ctx, rival, key) return ctx.tag .. ':' .. rival .. key:sub(#ctx.tag + #ctx.spider + 2) end
 
 -- Looks which sources others are due at, and who is ahead there; `slots` are known.
-function turns.look_up_turns(ctx, sources)
+function turns.look_up(ctx, sources)
   local contested = {}
   for _, rival in ipairs(ctx.turns.rivals) do
     local stand = {} -- place -> those that stand there
@@ -45,7 +45,7 @@ function turns.look_up_turns(ctx, sources)
     for place, names in pairs(stand) do
       for index, score in ipairs(redis.call('ZMSCORE', turns.key_of(ctx, rival, ctx.DUE[place]), unpack(names))) do
         local source, at = names[index], tonumber(score)
-        if at and at <= slots.next_slot(ctx, source) + ctx.A.horizon and not ctx.turns.ahead[source] then
+        if at and at <= slots.next(ctx, source) + ctx.A.horizon and not ctx.turns.ahead[source] then
           ctx.turns.ahead[source] = {slots = 0}
           contested[#contested + 1] = source
         end
@@ -73,7 +73,7 @@ end
 
 -- Notes how many slots this spider has taken, and whether some were left that it could have had. Where it is not ahead it
 -- asks a little earlier than others, and so before their share of the horizon begins.
-function turns.note_turn(ctx, source, taken, interval, some_left)
+function turns.note(ctx, source, taken, interval, some_left)
   if #ctx.turns.rivals == 0 or not interval then return end
   if ctx.places[source] == false then ctx.turns.ended[#ctx.turns.ended + 1] = source end
   local ahead = ctx.turns.ahead[source]
@@ -89,7 +89,7 @@ function turns.note_turn(ctx, source, taken, interval, some_left)
 end
 
 -- Writes what has changed; all is forgotten when nothing has been for an hour.
-function turns.save_turns(ctx)
+function turns.save(ctx)
   if not ctx.turns.said or ctx.turns.said < ctx.now - 500000 or ctx.turns.said > ctx.now then
     redis.call('ZADD', ctx.K.spiders, text(ctx.now), ctx.spider)
   end

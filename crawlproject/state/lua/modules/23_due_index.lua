@@ -48,26 +48,26 @@ function due_index.look_up(ctx, sources)
     local scores = redis.call('ZMSCORE', ctx.K.slots, unpack(sources, first, last))
     for index = 1, last - first + 1 do
       local source = sources[first + index - 1]
-      rates.note_rate(ctx, source, found[index])
+      rates.note(ctx, source, found[index])
       ctx.slots[source] = tonumber(scores[index]) or false
     end
   end
   circuits.look_up_halted(ctx, sources)
-  circuits.look_up_circuits(ctx, sources)
-  asked_delay.look_up_robots_delays(ctx, sources)
-  pace.look_up_paces(ctx, sources)
+  circuits.look_up(ctx, sources)
+  robots.look_up_delays(ctx, sources)
+  pace.look_up(ctx, sources)
 end
 
 -- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's, unless an
 -- operator has lifted that.
 function due_index.effective_rate(ctx, source)
-  local rate, longest = rates.rate_of(ctx, source) * circuits.factor_of(ctx, circuits.circuit_of(ctx, source)), asked_delay.binding_delay_of(ctx, source)
+  local rate, longest = rates.of(ctx, source) * circuits.factor_of(ctx, circuits.of(ctx, source)), robots.binding_delay_of(ctx, source)
   return longest > 0 and math.min(rate, 1 / longest) or rate
 end
 
 -- The moment before which nothing goes out, whatever its slots; 0 when there is none.
 function due_index.held_until(ctx, source)
-  local circuit = circuits.circuit_of(ctx, source)
+  local circuit = circuits.of(ctx, source)
   if circuits.is_halted(ctx, source) then return ctx.now + 1000000 end
   if circuit.state == 'open' and circuit.ends > ctx.now then return math.max(circuit.ends, circuit.hold) end
   return circuit.hold > ctx.now and circuit.hold or 0
@@ -75,7 +75,7 @@ end
 
 -- 2 for sources of 10 requests a second and more, 1 for those of 1 and more, 0 for slower ones.
 function due_index.tier_of(ctx, source)
-  local rate = rates.rate_of(ctx, source)
+  local rate = rates.of(ctx, source)
   return rate >= 10 and 2 or rate >= 1 and 1 or 0
 end
 
@@ -109,12 +109,12 @@ function due_index.schedule(ctx, source)
   local wanted = due_index.tier_of(ctx, source) .. class
   if place and ctx.due_at[source] == nil then ctx.due_at[source] = tonumber(redis.call('ZSCORE', ctx.DUE[place], source)) end
   local stands = ctx.due_at[source]
-  if rates.rate_of(ctx, source) <= 0 then
+  if rates.of(ctx, source) <= 0 then
     at = ctx.now + 1000000
   else
-    at = math.max(at, slots.next_slot(ctx, source), due_index.held_until(ctx, source), pace.paced_until(ctx, source))
+    at = math.max(at, slots.next(ctx, source), due_index.held_until(ctx, source), pace.free_at(ctx, source))
     -- All probes are out: whoever waits for them must not stand in the way of others.
-    if circuits.circuit_of(ctx, source).state == 'half_open' and circuits.probes_left(ctx, source) == 0 then at = math.max(at, ctx.now + 250000) end
+    if circuits.of(ctx, source).state == 'half_open' and circuits.probes_left(ctx, source) == 0 then at = math.max(at, ctx.now + 250000) end
     -- One that is due already keeps its place: new work does not send it to the end of the queue.
     if stands and stands <= at and at <= ctx.now then at = stands end
   end
@@ -130,11 +130,11 @@ end
 -- Changes the rate of a source. The slot after the last one used is counted anew: a source raised from 0.2 rps does
 -- not first wait its five seconds, and one that is lowered gives no slot early.
 function due_index.change_rate(ctx, source, written)
-  local slot, before = slots.slot_of(ctx, source), rates.interval_of(due_index.effective_rate(ctx, source))
+  local slot, before = slots.free_at(ctx, source), rates.interval_of(due_index.effective_rate(ctx, source))
   redis.call('HSET', ctx.K.rates, source, written)
-  rates.note_rate(ctx, source, written)
+  rates.note(ctx, source, written)
   local after = rates.interval_of(due_index.effective_rate(ctx, source))
-  if slot and before and after then slots.set_slot(ctx, source, slot - before + after) end
+  if slot and before and after then slots.set(ctx, source, slot - before + after) end
 end
 
 -- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
@@ -145,7 +145,7 @@ function due_index.follow_overrides(ctx, sources)
     local limit = ctx.overrides[source] and rates.override_of(ctx.overrides[source])
     if limit and limit ~= rates.limit_of(ctx, source) then
       due_index.change_rate(ctx, source, limit)
-      audit.note_override(ctx, source, rates.rate_of(ctx, source), 'override', rates.is_over_robots(ctx, source))
+      audit.note_override(ctx, source, rates.of(ctx, source), 'override', rates.is_over_robots(ctx, source))
     end
   end
 end
@@ -156,9 +156,9 @@ function due_index.write_all(command, key, values)
 end
 
 -- Writes where sources stand, and their slots. Returns the due sets that some have come to or were moved in.
-function due_index.save_due(ctx)
-  slots.save_slots(ctx)
-  pace.save_paces(ctx)
+function due_index.save(ctx)
+  slots.save(ctx)
+  pace.save(ctx)
   local sets, changed_places, gone = {}, {}, {}
   for source, at in pairs(ctx.moves) do
     local place = ctx.places[source]
@@ -187,5 +187,5 @@ end
 
 function due_index.schedule_all(ctx, sources)
   for source in pairs(sources) do due_index.schedule(ctx, source) end
-  due_index.save_due(ctx)
+  due_index.save(ctx)
 end

@@ -20,7 +20,7 @@ function revisits.wait_of(ctx, source, interval, count)
 end
 
 -- Notes when a page is to be looked at again, if its source has not enough others.
-function revisits.note_revisit(ctx, source, page, entry, interval)
+function revisits.note(ctx, source, page, entry, interval)
   local pages = ctx.K.revisits_of .. source
   local count = redis.call('HLEN', pages)
   if redis.call('HEXISTS', pages, page) == 0 then

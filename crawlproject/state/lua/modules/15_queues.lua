@@ -29,7 +29,7 @@ function queues.keys_by_priority(first, source)
 end
 
 -- The queues of a source, the one of the lowest priority first.
-function queues.queues_of(ctx, source)
+function queues.keys_of(ctx, source)
   local keys = ctx.queues[source]
   if not keys then
     keys = queues.keys_by_priority(ctx.K.queue_of, source)
@@ -50,12 +50,12 @@ function queues.requests_in(reference) return tonumber(reference:match('%d+$')) 
 -- The place of a request's priority among these.
 function queues.rank_of(entry) return math.min(entry:byte(3) or 0, 4) + 1 end
 
-function queues.key_for(ctx, source, entry) return queues.queues_of(ctx, source)[queues.rank_of(entry)] end
+function queues.key_for(ctx, source, entry) return queues.keys_of(ctx, source)[queues.rank_of(entry)] end
 
 -- How many requests of a source wait, queued or delayed.
 function queues.backlog_of(ctx, source)
   local count = redis.call('ZCARD', ctx.K.delayed_of .. source)
-  for _, key in ipairs(queues.queues_of(ctx, source)) do count = count + redis.call('LLEN', key) end
+  for _, key in ipairs(queues.keys_of(ctx, source)) do count = count + redis.call('LLEN', key) end
   return count
 end
 
@@ -111,7 +111,7 @@ end
 function queues.take(ctx, source, count, class)
   ctx.has.queued[source] = nil
   local entries = queues.has_delayed(ctx, source) and queues.take_delayed(ctx, source, count) or {}
-  local keys, best = queues.queues_of(ctx, source), class and class + 1 or 5
+  local keys, best = queues.keys_of(ctx, source), class and class + 1 or 5
   for rank = best, 1, -1 do
     if #entries == count then return entries end
     -- Most have requests of one class: when these are taken, all others are looked for at once.
@@ -133,7 +133,7 @@ end
 
 -- How many requests of the lowest priorities the queues of a source are filled up to: ten minutes of its pace.
 function queues.window_size(ctx, source)
-  local rate = rates.rate_of(ctx, source)
+  local rate = rates.of(ctx, source)
   return math.max(8, math.min(4096, math.floor(600 * math.min(rate, ctx.A.pace > 0 and 1000000 / ctx.A.pace or rate))))
 end
 
@@ -200,7 +200,7 @@ end
 -- overflow. Returns by how many the frontier shrinks.
 function queues.demote(ctx, source, count)
   local taken, lists = 0, queues.overflow_lists_of(ctx, source)
-  for index, queue in ipairs(queues.queues_of(ctx, source)) do
+  for index, queue in ipairs(queues.keys_of(ctx, source)) do
     local entries = taken < count and redis.call('RPOP', queue, count - taken)
     if entries then
       taken = taken + #entries
@@ -227,7 +227,7 @@ end
 function queues.has_work_at(ctx, source, class)
   local added = ctx.has.queued[source]
   if added ~= false then
-    local best, keys = math.max(class and class + 1 or 0, added or 0), queues.queues_of(ctx, source)
+    local best, keys = math.max(class and class + 1 or 0, added or 0), queues.keys_of(ctx, source)
     if best == 0 and redis.call('EXISTS', unpack(keys)) > 0 then best = #keys end
     for rank = best, 1, -1 do
       if rank == added or redis.call('EXISTS', keys[rank]) > 0 then return ctx.now, rank - 1 end
@@ -241,4 +241,24 @@ function queues.has_work_at(ctx, source, class)
   if ctx.has.apart[source] == nil then queues.has_overflow(ctx, source) end
   if not ctx.has.apart[source] then return at, best end
   return math.min(at or math.huge, ctx.now + 2000000), math.max(best or 0, 1)
+end
+
+-- Takes in a request whose lease has ended, or that comes from another shard.
+-- Stores a request: after `micros`, to the head of its source's queue, or, a `stray`, behind what waits there. Returns whether it
+-- is outstanding by that. `unique` keeps two equal ones apart.
+function queues.arrive(ctx, source, entry, unique, micros, stray)
+  rates.register(ctx, source)
+  local rank = queues.rank_of(entry)
+  if micros > 0 then
+    queues.delay(ctx, source, entry, unique, micros)
+  elseif not stray then
+    queues.put_back(ctx, source, entry)
+  elseif not queues.waits_apart(ctx, source, rank) then
+    queues.append(ctx, source, {entry})
+  else
+    redis.call('RPUSH', queues.overflow_lists_of(ctx, source)[rank], entry)
+    redis.call('INCR', ctx.K.overflow)
+    return false
+  end
+  return true
 end

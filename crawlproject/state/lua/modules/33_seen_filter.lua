@@ -126,7 +126,7 @@ end
 
 -- Whether a request is new, 1 or 0, and notes it. `is_link`: it was found on a page. What only a Bloom filter has is new as a
 -- seed.
-function seen_filter.mark_seen(ctx, digest, is_link)
+function seen_filter.mark(ctx, digest, is_link)
   local exact, bloom = ctx.seen_filter.exact, ctx.seen_filter.bloom
   local kind = is_link and ctx.A.seen_rate > 0 and 'bloom' or 'exact'
   local own = ctx.seen_filter[kind]
@@ -149,7 +149,7 @@ function seen_filter.mark_seen(ctx, digest, is_link)
 end
 
 -- Forgets a request, but for what Bloom filters have of it: their bits belong to others, too.
-function seen_filter.forget_seen(ctx, digest)
+function seen_filter.forget(ctx, digest)
   local exact = ctx.seen_filter.exact
   for place, generation in ipairs(exact) do
     local key, member = seen_filter.exact_place(generation, digest)
@@ -160,7 +160,7 @@ function seen_filter.forget_seen(ctx, digest)
 end
 
 -- Whether a request is known: 'exact', 'bloom' (as a link, perhaps by mistake) or ''.
-function seen_filter.is_seen(ctx, digest)
+function seen_filter.kind_of(ctx, digest)
   for _, generation in ipairs(ctx.seen_filter.exact) do
     local key, member = seen_filter.exact_place(generation, digest)
     if redis.call('SISMEMBER', key, member) == 1 then return 'exact' end
@@ -172,7 +172,7 @@ function seen_filter.is_seen(ctx, digest)
 end
 
 -- Keeps the counts; to be called once, when all is marked or forgotten.
-function seen_filter.save_seen_filter(ctx)
+function seen_filter.save(ctx)
   for kind, generations in pairs(ctx.seen_filter) do
     if generations.has_changed then redis.call('HSET', ctx.K.seen_meta, kind .. '_count', text(generations.count)) end
   end

@@ -1,22 +1,7 @@
--- Dead letters, and statistics.
+-- Dead letters: requests and seeds that nothing came of.
+--
+-- A: dead_maxlen (most dead letters; refusals do not count towards it).
 local dead_letters = {}
-
--- Adds to a statistic.
-function dead_letters.add(ctx, key, field, count)
-  if count ~= 0 then redis.call('HINCRBY', key, field, text(count)) end
-end
-
--- The same for several fields at once.
-function dead_letters.add_all(ctx, key, counts)
-  local fields, sums = {}, {}
-  for field in pairs(counts) do fields[#fields + 1] = field end
-  if #fields == 0 then return end
-  for index, before in ipairs(redis.call('HMGET', key, unpack(fields))) do
-    local field = fields[index]
-    sums[2 * index - 1], sums[2 * index] = field, text((before or 0) + counts[field])
-  end
-  redis.call('HSET', key, unpack(sums))
-end
 
 function dead_letters.refusals_kept(ctx) return tonumber(redis.call('GET', ctx.K.dead_refusals)) or 0 end
 
@@ -26,25 +11,25 @@ function dead_letters.refusals_kept(ctx) return tonumber(redis.call('GET', ctx.K
 -- Each, kept or not, is an entry of the stream of the event `failed`, too: of it the readers make the event, for what is
 -- stored of a request is nothing to the scripts. A line of the seed list, which may have any length, stands there as far
 -- as a seed can go that is none for another reason than its length.
-function dead_letters.add_dead_letter(ctx, what, body, source, reason, deliveries, refusal, image, fetch)
+function dead_letters.add(ctx, what, body, source, reason, deliveries, refusal, image, fetch)
   local fields = {what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries}
   if image then fields[#fields + 1], fields[#fields + 2] = 'image', image end
   if what == 'seed' then fields[2] = body:sub(1, 20000) end
   redis.call('XADD', ctx.K.failed_events, '*', 'spider', ctx.spider, 'fetch', fetch or '', unpack(fields))
   fields[2] = body
   if refusal and ctx.A.dead_maxlen and dead_letters.refusals_kept(ctx) >= ctx.A.dead_maxlen then
-    dead_letters.add(ctx, ctx.K.totals, 'refusals_not_kept', 1)
+    statistics.add(ctx.K.totals, 'refusals_not_kept', 1)
     return
   elseif refusal then
     fields[#fields + 1], fields[#fields + 2] = 'refusal', 1
     redis.call('INCR', ctx.K.dead_refusals)
   end
   redis.call('XADD', ctx.K.dead, '*', unpack(fields))
-  if source and source ~= '' then dead_letters.add(ctx, ctx.K.dead_sources, source, 1) end
+  if source and source ~= '' then statistics.add(ctx.K.dead_sources, source, 1) end
 end
 
 -- Returns whether it was there.
-function dead_letters.remove_dead_letter(ctx, id, source)
+function dead_letters.remove(ctx, id, source)
   local refusal = false
   if dead_letters.refusals_kept(ctx) > 0 then
     local found = redis.call('XRANGE', ctx.K.dead, id, id)[1]
@@ -54,8 +39,14 @@ function dead_letters.remove_dead_letter(ctx, id, source)
   if redis.call('XDEL', ctx.K.dead, id) == 0 then return false end
   if refusal then redis.call('DECR', ctx.K.dead_refusals) end
   if source and source ~= '' then
-    dead_letters.add(ctx, ctx.K.dead_sources, source, -1)
+    statistics.add(ctx.K.dead_sources, source, -1)
     if (tonumber(redis.call('HGET', ctx.K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', ctx.K.dead_sources, source) end
   end
   return true
+end
+
+function dead_letters.are_at_bound(ctx)
+  local kept = redis.call('XLEN', ctx.K.dead)
+  if kept < ctx.A.dead_maxlen then return false end
+  return kept - dead_letters.refusals_kept(ctx) >= ctx.A.dead_maxlen
 end

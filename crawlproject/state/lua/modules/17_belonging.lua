@@ -78,7 +78,7 @@ function belonging.is_believed(ctx, name, domain)
 end
 
 function belonging.note_source_of(ctx, domain, named)
-  ctx.sources_of[domain] = named and source_names.is_name(ctx, named) and belonging.is_believed(ctx, named, domain) and named or domain
+  ctx.sources_of[domain] = named and naming.is_valid(named) and belonging.is_believed(ctx, named, domain) and named or domain
 end
 
 function belonging.source_of_domain(ctx, domain)
@@ -88,12 +88,12 @@ end
 
 -- The source that a request belongs to. Without a domain, `name` is that of a source already.
 function belonging.source_of(ctx, name, domain)
-  if not domain or name and source_names.is_name(ctx, name) and belonging.is_believed(ctx, name, domain) then return name end
+  if not domain or name and naming.is_valid(name) and belonging.is_believed(ctx, name, domain) then return name end
   return belonging.source_of_domain(ctx, domain)
 end
 
 -- Looks at the names and domains of `count` requests at once; each may be missing.
-function belonging.look_up_belonging(ctx, names, domains, count)
+function belonging.look_up(ctx, names, domains, count)
   local asked, wanted, seen = {}, {}, {}
   for index = 1, count do
     local name, domain = names[index], domains[index]
@@ -125,11 +125,11 @@ end
 function belonging.belongs(ctx, source, entry)
   local belief = belonging.belief_in(ctx, source)
   if belief == true then return true end
-  local host = host_names.host_of(entry)
+  local host = naming.host_of(entry)
   if host == '' then return true end
   if belief and belonging.is_bound_to_host(ctx, source, host) then return true end
   if host ~= source and host:sub(-#source - 1) ~= '.' .. source then return false end
   if belonging.source_of_domain(ctx, source) ~= source then return false end
-  local name = source_names.name_in(ctx, entry)
+  local name = naming.source_in(entry)
   return not name or not belonging.is_believed(ctx, name, source)
 end

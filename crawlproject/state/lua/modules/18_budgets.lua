@@ -7,9 +7,22 @@
 -- Of what good pages have earned a call takes a sixteenth, but in any case as many links as one page earns. Otherwise, of
 -- several pages under way, the first would take what all have earned, and on a site where each leads to fifty new ones its
 -- links into the trap would keep out the real ones of the others.
+--
+-- The ledger says what of its budget each source has used.
+-- A line is `links poor`, or `links poor sitemaps`: how many links found on pages it has admitted, how many of them are poor
+-- ones, and how many sitemaps it has led to.
 local budgets = {}
 
 local EARNED_PARTS = 16
+function budgets.ledger_in(line)
+  local all, poor, sitemaps = (line or ''):match('^(%d+) (%d+) ?(%d*)$')
+  return tonumber(all) or 0, tonumber(poor) or 0, tonumber(sitemaps) or 0
+end
+
+function budgets.ledger_line(all, poor, sitemaps)
+  return text(all) .. ' ' .. text(poor) .. (sitemaps > 0 and ' ' .. text(sitemaps) or '')
+end
+
 -- source -> its ledger: links admitted, poor ones, sitemaps it led to
 function state.admitted_of() return {} end
 function state.poor_of() return {} end
@@ -25,10 +38,10 @@ function state.given_up() return {} end
 -- source -> true
 function state.changed_budgets() return {} end
 
-function budgets.look_up_budgets(ctx, sources)
+function budgets.look_up(ctx, sources)
   for index, line in ipairs(#sources > 0 and redis.call('HMGET', ctx.K.ledger, unpack(sources)) or {}) do
     local source = sources[index]
-    ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source] = ledger.ledger_in(line)
+    ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source] = budgets.ledger_in(line)
   end
 end
 
@@ -40,7 +53,7 @@ function budgets.good_pages_of(ctx, source)
 end
 
 -- The budget of a source; its pages are only looked at where the base does not reach.
-function budgets.budget_of(ctx, source)
+function budgets.of(ctx, source)
   local limits = ctx.A.budget
   local needed = math.max(ctx.admitted_of[source], 4 * ctx.poor_of[source])
   if needed < limits.base then return math.min(limits.base, limits.most) end
@@ -50,9 +63,9 @@ function budgets.budget_of(ctx, source)
   return ctx.allowed_of[source]
 end
 
-function budgets.is_over_budget(ctx, source, rank)
+function budgets.is_over(ctx, source, rank)
   if not ctx.A.budget then return false end
-  local budget = budgets.budget_of(ctx, source)
+  local budget = budgets.of(ctx, source)
   return ctx.admitted_of[source] >= budget or rank == 1 and ctx.poor_of[source] >= math.floor(budget / 4)
 end
 
@@ -61,7 +74,7 @@ function budgets.is_share_taken(ctx, source)
   local admitted = ctx.admitted_of[source]
   if not ctx.A.budget or admitted < ctx.A.budget.base then return false end
   if not ctx.share_ends[source] then
-    local left = budgets.budget_of(ctx, source) - admitted
+    local left = budgets.of(ctx, source) - admitted
     ctx.share_ends[source] = admitted + math.max(ctx.A.budget.per_page, math.ceil(left / EARNED_PARTS))
   end
   return admitted >= ctx.share_ends[source]
@@ -83,7 +96,7 @@ function budgets.is_host_beyond(ctx, source, host)
   return known[host] == false
 end
 
-function budgets.spend_budget(ctx, source, rank, host)
+function budgets.spend(ctx, source, rank, host)
   ctx.admitted_of[source] = ctx.admitted_of[source] + 1
   if rank == 1 then ctx.poor_of[source] = ctx.poor_of[source] + 1 end
   ctx.changed_budgets[source] = true
@@ -115,15 +128,15 @@ function budgets.note_sitemap(ctx, source)
 end
 
 -- 0, 1 (no more poor links) or 2 (nor any other).
-function budgets.budget_state(ctx, source)
-  return budgets.is_over_budget(ctx, source, 2) and 2 or budgets.is_over_budget(ctx, source, 1) and 1 or 0
+function budgets.state_of(ctx, source)
+  return budgets.is_over(ctx, source, 2) and 2 or budgets.is_over(ctx, source, 1) and 1 or 0
 end
 
-function budgets.save_budgets(ctx)
+function budgets.save(ctx)
   local fields = {}
   for source in pairs(ctx.changed_budgets) do
     fields[#fields + 1] = source
-    fields[#fields + 1] = ledger.ledger_line(ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source])
+    fields[#fields + 1] = budgets.ledger_line(ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source])
   end
   if #fields > 0 then redis.call('HSET', ctx.K.ledger, unpack(fields)) end
 end

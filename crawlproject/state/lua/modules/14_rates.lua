@@ -14,7 +14,7 @@ function rates.parts_of_limit(value)
   return rate or value, rate and true or false
 end
 
-function rates.note_rate(ctx, source, value)
+function rates.note(ctx, source, value)
   local rate, is_over = tonumber(value), false
   if value and not rate then
     rate, is_over = rates.parts_of_limit(value)
@@ -25,18 +25,18 @@ function rates.note_rate(ctx, source, value)
 end
 
 -- The rate limit in force.
-function rates.rate_of(ctx, source)
-  if not ctx.rates[source] then rates.note_rate(ctx, source, redis.call('HGET', ctx.K.rates, source)) end
+function rates.of(ctx, source)
+  if not ctx.rates[source] then rates.note(ctx, source, redis.call('HGET', ctx.K.rates, source)) end
   return ctx.rates[source]
 end
 
 -- Whether an operator has lifted the delay that a robots.txt asks of a source.
-function rates.is_over_robots(ctx, source) return rates.rate_of(ctx, source) and ctx.over_robots[source] end
+function rates.is_over_robots(ctx, source) return rates.of(ctx, source) and ctx.over_robots[source] end
 
 -- A limit as it is written; two are the same where these are.
 function rates.limit_text(rate, is_over) return string.format('%.17g', rate) .. (is_over and ' over-robots' or '') end
 
-function rates.limit_of(ctx, source) return rates.limit_text(rates.rate_of(ctx, source), rates.is_over_robots(ctx, source)) end
+function rates.limit_of(ctx, source) return rates.limit_text(rates.of(ctx, source), rates.is_over_robots(ctx, source)) end
 
 -- The limit that an operator has written; nil where it is none.
 function rates.override_of(value)
@@ -67,7 +67,7 @@ end
 function rates.refused(ctx, source) return ctx.A.refuse_unknown and redis.call('HEXISTS', ctx.K.limits, source) == 0 end
 
 -- Makes a source known that the catalogue does not name.
-function rates.register_source(ctx, source)
+function rates.register(ctx, source)
   if ctx.registered[source] then return end
   if redis.call('HSETNX', ctx.K.rates, source, string.format('%.17g', ctx.A.min_rate)) == 1 then
     redis.call('SADD', ctx.K.sources, source)
