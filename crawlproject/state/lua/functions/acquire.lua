@@ -15,7 +15,6 @@
 register('acquire', function(ctx, K, A)
   local UNKNOWN_US = 2000000 -- when nobody can say: no pulse, halted, a rate of 0
 
-  local pulse = unpack(redis.call('MGET', K.pulse))
   local source = belonging.source_of(ctx, A.source, A.domain)
   if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return {text(ctx.now), '', source, '0', text(UNKNOWN_US), 1} end
   if shards.is_elsewhere(ctx, source) then return {text(ctx.now), '', source, '0', '0', 2} end
@@ -26,7 +25,7 @@ register('acquire', function(ctx, K, A)
 
   local function none_before(at) return {text(ctx.now), '', source, '0', text(math.max(at - ctx.now, 1000)), 0} end
 
-  if not pulse or not interval or circuits.is_halted(ctx, source) then return none_before(ctx.now + UNKNOWN_US) end
+  if redis.call('EXISTS', K.pulse) == 0 or not interval or circuits.is_halted(ctx, source) then return none_before(ctx.now + UNKNOWN_US) end
   if ctx.resume > ctx.now or held > 0 then return none_before(math.max(ctx.resume, held)) end
   local slot = slots.next(ctx, source)
   if slot > ctx.now + A.horizon then return none_before(slot - A.horizon) end

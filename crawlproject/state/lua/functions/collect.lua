@@ -38,11 +38,7 @@ register('collect', function(ctx, K, A)
   if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
   choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
   local due, ready = redis.call('HLEN', K.places), 0
-  for _, key in ipairs({
-    K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
-    K.due_14, K.due_13, K.due_12, K.due_11, K.due_10,
-    K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
-  }) do
+  for _, key in ipairs(ctx.due_sets) do
     choose(redis.call('ZRANGE', key, 0, A.most - 1))
     ready = ready + redis.call('ZCOUNT', key, '-inf', text(ctx.now))
   end

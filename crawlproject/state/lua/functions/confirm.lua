@@ -5,11 +5,10 @@
 -- when the slot is over or may be: the clock was set forward since, so that others have the slots of this moment (see
 -- clock_guard.lua).
 register('confirm', function(ctx, K, A)
-  local pulse = unpack(redis.call('MGET', K.pulse))
   local source = A.source
   due_index.look_up(ctx, {source})
-  if not pulse or due_index.held_until(ctx, source) > 0 or due_index.effective_rate(ctx, source) <= 0 then return 0 end
-  if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return 0 end
-  if ctx.resume > ctx.now or ctx.now > A.slot + A.late then return 0 end
-  return 1
+  local is_stopped = redis.call('EXISTS', K.pulse) == 0 or ctx.resume > ctx.now
+    or due_index.held_until(ctx, source) > 0 or due_index.effective_rate(ctx, source) <= 0
+    or exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host)
+  return (is_stopped or ctx.now > A.slot + A.late) and 0 or 1
 end, {'no-writes'})

@@ -16,8 +16,7 @@ register('exclude', function(ctx, K, A)
       audit.note(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, ' .. A.by,
         reason = reason ~= '' and reason or nil})
     end
-    local has_work = redis.call('EXISTS', K.delayed_of .. name, unpack(queues.keys_of(ctx, name))) > 0 or queues.has_overflow(ctx, name)
-    for _, part in ipairs({name, new, has_work and 1 or 0}) do reply[#reply + 1] = part end
+    for _, part in ipairs({name, new, queues.has_any(ctx, name) and 1 or 0}) do reply[#reply + 1] = part end
   end
   if A.fence and #added > 0 then
     local shown = table.concat(added, ', ', 1, math.min(#added, 10)) .. (#added > 10 and ', ...' or '')

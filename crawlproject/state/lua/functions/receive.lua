@@ -16,7 +16,7 @@
 register('receive', function(ctx, K, A)
   local STAYS_US = 60000000
 
-  if not unpack(redis.call('MGET', K.pulse)) then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 then return {} end
 
   local last_of = {} -- server -> number of the last one that was taken
 

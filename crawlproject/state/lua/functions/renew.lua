@@ -10,12 +10,12 @@
 -- source that takes long to connect and keeps no connection open is not asked half as often, or never. Where the spider has
 -- a delay of its own, that holds for the slots that it has used itself: it may have leased another request since.
 register('renew', function(ctx, K, A)
-  local source, pulse = A.source, unpack(redis.call('MGET', K.pulse))
+  local source = A.source
   due_index.look_up(ctx, {source})
   local none = {text(ctx.now), '', ''}
   local rate = due_index.effective_rate(ctx, source)
   local interval = rates.interval_of(rate)
-  if not pulse or ctx.resume > ctx.now or not interval or due_index.held_until(ctx, source) > 0 then return none end
+  if redis.call('EXISTS', K.pulse) == 0 or ctx.resume > ctx.now or not interval or due_index.held_until(ctx, source) > 0 then return none end
   if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return none end
   if A.lease then
     local _, generation = grants.parts_of(A.lease)

@@ -12,7 +12,7 @@ register('set_rates', function(ctx, K, A)
   for index, row in ipairs(A.rates) do sources[index] = row[1] end
   due_index.look_up(ctx, sources)
   rates.look_up_overrides(ctx, sources)
-  local limits = #sources > 0 and redis.call('HMGET', K.limits, unpack(sources)) or {}
+  local limits = read_all('HMGET', K.limits, sources)
   for index, row in ipairs(A.rates) do
     local source = row[1]
     local before, override = rates.limit_of(ctx, source), rates.override_of(ctx.overrides[source])

@@ -60,13 +60,9 @@ register('watch', function(ctx, K, A)
       end
     end
   end
-  if #sources > 0 then
-    circuits.look_up_halted(ctx, sources)
-    circuits.look_up_statuses(ctx, sources)
-    for index, member in ipairs(redis.call('SMISMEMBER', K.temp_halted, unpack(sources))) do
-      temporarily_halted[sources[index]] = member == 1
-    end
-  end
+  circuits.look_up_halted(ctx, sources)
+  circuits.look_up_statuses(ctx, sources)
+  for index, member in ipairs(read_all('SMISMEMBER', K.temp_halted, sources)) do temporarily_halted[sources[index]] = member == 1 end
   for _, source in ipairs(sources) do
     if changes == MOST_CHANGES then
       reply = 2

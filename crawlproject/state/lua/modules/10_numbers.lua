@@ -13,6 +13,21 @@ local function none_has(prefix, sources)
   return #keys > 0 and redis.call('EXISTS', unpack(keys)) == 0
 end
 
+-- Reads any number of fields or members of a key, by a command that takes many.
+local function read_all(command, key, names)
+  local found = {}
+  for first = 1, #names, 1000 do
+    local part = redis.call(command, key, unpack(names, first, math.min(first + 999, #names)))
+    for index = 1, #part do found[first + index - 1] = part[index] end
+  end
+  return found
+end
+
+-- Writes any number of values to a key, which come in pairs where the command takes pairs.
+local function write_all(command, key, values)
+  for first = 1, #values, 2000 do redis.call(command, key, unpack(values, first, math.min(first + 1999, #values))) end
+end
+
 local statistics = {}
 
 -- Adds to a statistic.

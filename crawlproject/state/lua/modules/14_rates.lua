@@ -50,10 +50,15 @@ function state.overrides() return {} end
 
 -- Looks at several sources at once.
 function rates.look_up_overrides(ctx, sources)
-  for first = 1, #sources, 1000 do
-    local last, keys = math.min(first + 999, #sources), {}
-    for index = first, last do keys[#keys + 1] = ctx.K.override_rate_of .. sources[index] end
-    for index, value in ipairs(redis.call('MGET', unpack(keys))) do ctx.overrides[sources[first + index - 1]] = value end
+  local asked, keys = {}, {}
+  for _, source in ipairs(sources) do
+    if ctx.overrides[source] == nil then
+      asked[#asked + 1], keys[#keys + 1] = source, ctx.K.override_rate_of .. source
+    end
+  end
+  for first = 1, #keys, 1000 do
+    local values = redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))
+    for index, value in ipairs(values) do ctx.overrides[asked[first + index - 1]] = value end
   end
 end
 

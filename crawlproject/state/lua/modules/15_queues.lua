@@ -30,12 +30,8 @@ end
 
 -- The queues of a source, the one of the lowest priority first.
 function queues.keys_of(ctx, source)
-  local keys = ctx.queues[source]
-  if not keys then
-    keys = queues.keys_by_priority(ctx.K.queue_of, source)
-    ctx.queues[source] = keys
-  end
-  return keys
+  if not ctx.queues[source] then ctx.queues[source] = queues.keys_by_priority(ctx.K.queue_of, source) end
+  return ctx.queues[source]
 end
 
 -- The lists of its overflow, in the same order.
@@ -91,18 +87,14 @@ function queues.look_up_delayed(ctx, sources)
   for _, source in ipairs(sources) do ctx.has.delayed[source] = false end
 end
 
-function queues.has_delayed(ctx, source)
-  if ctx.has.delayed[source] == nil then ctx.has.delayed[source] = redis.call('EXISTS', ctx.K.delayed_of .. source) == 1 end
-  return ctx.has.delayed[source]
-end
-
 -- The delayed requests of a source whose time has come, at most `count`.
 function queues.take_delayed(ctx, source, count)
   local entries, key = {}, ctx.K.delayed_of .. source
+  if ctx.has.delayed[source] == nil then ctx.has.delayed[source] = redis.call('EXISTS', key) == 1 end
+  if not ctx.has.delayed[source] then return entries end
   local ready = redis.call('ZRANGEBYSCORE', key, '-inf', text(ctx.now), 'LIMIT', 0, count)
-  if #ready == 0 then return entries end
-  redis.call('ZREM', key, unpack(ready))
   for index, member in ipairs(ready) do entries[index] = queues.entry_of(member) end
+  write_all('ZREM', key, ready)
   return entries
 end
 
@@ -110,7 +102,7 @@ end
 -- best that it may have queued; nil: any.
 function queues.take(ctx, source, count, class)
   ctx.has.queued[source] = nil
-  local entries = queues.has_delayed(ctx, source) and queues.take_delayed(ctx, source, count) or {}
+  local entries = queues.take_delayed(ctx, source, count)
   local keys, best = queues.keys_of(ctx, source), class and class + 1 or 5
   for rank = best, 1, -1 do
     if #entries == count then return entries end
@@ -142,6 +134,11 @@ function queues.has_overflow(ctx, source)
   keys[#keys + 1], keys[#keys + 2] = extents[1], extents[2]
   ctx.has.apart[source] = redis.call('EXISTS', unpack(keys)) > 0
   return ctx.has.apart[source]
+end
+
+-- Whether any request of a source waits, wherever.
+function queues.has_any(ctx, source)
+  return redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(queues.keys_of(ctx, source))) > 0 or queues.has_overflow(ctx, source)
 end
 
 -- Whether requests of a source are in its overflow that come before a further one of that rank.

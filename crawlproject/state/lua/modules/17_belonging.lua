@@ -43,21 +43,10 @@ function belonging.look_up_beliefs(ctx, names)
       asked[#asked + 1] = name
     end
   end
-  for first = 1, #asked, 1000 do
-    local last = math.min(first + 999, #asked)
-    local domains = redis.call('HMGET', ctx.K.claims, unpack(asked, first, last))
-    local sizes = redis.call('HMGET', ctx.K.limits, unpack(asked, first, last))
-    for index = 1, last - first + 1 do
-      local name = asked[first + index - 1]
-      ctx.beliefs[name] = domains[index] or sizes[index] and true
-      if not ctx.beliefs[name] and not belonging.is_domain(name) then
-        if ctx.overrides[name] ~= nil then
-          ctx.beliefs[name] = rates.override_of(ctx.overrides[name]) ~= nil
-        else
-          unknown[#unknown + 1] = name
-        end
-      end
-    end
+  local domains, sizes = read_all('HMGET', ctx.K.claims, asked), read_all('HMGET', ctx.K.limits, asked)
+  for index, name in ipairs(asked) do
+    ctx.beliefs[name] = domains[index] or sizes[index] and true
+    if not ctx.beliefs[name] and not belonging.is_domain(name) then unknown[#unknown + 1] = name end
   end
   rates.look_up_overrides(ctx, unknown)
   for _, name in ipairs(unknown) do ctx.beliefs[name] = rates.override_of(ctx.overrides[name]) ~= nil end
@@ -102,7 +91,7 @@ function belonging.look_up(ctx, names, domains, count)
       seen[domain], wanted[#wanted + 1] = true, domain
     end
   end
-  local owners = #wanted > 0 and redis.call('HMGET', ctx.K.hosts, unpack(wanted)) or {}
+  local owners = read_all('HMGET', ctx.K.hosts, wanted)
   for index = 1, #wanted do
     if owners[index] then asked[#asked + 1] = owners[index] end
   end

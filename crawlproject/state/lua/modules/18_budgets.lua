@@ -39,7 +39,7 @@ function state.given_up() return {} end
 function state.changed_budgets() return {} end
 
 function budgets.look_up(ctx, sources)
-  for index, line in ipairs(#sources > 0 and redis.call('HMGET', ctx.K.ledger, unpack(sources)) or {}) do
+  for index, line in ipairs(read_all('HMGET', ctx.K.ledger, sources)) do
     local source = sources[index]
     ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source] = budgets.ledger_in(line)
   end

@@ -21,9 +21,7 @@ end
 function slots.save(ctx)
   local values = {}
   for source, slot in pairs(ctx.changed_slots) do values[#values + 1], values[#values + 2] = text(slot), source end
-  for first = 1, #values, 2000 do
-    redis.call('ZADD', ctx.K.slots, unpack(values, first, math.min(first + 1999, #values)))
-  end
+  write_all('ZADD', ctx.K.slots, values)
 end
 
 -- The next slot that can be given out.
@@ -44,14 +42,11 @@ function pace.set(ctx, source, at) ctx.paces.known[source], ctx.paces.changed[so
 
 function pace.look_up(ctx, sources)
   if ctx.A.pace <= 0 then return end
-  for first = 1, #sources, 1000 do
-    local last = math.min(first + 999, #sources)
-    for index, score in ipairs(redis.call('ZMSCORE', ctx.K.paced, unpack(sources, first, last))) do
-      local source, at = sources[first + index - 1], tonumber(score) or 0
-      ctx.paces.known[source] = at
-      -- The delay has been shortened; a slot is given out at most half a second ahead.
-      if at > ctx.now + ctx.A.pace + 500000 then pace.set(ctx, source, ctx.now + ctx.A.pace) end
-    end
+  for index, score in ipairs(read_all('ZMSCORE', ctx.K.paced, sources)) do
+    local source, at = sources[index], tonumber(score) or 0
+    ctx.paces.known[source] = at
+    -- The delay has been shortened; a slot is given out at most half a second ahead.
+    if at > ctx.now + ctx.A.pace + 500000 then pace.set(ctx, source, ctx.now + ctx.A.pace) end
   end
 end
 
@@ -73,9 +68,7 @@ function pace.save(ctx)
   local values = {}
   for source, at in pairs(ctx.paces.changed) do values[#values + 1], values[#values + 2] = text(at), source end
   if #values == 0 then return end
-  for first = 1, #values, 2000 do
-    redis.call('ZADD', ctx.K.paced, unpack(values, first, math.min(first + 1999, #values)))
-  end
+  write_all('ZADD', ctx.K.paced, values)
   local past = redis.call('ZRANGEBYSCORE', ctx.K.paced, '-inf', text(ctx.now), 'LIMIT', 0, #values + 100)
   if #past > 0 then redis.call('ZREM', ctx.K.paced, unpack(past)) end
   redis.call('PEXPIRE', ctx.K.paced, text(ctx.A.pace / 1000 + 60000))

@@ -38,10 +38,7 @@ end
 
 -- Reads of several sources at once whether they are halted.
 function circuits.look_up_halted(ctx, sources)
-  for first = 1, #sources, 1000 do
-    local members = redis.call('SMISMEMBER', ctx.K.halted, unpack(sources, first, math.min(first + 999, #sources)))
-    for index, member in ipairs(members) do ctx.halted[sources[first + index - 1]] = member == 1 end
-  end
+  for index, member in ipairs(read_all('SMISMEMBER', ctx.K.halted, sources)) do ctx.halted[sources[index]] = member == 1 end
 end
 
 function circuits.of(ctx, source)
@@ -75,12 +72,7 @@ end
 
 -- Reads the rules of several sources at once.
 function circuits.look_up_rules(ctx, sources)
-  for first = 1, #sources, 1000 do
-    local last = math.min(first + 999, #sources)
-    for index, options in ipairs(redis.call('HMGET', ctx.K.options, unpack(sources, first, last))) do
-      circuits.note_rules(ctx, sources[first + index - 1], options)
-    end
-  end
+  for index, options in ipairs(read_all('HMGET', ctx.K.options, sources)) do circuits.note_rules(ctx, sources[index], options) end
 end
 
 function circuits.rules_of(ctx, source)

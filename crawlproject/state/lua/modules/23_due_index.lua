@@ -15,6 +15,15 @@ function state.DUE(ctx)
   return due
 end
 
+-- All due sets, that of the fastest sources and of the best class first.
+function state.due_sets(ctx)
+  local sets = {}
+  for tier = 2, 0, -1 do
+    for class = 4, 0, -1 do sets[#sets + 1] = ctx.DUE[tier .. class] end
+  end
+  return sets
+end
+
 -- source -> the due set that it stands in, or false; its score there, where that is known
 function state.places() return {} end
 function state.due_at() return {} end
@@ -42,15 +51,10 @@ end
 
 -- Reads of several sources at once: rates, slots, who is halted; circuits and delays where there are none.
 function due_index.look_up(ctx, sources)
-  for first = 1, #sources, 1000 do
-    local last = math.min(first + 999, #sources)
-    local found = redis.call('HMGET', ctx.K.rates, unpack(sources, first, last))
-    local scores = redis.call('ZMSCORE', ctx.K.slots, unpack(sources, first, last))
-    for index = 1, last - first + 1 do
-      local source = sources[first + index - 1]
-      rates.note(ctx, source, found[index])
-      ctx.slots[source] = tonumber(scores[index]) or false
-    end
+  local limits, scores = read_all('HMGET', ctx.K.rates, sources), read_all('ZMSCORE', ctx.K.slots, sources)
+  for index, source in ipairs(sources) do
+    rates.note(ctx, source, limits[index])
+    ctx.slots[source] = tonumber(scores[index]) or false
   end
   circuits.look_up_halted(ctx, sources)
   circuits.look_up(ctx, sources)
@@ -81,12 +85,8 @@ end
 
 -- Has a source leave a due set when all is written.
 function due_index.depart(ctx, source, place)
-  local sources = ctx.departures[place]
-  if not sources then
-    sources = {}
-    ctx.departures[place] = sources
-  end
-  sources[#sources + 1] = source
+  local sources = ctx.departures[place] or {}
+  ctx.departures[place], sources[#sources + 1] = sources, source
 end
 
 -- Takes a source out of the set that it stands in.
@@ -150,11 +150,6 @@ function due_index.follow_overrides(ctx, sources)
   end
 end
 
--- A command on a key with any number of values, which come in pairs where it takes pairs.
-function due_index.write_all(command, key, values)
-  for first = 1, #values, 2000 do redis.call(command, key, unpack(values, first, math.min(first + 1999, #values))) end
-end
-
 -- Writes where sources stand, and their slots. Returns the due sets that some have come to or were moved in.
 function due_index.save(ctx)
   slots.save(ctx)
@@ -163,12 +158,8 @@ function due_index.save(ctx)
   for source, at in pairs(ctx.moves) do
     local place = ctx.places[source]
     if place then
-      local values = sets[place]
-      if not values then
-        values = {}
-        sets[place] = values
-      end
-      values[#values + 1], values[#values + 2] = text(at), source
+      local values = sets[place] or {}
+      sets[place], values[#values + 1], values[#values + 2] = values, text(at), source
       if ctx.noted[source] ~= place then
         changed_places[#changed_places + 1], changed_places[#changed_places + 2] = source, place
         ctx.noted[source] = place
@@ -177,10 +168,10 @@ function due_index.save(ctx)
       gone[#gone + 1], ctx.noted[source] = source, nil
     end
   end
-  for place, sources in pairs(ctx.departures) do due_index.write_all('ZREM', ctx.DUE[place], sources) end
-  for place, values in pairs(sets) do due_index.write_all('ZADD', ctx.DUE[place], values) end
-  due_index.write_all('HSET', ctx.K.places, changed_places)
-  due_index.write_all('HDEL', ctx.K.places, gone)
+  for place, sources in pairs(ctx.departures) do write_all('ZREM', ctx.DUE[place], sources) end
+  for place, values in pairs(sets) do write_all('ZADD', ctx.DUE[place], values) end
+  write_all('HSET', ctx.K.places, changed_places)
+  write_all('HDEL', ctx.K.places, gone)
   ctx.moves, ctx.departures = {}, {}
   return sets
 end

@@ -17,12 +17,7 @@ function state.excluded() return {} end
 -- Looks at several names at once.
 function exclusions.look_up(ctx, names)
   if not ctx.has_exclusions then return end
-  for first = 1, #names, 1000 do
-    local last = math.min(first + 999, #names)
-    for index, member in ipairs(redis.call('SMISMEMBER', ctx.K.excluded, unpack(names, first, last))) do
-      ctx.excluded[names[first + index - 1]] = member == 1
-    end
-  end
+  for index, member in ipairs(read_all('SMISMEMBER', ctx.K.excluded, names)) do ctx.excluded[names[index]] = member == 1 end
 end
 
 function exclusions.has(ctx, name)

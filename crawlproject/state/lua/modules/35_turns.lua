@@ -33,13 +33,10 @@ function turns.look_up(ctx, sources)
   local contested = {}
   for _, rival in ipairs(ctx.turns.rivals) do
     local stand = {} -- place -> those that stand there
-    for first = 1, #sources, 1000 do
-      local found = redis.call('HMGET', turns.key_of(ctx, rival, ctx.K.places), unpack(sources, first, math.min(first + 999, #sources)))
-      for index, place in ipairs(found or {}) do
-        if place and ctx.DUE[place] then
-          stand[place] = stand[place] or {}
-          table.insert(stand[place], sources[first + index - 1])
-        end
+    for index, place in ipairs(read_all('HMGET', turns.key_of(ctx, rival, ctx.K.places), sources)) do
+      if place then
+        stand[place] = stand[place] or {}
+        table.insert(stand[place], sources[index])
       end
     end
     for place, names in pairs(stand) do
@@ -52,12 +49,9 @@ function turns.look_up(ctx, sources)
       end
     end
   end
-  for first = 1, #contested, 1000 do
-    local last = math.min(first + 999, #contested)
-    for index, line in ipairs(redis.call('HMGET', ctx.K.turns, unpack(contested, first, last))) do
-      local slots_ahead, free, spider = (line or ''):match('^(%d+)(%+?) (.*)$')
-      ctx.turns.ahead[contested[first + index - 1]] = {spider = spider, slots = tonumber(slots_ahead) or 0, free = free == '+'}
-    end
+  for index, line in ipairs(read_all('HMGET', ctx.K.turns, contested)) do
+    local slots_ahead, free, spider = (line or ''):match('^(%d+)(%+?) (.*)$')
+    ctx.turns.ahead[contested[index]] = {spider = spider, slots = tonumber(slots_ahead) or 0, free = free == '+'}
   end
 end
 
