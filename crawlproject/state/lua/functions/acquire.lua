@@ -3,8 +3,8 @@
 -- A: source, or domain, or both (see belonging.lua); host (of the request); sent_by
 --    (the source whose robots.txt leads there; none: the source's own request); horizon (us ahead that a slot is reserved at
 --    most); share (of the source's slots that others' robots.txt may take while it has work); min_rate; circuit.
--- Reply: {moment, slot, source, rate, wait, 1 if source or host is excluded, 2 if the source is in another shard}; where slot is '' there is none to be had now:
--- ask again after `wait` (us).
+-- Reply: {moment, slot, source, rate, wait, 1 if source or host is excluded, 2 if the source is in another shard}; where slot is
+-- '' there is none to be had now: ask again after `wait` (us).
 --
 -- The horizon is longer than that of leases: a robots.txt goes before the images that wait for it. Nothing is
 -- reserved beyond it. Who comes too early keeps nobody's place, and asks again when the slot is within the horizon.
@@ -16,16 +16,19 @@ register('acquire', function(ctx, K, A)
   local UNKNOWN_US = 2000000 -- when nobody can say: no pulse, halted, a rate of 0
 
   local source = belonging.source_of(ctx, A.source, A.domain)
-  if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return {text(ctx.now), '', source, '0', text(UNKNOWN_US), 1} end
-  if shards.is_elsewhere(ctx, source) then return {text(ctx.now), '', source, '0', '0', 2} end
+  local function none(wait, why) return {text(ctx.now), '', source, '0', text(wait), why} end
+
+  if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return none(UNKNOWN_US, 1) end
+  if shards.is_elsewhere(ctx, source) then return none(0, 2) end
   due_index.look_up(ctx, {source})
   rates.register(ctx, source)
   local rate, held, circuit = due_index.effective_rate(ctx, source), due_index.held_until(ctx, source), circuits.of(ctx, source)
   local interval = rates.interval_of(rate)
 
-  local function none_before(at) return {text(ctx.now), '', source, '0', text(math.max(at - ctx.now, 1000)), 0} end
+  local function none_before(at) return none(math.max(at - ctx.now, 1000), 0) end
 
-  if redis.call('EXISTS', K.pulse) == 0 or not interval or circuits.is_halted(ctx, source) then return none_before(ctx.now + UNKNOWN_US) end
+  local is_stopped = redis.call('EXISTS', K.pulse) == 0 or not interval or circuits.is_halted(ctx, source)
+  if is_stopped then return none_before(ctx.now + UNKNOWN_US) end
   if ctx.resume > ctx.now or held > 0 then return none_before(math.max(ctx.resume, held)) end
   local slot = slots.next(ctx, source)
   if slot > ctx.now + A.horizon then return none_before(slot - A.horizon) end

@@ -7,7 +7,8 @@
 register('idle', function(ctx, K, A)
   local function is_idle()
     local outstanding, overflow = unpack(redis.call('MGET', K.outstanding, K.overflow))
-    if tonumber(outstanding or 0) > (A.halted_work or 0) or tonumber(overflow or 0) > (A.halted_overflow or 0) then return false end
+    if tonumber(outstanding or 0) > (A.halted_work or 0) then return false end
+    if tonumber(overflow or 0) > (A.halted_overflow or 0) then return false end
     local workers = redis.call('ZRANGE', K.workers, 0, -1)
     if not A.halted_work then
       -- The count may be too low where others have taken requests away.
@@ -26,5 +27,5 @@ register('idle', function(ctx, K, A)
   if not ctx.outbox then return is_idle() and 1 or 0 end
   local crossed, is_empty = redis.call('HMGET', K.crossings, 'sent', 'received'), true
   for shard = 0, A.shards - 1 do is_empty = is_empty and redis.call('EXISTS', K.outbox_of .. shard) == 0 end
-  return {is_empty and is_idle() and 1 or 0, crossed[1] or '', crossed[2] or '', unpack(redis.call('MGET', K.lease_sequence)) or ''}
+  return {is_empty and is_idle() and 1 or 0, crossed[1] or '', crossed[2] or '', redis.call('GET', K.lease_sequence) or ''}
 end, {'no-writes'})

@@ -31,10 +31,8 @@ register('keep_robots', function(ctx, K, A)
     redis.call('HDEL', key, 'since', 'failures', 'retry', 'reason', 'body', 'delay', 'asked')
     local fields = {'kind', A.kind, 'until', text(ctx.now + A.ttl)} -- no more than needed: there are millions
     if A.body ~= '' then fields[#fields + 1], fields[#fields + 2] = 'body', A.body end
-    if A.delay > 0 then
-      for _, value in ipairs({'delay', string.format('%.17g', A.delay), 'asked', text(ctx.now)}) do fields[#fields + 1] = value end
-    end
     redis.call('HSET', key, unpack(fields))
+    if A.delay > 0 then redis.call('HSET', key, 'delay', string.format('%.17g', A.delay), 'asked', text(ctx.now)) end
     redis.call('PEXPIRE', key, text(A.ttl / 1000 + 2 * DAY_MS))
     robots.note_size(ctx, A.url, #A.body)
     robots.drop_oldest(ctx, A.maxsize)

@@ -16,7 +16,7 @@
 --
 -- A copy that has run out serves while the next one is fetched or cannot be (RFC 9309, 2.4), and after 30 days
 -- without one everything is allowed (2.3.1.4). An origin may have pictures of several sources: each that looks
--- keeps to the delay that it asks for, as long as it is `asked` .
+-- keeps to the delay that it asks for, as long as it is `asked`.
 --
 -- A redirect is a copy, too, and what it leads to is shared by all origins that lead there. What is found within five
 -- redirects counts as the origin's own robots.txt; beyond, it is unavailable (2.3.1.2).
@@ -46,19 +46,14 @@ register('look_robots', function(ctx, K, A)
     redis.call('PEXPIRE', key, 2 * 86400 * 1000)
     local others = unasked(source)
     if (tonumber(redis.call('ZSCORE', key, origin)) or 0) == delay and #others == 0 then return 0 end
-    local slot, before = slots.free_at(ctx, source), rates.interval_of(due_index.effective_rate(ctx, source))
-    for _, other in ipairs(others) do redis.call('ZREM', key, other) end
-    if delay > 0 then
-      redis.call('ZADD', key, string.format('%.17g', delay), origin)
-    else
-      redis.call('ZREM', key, origin)
-    end
-    ctx.robots_delays[source] = nil
-    local after = rates.interval_of(due_index.effective_rate(ctx, source))
-    if slot and before and after then slots.set(ctx, source, slot - before + after) end
+    local is_slower = due_index.move_slot(ctx, source, function()
+      redis.call('ZREM', key, origin, unpack(others))
+      if delay > 0 then redis.call('ZADD', key, string.format('%.17g', delay), origin) end
+      ctx.robots_delays[source] = nil
+    end)
     due_index.schedule(ctx, source)
     due_index.save(ctx)
-    return before and after and after > before and 1 or 0
+    return is_slower and 1 or 0
   end
 
   -- Permission is for the hosts of those who gave it, and for those below: of a registrable domain others may have a part.

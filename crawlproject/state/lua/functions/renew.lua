@@ -15,7 +15,8 @@ register('renew', function(ctx, K, A)
   local none = {text(ctx.now), '', ''}
   local rate = due_index.effective_rate(ctx, source)
   local interval = rates.interval_of(rate)
-  if redis.call('EXISTS', K.pulse) == 0 or ctx.resume > ctx.now or not interval or due_index.held_until(ctx, source) > 0 then return none end
+  if redis.call('EXISTS', K.pulse) == 0 or ctx.resume > ctx.now then return none end
+  if not interval or due_index.held_until(ctx, source) > 0 then return none end
   if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return none end
   if A.lease then
     local _, generation = grants.parts_of(A.lease)

@@ -22,17 +22,14 @@ register('review_exclusions', function(ctx, K, A)
     if queues.has_any(ctx, name) then reply[#reply + 1] = name end
     if A.fence and not orders[index] and not of_file[index] and naming.is_valid(name) then
       redis.call('HSET', K.excluded_by, name, cjson.encode({by = 'operator, by key', time = audit.iso_time(ctx), reason = ''}))
-      audit.note(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, by key'})
+      exclusions.note(ctx, 'excluded', name, 'by key')
     end
   end
   for index = 1, #noted[2], 2 do
     local name = noted[2][index]
     if redis.call('SISMEMBER', K.excluded, name) == 0 then
       redis.call('HDEL', K.excluded_by, name)
-      if naming.is_valid(name) then
-        audit.note(ctx, 'crawl_included',
-          {source = name, type = 'operator', msg = name .. ' is included again', by = 'operator, by key'})
-      end
+      if naming.is_valid(name) then exclusions.note(ctx, 'included', name, 'by key') end
     end
   end
   return reply

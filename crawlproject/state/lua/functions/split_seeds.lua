@@ -1,6 +1,7 @@
 -- Moves seeds that users have pushed into the outboxes to the shards that they are for.
 --
--- A: digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head); to (the shard of each); size (as they were peeked at); shards.
+-- A: digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head); to (the shard of each); size (as
+--    they were peeked at); shards.
 -- Reply: 1, or 0 when others come next by now: some worker was faster, or this call is late.
 register('split_seeds', function(ctx, K, A)
   local count = #A.to

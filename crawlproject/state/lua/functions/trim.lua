@@ -20,16 +20,18 @@ register('trim', function(ctx, K, A)
   robots.forget_expired(ctx, 100)
   if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
 
-  local bound = A.shards and text(A.maxlen) .. ' events, the part of CRAWL_STREAM_MAXLEN that each of ' .. A.shards .. ' shards has,'
-    or 'CRAWL_STREAM_MAXLEN events'
+  local bound = 'CRAWL_STREAM_MAXLEN events'
+  if A.shards then
+    bound = string.format('%d events, the part of CRAWL_STREAM_MAXLEN that each of %d shards has,', A.maxlen, A.shards)
+  end
 
   local function why_unread(behind)
     if not behind then
       return ' that no reader has read: run scrapy events results.jsonl --follow, or let the oldest go (CRAWL_EVENTS_UNREAD=drop)'
     end
     local name = behind[1]:gsub('%c', '?')
-    local order = '--forget=' .. name
-    if order:find('[^%w@%%+=:,./_-]') then order = "'" .. order:gsub("'", "'\"'\"'") .. "'" end -- one word for a shell, whoever has chosen it
+    local order = '--forget=' .. name -- for a shell it is one word, whoever has chosen the name
+    if order:find('[^%w@%%+=:,./_-]') then order = "'" .. order:gsub("'", "'\"'\"'") .. "'" end
     return ' that reader ' .. name .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
       .. 'scrapy events ' .. order
   end

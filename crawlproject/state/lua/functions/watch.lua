@@ -62,7 +62,8 @@ register('watch', function(ctx, K, A)
   end
   circuits.look_up_halted(ctx, sources)
   circuits.look_up_statuses(ctx, sources)
-  for index, member in ipairs(read_all('SMISMEMBER', K.temp_halted, sources)) do temporarily_halted[sources[index]] = member == 1 end
+  local members = read_all('SMISMEMBER', K.temp_halted, sources)
+  for index, member in ipairs(members) do temporarily_halted[sources[index]] = member == 1 end
   for _, source in ipairs(sources) do
     if changes == MOST_CHANGES then
       reply = 2

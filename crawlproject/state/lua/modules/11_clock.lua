@@ -25,6 +25,9 @@ function state.now(ctx) return math.max(ctx.server_time + ctx.ahead, ctx.seen) e
 -- out until `resume` where another server (by its run ID, a new one at each start) kept the time before.
 local DOUBT_US = 1500000 -- DOUBT_S in politeness/slots.py
 
+-- The server's moment in this time.
+function state.wall(ctx) return ctx.now - ctx.ahead end
+
 function state.resume(ctx)
   if ctx.seen > 0 and ctx.kept[4] and ctx.kept[4] ~= ctx.server then return ctx.now + DOUBT_US end
   return tonumber(ctx.kept[3] or 0)
@@ -35,5 +38,6 @@ function state.server() return redis.call('INFO', 'server'):match('run_id:(%w+)'
 
 function clock.keep(ctx)
   ctx.ahead = math.max(ctx.now - ctx.server_time, 0)
-  redis.call('HSET', ctx.K.clock, 'seen', text(ctx.now), 'ahead', text(ctx.ahead), 'resume', text(ctx.resume), 'server', ctx.server)
+  redis.call('HSET', ctx.K.clock, 'seen', text(ctx.now), 'ahead', text(ctx.ahead), 'resume', text(ctx.resume),
+    'server', ctx.server)
 end

@@ -30,17 +30,15 @@ end
 
 -- Returns whether it was there.
 function dead_letters.remove(ctx, id, source)
-  local refusal = false
-  if dead_letters.refusals_kept(ctx) > 0 then
-    local found = redis.call('XRANGE', ctx.K.dead, id, id)[1]
-    local fields = found and found[2] or {}
-    for index = 1, #fields, 2 do refusal = refusal or fields[index] == 'refusal' end
+  local found = redis.call('XRANGE', ctx.K.dead, id, id)[1]
+  if not found then return false end
+  redis.call('XDEL', ctx.K.dead, id)
+  for index = 1, #found[2], 2 do
+    if found[2][index] == 'refusal' then redis.call('DECR', ctx.K.dead_refusals) end
   end
-  if redis.call('XDEL', ctx.K.dead, id) == 0 then return false end
-  if refusal then redis.call('DECR', ctx.K.dead_refusals) end
   if source and source ~= '' then
-    statistics.add(ctx.K.dead_sources, source, -1)
-    if (tonumber(redis.call('HGET', ctx.K.dead_sources, source)) or 1) <= 0 then redis.call('HDEL', ctx.K.dead_sources, source) end
+    local left = redis.call('HINCRBY', ctx.K.dead_sources, source, -1)
+    if left <= 0 then redis.call('HDEL', ctx.K.dead_sources, source) end
   end
   return true
 end

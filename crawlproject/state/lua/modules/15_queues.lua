@@ -138,7 +138,8 @@ end
 
 -- Whether any request of a source waits, wherever.
 function queues.has_any(ctx, source)
-  return redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(queues.keys_of(ctx, source))) > 0 or queues.has_overflow(ctx, source)
+  return redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(queues.keys_of(ctx, source))) > 0
+    or queues.has_overflow(ctx, source)
 end
 
 -- Whether requests of a source are in its overflow that come before a further one of that rank.

@@ -25,25 +25,21 @@ local MOST_INCIDENTS = 24
 local MOST_ROBOTS = 16 -- URLs
 local LONGEST_ROBOTS_URL = 200
 
--- what this script has read: by source and hour; by source
+-- what this call has read: by hour and source; by source
 function state.hours() return {} end
 function state.seconds() return {} end
 
 function report.hour_of(ctx, source, wall)
-  local of_source = ctx.hours[source]
-  if not of_source then
-    of_source = {}
-    ctx.hours[source] = of_source
-  end
   local at = math.floor(wall / HOUR_US)
-  local hour = of_source[at]
+  local place = at .. ':' .. source
+  local hour = ctx.hours[place]
   if not hour then
     local block = math.floor(at / BLOCK_HOURS)
     hour = {key = ctx.K.requests_of .. text(block) .. ':' .. source, field = text(at % BLOCK_HOURS)}
     local packed = redis.call('HGET', hour.key, hour.field)
     hour.values = packed and cmsgpack.unpack(packed) or {0, 0, HOUR_US / 1000, 0, 0, 0, 0}
     if not packed then hour.ends = (block + 1) * BLOCK_HOURS * 3600 + KEPT_S - math.floor(wall / 1000000) end
-    of_source[at] = hour
+    ctx.hours[place] = hour
   end
   hour.changed = true
   return hour
@@ -111,15 +107,13 @@ function report.note_request(ctx, source, at, kind, bytes, rate)
 end
 
 -- Something else has happened to a source, so often.
-function report.note_kind(ctx, source, kind, many) report.count_kind(report.hour_of(ctx, source, ctx.now - ctx.ahead).values, kind, many) end
+function report.note_kind(ctx, source, kind, many) report.count_kind(report.hour_of(ctx, source, ctx.wall).values, kind, many) end
 
 function report.save(ctx)
-  for _, of_source in pairs(ctx.hours) do
-    for _, hour in pairs(of_source) do
-      if hour.changed then redis.call('HSET', hour.key, hour.field, cmsgpack.pack(hour.values)) end
-      if hour.ends then redis.call('EXPIRE', hour.key, text(hour.ends)) end
-      hour.changed, hour.ends = false, nil
-    end
+  for _, hour in pairs(ctx.hours) do
+    if hour.changed then redis.call('HSET', hour.key, hour.field, cmsgpack.pack(hour.values)) end
+    if hour.ends then redis.call('EXPIRE', hour.key, text(hour.ends)) end
+    hour.changed, hour.ends = false, nil
   end
   for source, ring in pairs(ctx.seconds) do
     if ring.changed then
@@ -130,10 +124,10 @@ function report.save(ctx)
 end
 
 -- A robots.txt, or where one leads to, was fetched for a source: a field of the same hash, `r:` and its URL without
--- `https://` and `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts sixteen
--- are noted in four days.
+-- `https://` and `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts
+-- sixteen are noted in four days.
 function report.note_robots(ctx, source, url, result)
-  local wall = math.floor((ctx.now - ctx.ahead) / 1000000)
+  local wall = math.floor(ctx.wall / 1000000)
   local block = math.floor(wall / (BLOCK_HOURS * 3600))
   local key, origin = ctx.K.requests_of .. text(block) .. ':' .. source, url:match('^https://(.*)/robots%.txt$')
   local field = origin and 'r:' .. origin or 'R:' .. url
@@ -151,9 +145,9 @@ end
 
 -- Trouble, or its end: `kind` counts in the hour, where there is one.
 function report.note_incident(ctx, source, what, why, kind)
-  local key, entry = ctx.K.incidents_of .. source, cmsgpack.pack({math.floor((ctx.now - ctx.ahead) / 1000000), what, why:sub(1, 160)})
-  local length = redis.call('LPUSH', key, entry)
-  if length > MOST_INCIDENTS then redis.call('LTRIM', key, 0, MOST_INCIDENTS - 1) end
+  local key = ctx.K.incidents_of .. source
+  redis.call('LPUSH', key, cmsgpack.pack({math.floor(ctx.wall / 1000000), what, why:sub(1, 160)}))
+  redis.call('LTRIM', key, 0, MOST_INCIDENTS - 1)
   redis.call('EXPIRE', key, KEPT_S)
   if kind then
     report.note_kind(ctx, source, kind, 1)

@@ -96,7 +96,6 @@ end
 -- statuses by circuits.save_statuses().
 
 function state.changed() return {} end
-function state.windows() return {} end
 -- those to be written; whether a source has some
 function state.statuses() return {} end
 function state.on_record() return {} end
@@ -110,8 +109,7 @@ function circuits.save(ctx)
   for source in pairs(ctx.changed) do
     local circuit, values = ctx.circuits[source], {}
     for _, name in ipairs(NUMBERS) do
-      values[#values + 1] = name
-      values[#values + 1] = string.format('%.17g', circuit[name])
+      values[#values + 1], values[#values + 2] = name, string.format('%.17g', circuit[name])
     end
     if circuit.rests then
       redis.call('HDEL', ctx.K.circuit_of .. source, 'rests')
@@ -193,7 +191,8 @@ end
 function circuits.let_probes_out(ctx, source)
   circuits.enter(ctx, source, 'half_open').ends = ctx.now -- it may have been over for long: see watch.lua
   redis.call('SREM', ctx.K.temp_halted, source)
-  circuits.announce(ctx, nil, 'crawl_probing', source, 'temporary', 'is probed', 'its open period is over', audit.worker_at_work(ctx))
+  local why, by = 'its open period is over', audit.worker_at_work(ctx)
+  circuits.announce(ctx, nil, 'crawl_probing', source, 'temporary', 'is probed', why, by)
 end
 
 -- `results`: how many errors in a row there were; without it an operator has halted it.
@@ -215,8 +214,9 @@ function circuits.close(ctx, source, kind, why, by_operator)
   circuit.cleared = circuit.generation
   if by_operator then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
-    local slot, interval, delay = slots.free_at(ctx, source), rates.interval_of(rates.of(ctx, source)), robots.binding_delay_of(ctx, source)
-    local soonest = interval and ctx.now + math.max(interval, delay * 1000000) -- that is not ours to forgive
+    local slot, interval = slots.free_at(ctx, source), rates.interval_of(rates.of(ctx, source))
+    local delay = robots.binding_delay_of(ctx, source) * 1000000 -- that is not ours to forgive
+    local soonest = interval and ctx.now + math.max(interval, delay)
     if slot and soonest and slot > soonest then slots.set(ctx, source, soonest) end
   end
   redis.call('DEL', ctx.K.window_of .. source)

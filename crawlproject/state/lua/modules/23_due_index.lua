@@ -65,8 +65,8 @@ end
 -- The rate at which a source is crawled: its limit, lowered by its circuit, and never above its robots.txt's, unless an
 -- operator has lifted that.
 function due_index.effective_rate(ctx, source)
-  local rate, longest = rates.of(ctx, source) * circuits.factor_of(ctx, circuits.of(ctx, source)), robots.binding_delay_of(ctx, source)
-  return longest > 0 and math.min(rate, 1 / longest) or rate
+  local rate = rates.of(ctx, source) * circuits.factor_of(ctx, circuits.of(ctx, source))
+  return math.min(rate, 1 / robots.binding_delay_of(ctx, source)) -- 1 / 0 is above any rate
 end
 
 -- The moment before which nothing goes out, whatever its slots; 0 when there is none.
@@ -114,7 +114,8 @@ function due_index.schedule(ctx, source)
   else
     at = math.max(at, slots.next(ctx, source), due_index.held_until(ctx, source), pace.free_at(ctx, source))
     -- All probes are out: whoever waits for them must not stand in the way of others.
-    if circuits.of(ctx, source).state == 'half_open' and circuits.probes_left(ctx, source) == 0 then at = math.max(at, ctx.now + 250000) end
+    local is_probed = circuits.of(ctx, source).state == 'half_open'
+    if is_probed and circuits.probes_left(ctx, source) == 0 then at = math.max(at, ctx.now + 250000) end
     -- One that is due already keeps its place: new work does not send it to the end of the queue.
     if stands and stands <= at and at <= ctx.now then at = stands end
   end
@@ -127,14 +128,22 @@ function due_index.schedule(ctx, source)
   ctx.due_at[source], ctx.moves[source] = at, at
 end
 
--- Changes the rate of a source. The slot after the last one used is counted anew: a source raised from 0.2 rps does
--- not first wait its five seconds, and one that is lowered gives no slot early.
-function due_index.change_rate(ctx, source, written)
+-- Has `change` change what the effective rate of a source depends on. The slot after the last one used is counted anew: a
+-- source raised from 0.2 rps does not first wait its five seconds, and one that is lowered gives no slot early. Returns
+-- whether the source is visited less often than before.
+function due_index.move_slot(ctx, source, change)
   local slot, before = slots.free_at(ctx, source), rates.interval_of(due_index.effective_rate(ctx, source))
-  redis.call('HSET', ctx.K.rates, source, written)
-  rates.note(ctx, source, written)
+  change()
   local after = rates.interval_of(due_index.effective_rate(ctx, source))
   if slot and before and after then slots.set(ctx, source, slot - before + after) end
+  return before and after and after > before
+end
+
+function due_index.change_rate(ctx, source, written)
+  due_index.move_slot(ctx, source, function()
+    redis.call('HSET', ctx.K.rates, source, written)
+    rates.note(ctx, source, written)
+  end)
 end
 
 -- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.

@@ -45,6 +45,21 @@ function exclusions.has_request(ctx, source, entry, name)
   return name ~= nil and exclusions.has(ctx, name)
 end
 
+-- Notes in the audit trail that an operator has excluded a name (`what`: 'excluded'), or included it again ('included').
+function exclusions.note(ctx, what, name, operator, reason)
+  local msg = name .. (what == 'excluded' and ' is excluded' or ' is included again')
+  audit.note(ctx, 'crawl_' .. what, {source = name, type = 'operator', msg = msg, by = 'operator, ' .. operator, reason = reason})
+end
+
+-- The same of names that CRAWL_EXCLUDE has, or has no more.
+function exclusions.note_file(ctx, what, names)
+  if #names == 0 then return end
+  local shown = table.concat(names, ', ', 1, math.min(#names, 10)) .. (#names > 10 and ', ...' or '')
+  local msg = string.format('CRAWL_EXCLUDE names %d %s: %s', #names, what == 'excluded' and 'more' or 'no more', shown)
+  local source = #names == 1 and names[1] or ''
+  audit.note(ctx, 'crawl_' .. what, {source = source, type = 'file', msg = msg, by = audit.worker_at_work(ctx)})
+end
+
 -- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.
 function exclusions.count_dropped(ctx, source, what, count)
   if source ~= '' then statistics.add(ctx.K.counts_of .. what, source, count) end

@@ -1,8 +1,8 @@
 -- Extents: requests of a source's tail that are in a pack, a file or object of the store with extents of many sources.
 --
 -- A reference to an extent is `folder/seconds-random:offset:length:digest:requests`: the name of the pack, with the time at
--- which it was begun, where in it the extent lies, and the SHA-1 of its requests, joined by newlines. A pack whose extents are all gone is kept for another hour: Redis may
--- come back with an older state, and want them.
+-- which it was begun, where in it the extent lies, and the SHA-1 of its requests, joined by newlines. A pack whose extents are
+-- all gone is kept for another hour: Redis may come back with an older state, and want them.
 local packs = {}
 
 local FOUND_RANKS = 2 -- the lowest ones: those of the priorities 0 and 1

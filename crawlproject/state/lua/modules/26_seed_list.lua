@@ -22,8 +22,8 @@ local LONGEST = 1312000 -- bytes in memory of a line of 1 MiB, at most: allocato
 
 -- Returns the seeds that come next in a list, the first one at the head; they stay where they are. These are `count` at most,
 -- and beyond `size` bytes there is no further one. Lua takes 3 ms for each MB that it reads. So the length of each seed is
--- found first, from a copy at `scratch`, in 1.2 ms for each MB. A line that no seed can be as long as is not read: a zero byte and
--- its length take its place.
+-- found first, from a copy at `scratch`, in 1.2 ms for each MB. A line that no seed can be as long as is not read: a zero byte
+-- and its length take its place.
 function seed_list.peek(list, scratch, count, size)
   local found = {}
   redis.set_repl(redis.REPL_NONE) -- replicas need no copies

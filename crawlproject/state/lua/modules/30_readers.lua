@@ -2,9 +2,8 @@
 local readers = {}
 
 function state.EVENT_STREAMS(ctx)
-  return {
-    ctx.K.image_events, ctx.K.probe_events, ctx.K.link_rot_events, ctx.K.failed_events, ctx.K.page_events, ctx.K.halted_events, ctx.K.resumed_events
-  }
+  local K = ctx.K
+  return {K.image_events, K.probe_events, K.link_rot_events, K.failed_events, K.page_events, K.halted_events, K.resumed_events}
 end
 
 -- Whether Redis has no memory left for others.

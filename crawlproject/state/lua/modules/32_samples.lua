@@ -4,6 +4,8 @@
 -- Windows are written once, at the end of a script, by save_windows().
 local samples = {}
 
+function state.windows() return {} end
+
 local BUCKETS = 60
 local SLOWED_AT_MOST_EVERY_US = 10000000
 
@@ -160,7 +162,8 @@ function samples.sample(ctx, source, generation, fine)
     all, errors = samples.count_sample(ctx, source, fine)
   end
   if circuit.run >= rules.halt_after then
-    circuits.halt(ctx, source, text(circuit.run) .. ' errors in a row' .. samples.where_errors_come_from(ctx, source), circuit.run)
+    local why = text(circuit.run) .. ' errors in a row' .. samples.where_errors_come_from(ctx, source)
+    circuits.halt(ctx, source, why, circuit.run)
   elseif decides and circuit.state == 'half_open' then
     if not fine then
       samples.trip(ctx, source, 'a probe failed', all)
@@ -207,7 +210,8 @@ function samples.note_latency(ctx, source, micros)
     window.usual = window.usual + (micros - window.usual) / 256
   end
   if window.heard >= 20 and window.recent > 5 * window.usual and window.recent > window.usual + 1000000 then
-    samples.slow_down(ctx, source, 0.75, string.format('answers take %.1f s, usually %.1f s', window.recent / 1e6, window.usual / 1e6))
+    local why = string.format('answers take %.1f s, usually %.1f s', window.recent / 1e6, window.usual / 1e6)
+    samples.slow_down(ctx, source, 0.75, why)
   end
 end
 

@@ -39,7 +39,8 @@ end
 -- How what was seen is kept.
 function state.seen_filter(ctx)
   local kept = redis.call('HMGET', ctx.K.seen_meta, 'exact', 'exact_count', 'bloom', 'bloom_count')
-  local exact, bloom = seen_filter.generations_in(ctx, 'exact', kept[1] or ''), seen_filter.generations_in(ctx, 'bloom', kept[3] or '')
+  local exact = seen_filter.generations_in(ctx, 'exact', kept[1] or '')
+  local bloom = seen_filter.generations_in(ctx, 'bloom', kept[3] or '')
   exact.count, bloom.count = tonumber(kept[2]) or 0, tonumber(kept[4]) or 0
   return {exact = exact, bloom = bloom}
 end

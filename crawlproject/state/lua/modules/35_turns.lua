@@ -61,7 +61,8 @@ function turns.most_ahead(ctx, interval) return math.max(math.ceil(2 * ctx.A.hor
 -- waits between two calls (150 ms), or, for one that others may have no use for, a bit more than that.
 function turns.horizon_at(ctx, source, interval)
   local ahead, most = ctx.turns.ahead[source], turns.most_ahead(ctx, interval)
-  if not ahead or ahead.spider ~= ctx.spider or ahead.slots == 0 or ahead.slots >= most or ahead.free then return ctx.A.horizon end
+  local is_ahead = ahead and ahead.spider == ctx.spider and ahead.slots > 0 and ahead.slots < most
+  if not is_ahead or ahead.free then return ctx.A.horizon end
   return ahead.slots >= most * 7 / 8 and ctx.A.horizon * 0.7 or ctx.A.horizon - ctx.turns.left_to_others
 end
 
