@@ -1,6 +1,6 @@
 -- Reserves the next send slot of a source for a request that has no lease (robots.txt, scrapy shell).
 --
--- A: source, or domain, or both (see belonging.lua); host (of the request); sent_by
+-- A: source, or domain, or both (see belonging); host (of the request); sent_by
 --    (the source whose robots.txt leads there; none: the source's own request); horizon (us ahead that a slot is reserved at
 --    most); share (of the source's slots that others' robots.txt may take while it has work); min_rate; circuit.
 -- Reply: {moment, slot, source, rate, wait, 1 if source or host is excluded, 2 if the source is in another shard}; where slot is

@@ -1,4 +1,4 @@
--- Names the workers that have sent a heartbeat lately, by the crawl's own time (see clock.lua), but for those that lease
+-- Names the workers that have sent a heartbeat lately, by the crawl's own time (see the clock), but for those that lease
 -- nothing at present: others are the homes of their shards.
 --
 -- A: timeout (us that a worker may be silent); worker (who asks; none: no worker); rests (it leases nothing: it is paused, or

@@ -3,7 +3,7 @@
 -- A: source; host (of the request); slot (us); late (us that it may be used late); min_rate; circuit.
 -- Reply: 1, or 0 when there is no pulse, or the source is halted, held or at rate 0 by now, or excluded, or the host is, or
 -- when the slot is over or may be: the clock was set forward since, so that others have the slots of this moment (see
--- clock_guard.lua).
+-- the clock).
 register('confirm', function(ctx, K, A)
   local source = A.source
   due_index.look_up(ctx, {source})

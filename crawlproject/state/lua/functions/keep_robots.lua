@@ -5,7 +5,7 @@
 --    once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none); reason (of
 --    'unreachable'); retry, retry_max (us: the first pause before another try, and the longest); maxsize (bytes that all
 --    copies may take). source: whose look-up it was; payer, sent (us), result, received (bytes), sent_rate (1/1000 rps) of
---    the request: it is counted, whether the lock was lost or not (see requests.lua).
+--    the request: it is counted, whether the lock was lost or not (see the report).
 -- Reply: 1, or 0 when the lock was lost: another may have fetched it since, so nothing was kept.
 --
 -- The last good copy stays when there is no new one. The pauses between tries double. A copy that nobody needs is

@@ -1,6 +1,6 @@
 -- Tells of requests whether they were ever enqueued, and changes nothing.
 --
--- A: digests (see seen_filter.lua).
+-- A: digests (see the seen filter).
 -- Reply: of each 'exact'; 'bloom' (as a link, or, by its rate of false positives, not at all); or ''.
 register('look_seen', function(ctx, K, A)
   local reply = {}

@@ -1,4 +1,4 @@
--- Counts a request that had no lease, and was not for a robots.txt (scrapy shell): see requests.lua.
+-- Counts a request that had no lease, and was not for a robots.txt (scrapy shell): see the report.
 --
 -- A: source (that paid); sent (us); result; received (bytes of the body); sent_rate (1/1000 rps).
 -- Reply: 1.

@@ -11,7 +11,7 @@
 -- What was found on pages, `links` and `requests`, is here already: whoever calls this has stored it before
 -- (state/found_elsewhere.py).
 --
--- A request that stays here after MOST_WAYS ways (shards.lua) is sent where it belongs after a minute, like any other
+-- A request that stays here after MOST_WAYS ways (the shards) is sent where it belongs after a minute, like any other
 -- that stands with the wrong source (lease.lua); a seed when offer.lua offers it to this shard itself.
 register('receive', function(ctx, K, A)
   local STAYS_US = 60000000

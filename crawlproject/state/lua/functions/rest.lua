@@ -9,7 +9,7 @@ register('rest', function(ctx, K, A)
   if #sources == 0 then return 0 end
 
   local packed, changed_counts = {}, {}
-  for index, value in ipairs(redis.call('HMGET', K.counts_at_rest, unpack(sources))) do
+  for index, value in ipairs(read_all('HMGET', K.counts_at_rest, sources)) do
     packed[index] = value and cmsgpack.unpack(value) or {}
   end
 
@@ -17,9 +17,8 @@ register('rest', function(ctx, K, A)
   for _, name in ipairs(redis.call('HKEYS', K.totals)) do -- of each count there is a total
     local key, ended = K.counts_of .. name, {}
     for index, value in ipairs(redis.call('HMGET', key, unpack(sources))) do
-      local counts, more = packed[index], tonumber(value)
-      if counts and more and more % 1 == 0 then
-        counts[name] = (tonumber(counts[name]) or 0) + more
+      if value then
+        packed[index][name] = (packed[index][name] or 0) + value
         ended[#ended + 1], changed_counts[index] = sources[index], true
       end
     end

@@ -1,5 +1,5 @@
--- Says which packs of the store may be removed: those whose last extent has been gone for an hour, and those that are more than an
--- hour old and never had one.
+-- Says which packs of the store may be removed: those whose last extent has been gone for an hour, and those that are more
+-- than an hour old and never had one.
 --
 -- A: removed (names, by what an earlier call has said); names (of packs in the store).
 -- Reply: the names of those that may go.

@@ -2,8 +2,8 @@
 --
 -- A: reader; holder (map of what the hash of the reader says of who holds it: holder, host, pid, output); ttl (us that
 --    a lease outlasts its holder); file (id of the file that is written, '' for none); look (only say who holds it).
--- Reply: {'free'} to a look; {'taken', length that the file had when its last events were noted or '', stream, last id read, ...}, or
---    {'held', holder, host, pid, output, us left, until}.
+-- Reply: {'free'} to a look; {'taken', length that the file had when its last events were noted or '', stream, last id
+--    read, ...}, or {'held', holder, host, pid, output, us left, until}.
 register('take_reader', function(ctx, K, A)
   local key = K.reader_of .. A.reader
   local held = redis.call('HMGET', key, 'holder', 'host', 'pid', 'output')

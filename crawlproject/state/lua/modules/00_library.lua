@@ -8,7 +8,8 @@
 --    any name of `state`: what that function returns, from when it is first asked for until the end of the call
 --
 -- Redis carries out a function that writes only while it takes writes: out of memory, or without enough replicas, it refuses
--- the call before it begins. So nothing is done by halves.
+-- the call before it begins. So nothing is done by halves. Flags of a function: 'allow-oom' for one that an
+-- operator, a leader or a reader needs most when memory is short; 'no-writes' for one that only reads.
 
 local state = {}
 

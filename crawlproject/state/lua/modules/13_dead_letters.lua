@@ -9,7 +9,7 @@ function dead_letters.refusals_kept(ctx) return tonumber(redis.call('GET', ctx.K
 -- picture) is no trouble, and does not count towards the bound of dead letters: of these at most `A.dead_maxlen` are
 -- kept, and those beyond only counted. `image` is what is known of its image, `fetch` of its last attempt; JSON or nil.
 -- Each, kept or not, is an entry of the stream of the event `failed`, too: of it the readers make the event, for what is
--- stored of a request is nothing to the scripts. A line of the seed list, which may have any length, stands there as far
+-- stored of a request is nothing to Lua. A line of the seed list, which may have any length, stands there as far
 -- as a seed can go that is none for another reason than its length.
 function dead_letters.add(ctx, what, body, source, reason, deliveries, refusal, image, fetch)
   local fields = {what, body, 'source', source or '', 'reason', reason, 'deliveries', deliveries}

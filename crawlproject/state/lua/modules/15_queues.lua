@@ -1,6 +1,6 @@
 -- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its share.
 --
--- A: high_water (most requests outstanding; a source's share is a part of it); pace (see pace.lua).
+-- A: high_water (most requests outstanding; a source's share is a part of it); pace (see the pace).
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
 --
@@ -220,7 +220,7 @@ function queues.keep_to_share(ctx, source, count, outstanding)
 end
 
 -- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `class`: the
--- best that it may have had before this script, none: it had no work, as far as is known. One whose work is all in its
+-- best that it may have had before this call, none: it had no work, as far as is known. One whose work is all in its
 -- overflow, in extents, is looked at every two seconds, so that it does not depend on who has been told to fetch them.
 function queues.has_work_at(ctx, source, class)
   local added = ctx.has.queued[source]

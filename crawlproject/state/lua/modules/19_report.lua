@@ -11,7 +11,7 @@
 -- when its lease ends, so once, and stands where it was sent. How many a source got in each of the last seconds is known
 -- for as long as a fetch may take (DOWNLOAD_TIMEOUT).
 --
--- Hours are written at the end of a script, by save_requests().
+-- Hours are written at the end of a call, by report.save().
 local report = {}
 
 local BLOCK_HOURS = 96 -- crawlproject/state/requests.py reads these hashes, too

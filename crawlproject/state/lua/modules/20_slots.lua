@@ -1,9 +1,9 @@
 -- Send slots: the next free one of each source.
 --
--- Slots are written once, at the end of a script, by save_slots().
+-- Slots are written once, at the end of a call, by slots.save().
 local slots = {}
 
--- what this script knows; what is to be written
+-- What is known; what is to be written
 function state.slots() return {} end
 function state.changed_slots() return {} end
 
@@ -32,7 +32,7 @@ function slots.next(ctx, source) return math.max(slots.free_at(ctx, source) or 0
 -- A: pace (us between them; 0: no delay).
 --
 -- It binds this spider's leases alone, neither other spiders nor requests without a lease (robots.txt). What is changed is
--- written once, at the end of a script, by save_paces(). With no delay nothing is read.
+-- written once, at the end of a call, by pace.save(). With no delay nothing is read.
 local pace = {}
 
 -- source -> when this spider may send to it (us)
@@ -69,7 +69,6 @@ function pace.save(ctx)
   for source, at in pairs(ctx.paces.changed) do values[#values + 1], values[#values + 2] = text(at), source end
   if #values == 0 then return end
   write_all('ZADD', ctx.K.paced, values)
-  local past = redis.call('ZRANGEBYSCORE', ctx.K.paced, '-inf', text(ctx.now), 'LIMIT', 0, #values + 100)
-  if #past > 0 then redis.call('ZREM', ctx.K.paced, unpack(past)) end
+  write_all('ZREM', ctx.K.paced, redis.call('ZRANGEBYSCORE', ctx.K.paced, '-inf', text(ctx.now), 'LIMIT', 0, #values + 100))
   redis.call('PEXPIRE', ctx.K.paced, text(ctx.A.pace / 1000 + 60000))
 end

@@ -3,7 +3,7 @@ local robots = {}
 
 local LONGEST_DELAY_S = 86400
 
--- what this script knows
+-- What is known
 function state.robots_delays() return {} end
 
 -- A delay (s) as it is stored, within bounds.

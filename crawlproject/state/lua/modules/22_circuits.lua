@@ -11,7 +11,7 @@
 --    before an operator resumed a source is not held against it either.
 -- `hold` is a moment before which nothing goes out (Retry-After). `factor` is the part of its limit that the
 --    source is crawled at, `slowed` the moment it was last lowered, `quiet` since when it had no reason to be.
--- `rests`: it is all that is left of a source that was quiet, and expires (see forget_quiet.lua).
+-- `rests`: it is all that is left of a source that was quiet, and expires (see circuits.forget_quiet).
 -- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
 --    missing afterwards, an operator has deleted them, which clears what they have led to.
 --
@@ -26,7 +26,7 @@ local LEAST_FACTOR = 1 / 32
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
   passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0, periods = 0, cleared = 0}}
 
--- what this script knows
+-- What is known
 function state.circuits() return {} end
 function state.rules_of_sources() return {} end
 function state.halted() return {} end
@@ -128,7 +128,7 @@ function circuits.free_probe(ctx, source, generation)
   return true
 end
 
--- Notes a status of a source, for save_statuses().
+-- Notes a status of a source, for circuits.save_statuses().
 function circuits.note_status(ctx, source, status)
   local noted = ctx.statuses[source]
   if noted then noted[#noted + 1] = status else ctx.statuses[source] = {status} end
@@ -253,10 +253,8 @@ function circuits.are_statuses_deleted(ctx, source)
 end
 
 -- Forgets what serves only the present of a source that has been quiet: its circuit, if nothing is held against it, and
--- its statuses.
-
--- An unbroken run of errors counts towards a halt for a day more. Nothing is forgotten of a source whose window is still
--- there, or that is halted, open, probed, held or slowed down.
+-- its statuses. An unbroken run of errors counts towards a halt for a day more. Nothing is forgotten of a source whose
+-- window is still there, or that is halted, open, probed, held or slowed down.
 function circuits.forget_quiet(ctx, source)
   local key, circuit = ctx.K.circuit_of .. source, circuits.of(ctx, source)
   local is_watched = circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1

@@ -1,7 +1,7 @@
 -- How fast a source is crawled, and where it stands in the due sets.
 --
--- What is read of a source is kept for the rest of the script. Where sources stand is written once, at its end, by
--- save_due() or schedule_all().
+-- What is read of a source is kept for the rest of the call. Where sources stand is written once, at its end, by
+-- due_index.save() or schedule_all().
 local due_index = {}
 
 -- A source with work stands in one due set: by its rate, and by the best class (priority) of what it has queued. K.places
@@ -38,7 +38,7 @@ function due_index.note_place(ctx, source, place)
   ctx.places[source] = ctx.DUE[place or ''] and place or false
 end
 
--- Where a source stands, as this script has left it.
+-- Where a source stands, as this call has left it.
 function due_index.place_of(ctx, source)
   if ctx.places[source] == nil then due_index.note_place(ctx, source, redis.call('HGET', ctx.K.places, source)) end
   return ctx.places[source]

@@ -12,8 +12,7 @@ function grants.parts_of(id)
   return tonumber(digits), tonumber(generation), source
 end
 
--- A worker's leases as {number, generation, source, entry}, the newest first: put back in this order they keep
--- theirs.
+-- A worker's leases as {number, generation, source, entry}, the newest first: put back in this order they keep theirs.
 function grants.of_worker(ctx, worker)
   local fields, leases = redis.call('HGETALL', ctx.K.leases_of .. worker), {}
   for index = 1, #fields, 2 do
@@ -46,12 +45,8 @@ function grants.return_lost(ctx, reply)
   if not worker then return end
   local touched, given_back, dead = {}, 0, 0
   for _, lease in ipairs(grants.of_worker(ctx, worker)) do
-    if grants.return_one(ctx, lease) then
-      touched[lease.source] = true
-      given_back = given_back + 1
-    else
-      dead = dead + 1
-    end
+    touched[lease.source] = true
+    if grants.return_one(ctx, lease) then given_back = given_back + 1 else dead = dead + 1 end
   end
   redis.call('DEL', ctx.K.leases_of .. worker)
   redis.call('ZREM', ctx.K.workers, worker)

@@ -1,6 +1,6 @@
 -- Revisits: pages and sitemaps that are looked at again, a few of each source.
 --
--- A: pace (see pace.lua).
+-- A: pace (see the pace).
 --
 -- K.revisits_of .. source: the first 8 bytes of what the seen filter knows the page by -> `due interval`, a newline, and the
 -- request to store. K.revisits: the source by the first of these moments, or an earlier one. All in microseconds.

@@ -1,7 +1,7 @@
 -- Samples: results that say something about a source, in a sliding window; how fast its answers come, and how long
 -- whole fetches take.
 --
--- Windows are written once, at the end of a script, by save_windows().
+-- Windows are written once, at the end of a call, by samples.save_windows().
 local samples = {}
 
 function state.windows() return {} end
@@ -20,7 +20,7 @@ function samples.sum_of_buckets(ctx, key, newest)
   local sum_fine, sum_errors, fields = 0, 0, redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
     local at, fine, errors = samples.three_numbers(fields[index + 1])
-    if at and at > newest - BUCKETS and at <= newest and tonumber(fields[index]) then
+    if tonumber(fields[index]) and at > newest - BUCKETS and at <= newest then
       sum_fine, sum_errors = sum_fine + fine, sum_errors + errors
     end
   end
@@ -235,8 +235,7 @@ end
 function samples.pack_hosts(ctx, hosts)
   local values = {samples.turn(ctx)}
   for _, host in ipairs(hosts) do
-    local place = #values
-    values[place + 1], values[place + 2], values[place + 3] = host.name, host.fine, host.errors
+    for _, value in ipairs({host.name, host.fine, host.errors}) do values[#values + 1] = value end
   end
   return cmsgpack.pack(values)
 end

@@ -11,7 +11,7 @@
 -- A generation that is full is followed by one of four times its capacity; of Bloom filters with half its rate, so that
 -- all together keep to seen_rate. K.seen_meta holds what is needed to find anything again: `exact`, the capacity
 -- of each generation; `bloom`, the capacity, blocks in a string, probes and rate of each; and how many are in
--- the last one of each, which only scripts count, and so nobody else at the same time.
+-- the last one of each, which only functions count, and so nobody else at the same time.
 local seen_filter = {}
 
 local BUCKET, GROWTH = 400, 4
