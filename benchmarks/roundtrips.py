@@ -1,4 +1,4 @@
-"""Round trips to Redis, counted at the server, on Redis 6.2 and 7.0 alike.
+"""Round trips to Redis, counted at the server.
 
 Redis counts what a script calls as it counts what a client sends: `total_commands_processed`, the slow log and
 `INFO commandstats` all mix the two. So there are two counts here, with the truth between them:
@@ -42,7 +42,7 @@ class Usage(NamedTuple):
         """Return the sums since the server started; its clients run the crawlproject in `checkout`."""
         info: dict[str, Any] = client.info("everything")
         internal = commands_of_scripts(checkout)
-        # From 7.0 on a subcommand has a line of its own: `cmdstat_script|load`.
+        # A subcommand has a line of its own: `cmdstat_script|load`.
         calls = {
             key.removeprefix("cmdstat_"): row["calls"] for key, row in info.items() if key.startswith("cmdstat_")
         }

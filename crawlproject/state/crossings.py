@@ -2,7 +2,7 @@
 
 Every worker may carry, at any time and beside the others. What is on its way is in the outbox until the shard that
 it is for has it; a worker that ends between two steps, or a call that is lost or comes late, neither loses nor
-doubles it: the scripts say why.
+doubles it: the functions say why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TURN_S = 0.5  # between two looks whether it is still another worker's turn to 
 _WAIT_S = 1  # for a seed that users push
 _RETRY_S = 1.0
 _WAYS = 8  # where in an item it says how many ways it has come,
-_FIRST_KEPT = 4  # and what stands there when it has stayed once: see preludes/shards.lua
+_FIRST_KEPT = 4  # and what stands there when it has stayed once: see the Lua module `shards`
 
 
 class Carrier:

@@ -20,7 +20,7 @@ class Feed:
     a text of the caller's, which differs from call to call of `push`.
 
     A position in a file would not do: killed between the two, a process has either put seeds into the list that it
-    does not know of, or noted some that are not there. With both in one script there is nothing between, a call
+    does not know of, or noted some that are not there. With both in one call there is nothing between, a call
     that is repeated because its reply was lost does nothing, and what Redis loses in a crash it loses together.
     """
 

@@ -17,7 +17,7 @@ QUIET_S = 10.0  # a fault is over after this long without a failure: some calls 
 
 _MAX_FAULTS = 16  # tracked at a time
 
-# Error codes, and what they mean. On Redis 6.2 the errors of scripts have the code within a sentence.
+# Error codes, and what they mean.
 _FAULTS = (
     (
         r"\bOOM\b",
@@ -87,9 +87,8 @@ _OBSTACLES = (
     ),
 )
 
-# What Redis 7 appends to the errors of scripts, and Redis 6.2 prepends.
-_OF_SCRIPTS = re.compile(r",? script: [0-9a-f]{40}.*|^(ERR )?Error running script.*?: (@?user_script: ?\d+: )*-?")
-
+# What Redis and Valkey append to the errors of scripts.
+_OF_SCRIPTS = re.compile(r",? script: (\S+, )?on @user_(script|function):.*")
 
 # redis-py removes the code from the errors for which it has a class.
 _CODES = {

@@ -71,7 +71,7 @@ ANEW = _names(
     crossings outbox_of outbox_sequence seeds_received seeds_out seeds_sequence layout users_seeds users_halted
     users_temp_halted users_excluded users_override_rate_of worker_settings"""
 ) | set(DUE_SETS)
-# What a division, at its end too, reads as what it must be; the scripts that it begins with check others.
+# What a division, at its end too, reads as what it must be.
 _MUST_BE = dict.fromkeys(STREAMS, "stream") | {
     "leader": "string",
     "seeds": "list",

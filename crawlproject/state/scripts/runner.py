@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 class ScriptRunner:
-    """The scripts of one Redis. Each method of its subclasses is one round trip and raises what the client raises.
+    """The functions of one Redis. Each method of a subclass is one round trip and raises what the client raises.
 
     `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
     `delay` is what the spider keeps between its requests to one source, in seconds.
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
-    many; with one the scripts hear nothing of it. `before`: where to ask what was seen before the crawl was
+    many; with one the functions hear nothing of it. `before`: where to ask what was seen before the crawl was
     divided. `waits`: a replica has what any of them writes, if there is one.
     """
 
@@ -63,10 +63,6 @@ class ScriptRunner:
                 **self._shard,
             }
         )
-        self._emitted = [
-            key.rpartition(":")[2]
-            for key in (keys.image_events, keys.link_rot_events, keys.page_events, keys.probe_events)
-        ]  # as in settle.lua
         self._known = keys
         self._before = before
         self._parts: int | None = None  # of that; None: not known yet
@@ -120,12 +116,6 @@ class ScriptRunner:
                 moved,
                 DOUBT_S,
             )
-
-
-def columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return lists with the values of all rows, None where a row has none; empty where no row has one."""
-    used = {name for row in rows for name in row}
-    return {name: [row.get(name) for row in rows] if name in used else [] for name in names}
 
 
 def texts(values: Sequence[bytes]) -> list[str]:

@@ -1,14 +1,13 @@
 -- Says which sources requests belong to, and why.
 --
--- A: count; names (that their seeds give as sources) and domains (of their URLs), each at its number; either may be missing;
---    min_rate.
+-- A: requests, of each the `source` that its seed names and the `domain` of its URL; either may be missing.
 -- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
 --    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to}
 register('attribute', function(ctx, K, A)
-  belonging.look_up(ctx, A.names, A.domains, A.count)
+  belonging.look_up(ctx, A.requests)
   local reply = {}
-  for index = 1, A.count do
-    local name, domain = A.names[index], A.domains[index]
+  for index, request in ipairs(A.requests) do
+    local name, domain = request.source, request.domain
     local belief, kind = name and belonging.belief_in(ctx, name), ''
     if type(belief) == 'string' then
       kind = 'bound'

@@ -5,9 +5,8 @@
 --    that many with those that are there, and in Redis twice `overflow_tail` while it is down); most_outstanding (from so
 --    many on nothing is admitted; none: no such bound); refuse_unknown; min_rate; budget (see budget.lua);
 --    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
---    are no sitemaps). The links come in groups, of each of which at its number: sources (that their seed names; or none),
---    domains (of their URLs), sizes (how many links). Of the links, one group after the other: entries, digests (for the
---    seen filter), hosts (32-bit hash of a host below the domain, '' for one that does not count), known (true: the crawl had
+--    are no sitemaps). The links come in groups, each the fields of LinkGroup
+--    (state/scripts/frontier.py), with '' for a host that does not count, and known (of each link: whether the crawl had
 --    seen it before it was divided).
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
 --    at their bound, `s`itemaps at theirs, `f`ull overflows, the `d`own store's tails full, its source's `q`uota of overflows
@@ -28,12 +27,11 @@ register('discover', function(ctx, K, A)
   outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
   tails = overflow - tonumber(tails or 0)
   if not pulse then return {} end
-  local groups = #A.sizes
-  belonging.look_up(ctx, A.sources, A.domains, groups)
+  belonging.look_up(ctx, A.groups)
   local sources, payers, names, chosen = {}, {}, {}, {}
-  for group = 1, groups do
-    local name, source = A.sources[group], belonging.source_of(ctx, A.sources[group], A.domains[group])
-    sources[group] = source
+  for number, group in ipairs(A.groups) do
+    local name, source = group.source, belonging.source_of(ctx, group.source, group.domain)
+    sources[number] = source
     if not chosen[source] then
       chosen[source] = true
       payers[#payers + 1], names[#names + 1] = source, source
@@ -96,23 +94,23 @@ register('discover', function(ctx, K, A)
   end
 
   -- What becomes of a link.
-  local function judge(source, name, index)
-    local entry = A.entries[index]
+  local function judge(source, group, index)
+    local name, entry, host = group.source, group.entries[index], group.hosts[index]
     if exclusions.has_request(ctx, source, entry, name) then
-      if exclusions.has_host(ctx, naming.host_of(entry)) then budgets.give_up_host(ctx, source, A.hosts[index]) end
+      if exclusions.has_host(ctx, naming.host_of(entry)) then budgets.give_up_host(ctx, source, host) end
       return 'x'
     end
     local rank = queues.rank_of(entry)
     if budgets.is_over(ctx, source, rank) or budgets.is_share_taken(ctx, source) then return 'b' end
-    if budgets.is_host_beyond(ctx, source, A.hosts[index]) then return 'h' end
+    if budgets.is_host_beyond(ctx, source, host) then return 'h' end
     if rank > FOUND_RANKS and room_of(source, rank) <= 0 then rank, entry = FOUND_RANKS, as_found(entry) end
     local room = room_of(source, rank)
     local full = room <= 0 and full_for(source)
     if full then return full end
     if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'm' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
-    if A.known and A.known[index] or seen_filter.mark(ctx, A.digests[index], true) == 0 then return 'k' end
-    budgets.spend(ctx, source, rank, A.hosts[index])
+    if group.known and group.known[index] or seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
+    budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
     local queue = queues.keys_of(ctx, source)[rank]
     if room > 0 then
@@ -130,17 +128,15 @@ register('discover', function(ctx, K, A)
     return 'a'
   end
 
-  local index = 0
-  for group = 1, groups do
-    local source, name = sources[group], A.sources[group]
+  for number, group in ipairs(A.groups) do
+    local source, name = sources[number], group.source
     local whole = (exclusions.has(ctx, source) or name and exclusions.has(ctx, name)) and 'x' or nil
     if not naming.is_valid(source) or rates.refused(ctx, source) then whole = 'r' end
     local is_foreign = shards.is_elsewhere(ctx, source)
     if is_foreign then whole = 'e' end
-    for _ = 1, A.sizes[group] do
-      index = index + 1
-      local letter = whole or judge(source, name, index)
-      letters[index] = letter
+    for index = 1, #group.entries do
+      local letter = whole or judge(source, group, index)
+      letters[#letters + 1] = letter
       if RESULTS[letter] then
         local of_result = counts[RESULTS[letter]] or {}
         counts[RESULTS[letter]] = of_result
@@ -149,7 +145,7 @@ register('discover', function(ctx, K, A)
       if letter == 'a' then rates.register(ctx, source) end
       if letter == 'f' or letter == 'd' or letter == 'q' or letter == 'm' then whole = letter end
     end
-    closed[group] = is_foreign and 3 + shards.shard_of(ctx, source) or whole and 2 or budgets.state_of(ctx, source)
+    closed[number] = is_foreign and 3 + shards.shard_of(ctx, source) or whole and 2 or budgets.state_of(ctx, source)
   end
   seen_filter.save(ctx)
 

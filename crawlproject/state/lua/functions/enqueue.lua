@@ -1,11 +1,9 @@
 -- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
---    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; min_rate; count, of the
---    items, each of which stands at its number in: sources (that their seeds name) and domains (of their URLs; without
---    one the source is known already), at least one of them, entries, digests (of a request, for the seen filter),
---    found (true: on a page; it is no seed), again (true: seen or not), dead (of a seed that could not be understood,
---    the reason), known (true: the crawl had seen it before it was divided). The first item stands for the seed taken first.
+--    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; items, each with the
+--    fields of NewRequest or Rejected (state/scripts/frontier.py) that are set, and known (true: the crawl had seen it
+--    before it was divided). The first one stands for the seed taken first.
 --    once (none, or the items are of an outbox, from where they may come twice: whose it is, and their number there. What was
 --    to be stored seen or not is stored the first time).
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
@@ -36,10 +34,10 @@ register('enqueue', function(ctx, K, A)
     if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
   end
 
-  belonging.look_up(ctx, A.sources, A.domains, A.count)
+  belonging.look_up(ctx, A.items)
   local sources, payers, names, chosen = {}, {}, {}, {} -- `names`: with those that are for events only
-  for index = 1, A.count do
-    local name, source = A.sources[index], belonging.source_of(ctx, A.sources[index], A.domains[index])
+  for index, item in ipairs(A.items) do
+    local name, source = item.source, belonging.source_of(ctx, item.source, item.domain)
     sources[index] = source or false
     if source and not chosen[source] then
       chosen[source] = true
@@ -106,16 +104,16 @@ register('enqueue', function(ctx, K, A)
     dead = dead + 1
   end
 
-  for index = 1, A.count do
-    local seed, source, name, entry = seeds[index], sources[index], A.sources[index], A.entries[index]
-    if A.dead[index] then
-      reject(seed, nil, source or '', A.dead[index])
+  for index, item in ipairs(A.items) do
+    local seed, source, name, entry = seeds[index], sources[index], item.source, item.entry
+    if item.reason then
+      reject(seed, nil, source or '', item.reason)
     elseif source and shards.is_elsewhere(ctx, source) then
       local shard = shards.shard_of(ctx, source)
       if not seed then
         elsewhere[#elsewhere + 1], elsewhere[#elsewhere + 2] = index, shard
       else
-        shards.send(ctx, shard, 'seed', seed, name, A.domains[index])
+        shards.send(ctx, shard, 'seed', seed, name, item.domain)
         forwarded = forwarded + 1
       end
     elseif exclusions.has_request(ctx, source, entry, name) then
@@ -128,8 +126,8 @@ register('enqueue', function(ctx, K, A)
       returned[#returned + 1] = seed
     else
       local new = 0
-      if not (A.known and A.known[index]) then new = seen_filter.mark(ctx, A.digests[index], A.found[index]) end
-      if new == 0 and (is_repeated or not A.again[index]) then
+      if not item.known then new = seen_filter.mark(ctx, item.digest, item.found) end
+      if new == 0 and (is_repeated or not item.again) then
         duplicates = duplicates + 1
       else
         rates.register(ctx, source)

@@ -2,7 +2,7 @@
 -- `functions/`: a module is a table, and a file of `functions/` is one function that is called from outside.
 --
 -- `ctx` is what one call knows. Nothing outlives a call but constants: what it has read, and what it is to write, is in
--- `ctx`, never in a variable of the library. Fields of `ctx`:
+-- `ctx`, never in a variable of the library. What follows from constants alone may be kept (`memo`). Fields of `ctx`:
 --    K: the keys, by their names in state/keys.py
 --    A: the arguments, and behind them what the caller sets for all calls (its settings)
 --    any name of `state`: what that function returns, from when it is first asked for until the end of the call
@@ -21,28 +21,19 @@ local function in_ctx(ctx, name)
   return value
 end
 
--- Arguments that a call does not name are those of its settings, which most calls do not look at.
-local function arguments(named, settings)
-  local function among_settings(_, name)
-    local all = cmsgpack.unpack(settings)
-    setmetatable(named, {__index = all})
-    return all[name]
+-- A function that keeps what `make` returns for each text. Callers have few different ones; beyond, it begins anew.
+local function memo(make)
+  local kept, count = {}, 0
+  return function(key)
+    local value = kept[key]
+    if not value then
+      value = make(key)
+      if count >= 64 then kept, count = {}, 0 end
+      kept[key], count = value, count + 1
+    end
+    return value
   end
-  return setmetatable(named, {__index = among_settings})
 end
 
-local CONTEXT = {__index = in_ctx}
-
--- Keys: one that does not exist, of the slot that all keys of the call are in, and another one. A cluster that moves the slot
--- refuses a call for two such keys, and would carry out one for a single key, on half of the data.
--- Arguments: those of the call, its spider, its settings.
-local function register(name, body, flags)
-  redis.register_function({
-    function_name = 'crawl_@DIGEST@_' .. name,
-    callback = function(keys, args)
-      local ctx = setmetatable({tag = keys[1], spider = args[2], A = arguments(cmsgpack.unpack(args[1]), args[3])}, CONTEXT)
-      return body(ctx, ctx.K, ctx.A)
-    end,
-    flags = flags,
-  })
-end
+-- Arguments that a call does not name are those of its settings.
+local behind_arguments = memo(function(settings) return {__index = cmsgpack.unpack(settings)} end)

@@ -38,28 +38,24 @@ local OF_SPIDER = {
 }
 
 -- Those of the list that users push seeds to, on a Redis Cluster: they are in the slot of that one.
-local OF_USERS_SEEDS = {seeds_out = ':out', seeds_sequence = ':sequence'}
+local OF_USERS_SEEDS = {users_seeds = '', seeds_out = ':out', seeds_sequence = ':sequence'}
 
-function state.K(ctx)
-  local of_spider = ctx.tag .. ':' .. ctx.spider .. ':'
-  local users_list = ctx.spider .. ':start_urls'
+-- The keys of a crawl and a spider, by name; each is spelled when it is first asked for.
+local keys_of = memo(function(owners)
+  local tag, spider = owners:match('^(.*)\n(.*)$')
+  local seeds = spider .. ':start_urls'
 
-  local function spelled(name)
-    local rest = OF_SPIDER[name]
-    if rest then return of_spider .. rest end
-    rest = OF_CRAWL[name]
-    if rest then return ctx.tag .. ':' .. rest end
-    if name == 'seeds' then return ctx.tag == 'crawl' and users_list or ctx.tag .. ':' .. users_list end
-    local users_seeds = ctx.A.crawl == 'crawl' and users_list or ctx.A.crawl .. ':' .. users_list
-    rest = OF_USERS_SEEDS[name]
-    if rest then return '{' .. users_seeds .. '}' .. rest end
-    if name == 'users_seeds' then return users_seeds end
-    error('no key has the name ' .. tostring(name))
+  local function spelled(keys, name)
+    local key
+    if OF_SPIDER[name] then key = tag .. ':' .. spider .. ':' .. OF_SPIDER[name]
+    elseif OF_CRAWL[name] then key = tag .. ':' .. OF_CRAWL[name]
+    elseif name == 'seeds' then key = tag == 'crawl' and seeds or tag .. ':' .. seeds
+    elseif name == 'users_seeds' then key = tag:match('^{(.*)}$')
+    elseif OF_USERS_SEEDS[name] then key = tag .. OF_USERS_SEEDS[name]
+    else error('no key has the name ' .. tostring(name)) end
+    rawset(keys, name, key)
+    return key
   end
 
-  return setmetatable({}, {__index = function(known, name)
-    local key = spelled(name)
-    rawset(known, name, key)
-    return key
-  end})
-end
+  return setmetatable({}, {__index = spelled})
+end)

@@ -81,11 +81,11 @@ function belonging.source_of(ctx, name, domain)
   return belonging.source_of_domain(ctx, domain)
 end
 
--- Looks at the names and domains of `count` requests at once; each may be missing.
-function belonging.look_up(ctx, names, domains, count)
+-- Looks at requests at once: the `source` that the seed of each names and its `domain`, of which either may be missing.
+function belonging.look_up(ctx, requests)
   local asked, wanted, seen = {}, {}, {}
-  for index = 1, count do
-    local name, domain = names[index], domains[index]
+  for _, request in ipairs(requests) do
+    local name, domain = request.source, request.domain
     if domain and name then asked[#asked + 1] = name end
     if domain and not seen[domain] and not ctx.sources_of[domain] then
       seen[domain], wanted[#wanted + 1] = true, domain

@@ -7,11 +7,11 @@ local due_index = {}
 -- A source with work stands in one due set: by its rate, and by the best class (priority) of what it has queued. K.places
 -- says in which. Several classes of a tier share what goes out by how long their sources wait: see lease.lua.
 
+local PLACES = {'24', '23', '22', '21', '20', '14', '13', '12', '11', '10', '04', '03', '02', '01', '00'}
+
 function state.DUE(ctx)
-  local due = {}
-  for tier = 0, 2 do
-    for class = 0, 4 do due[tier .. class] = ctx.K['due_' .. tier .. class] end
-  end
+  local due, prefix = {}, ctx.tag .. ':' .. ctx.spider .. ':due:'
+  for _, place in ipairs(PLACES) do due[place] = prefix .. place end
   return due
 end
 
