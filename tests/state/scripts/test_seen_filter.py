@@ -209,16 +209,6 @@ async def test_what_was_forgotten_is_new_in_whichever_generation_it_was(state: S
     await one.close()
 
 
-async def test_a_filter_that_cannot_be_understood_stops_what_would_change_it(state: State) -> None:
-    await rule(state)
-    await enqueue(state, URLS[:1])
-    await db(state).hset(state.keys.seen_meta, "exact", "nonsense")
-    before = {key: await db(state).dump(key) for key in await db(state).keys("crawl:images:*")}
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE crawl:images:seen_meta does not say how"):
-        await enqueue(state, URLS[1:2])
-    assert {key: await db(state).dump(key) for key in await db(state).keys("crawl:images:*")} == before
-
-
 async def test_the_death_of_redis_while_the_filter_grows_loses_nothing_that_was_admitted(tmp_path: Path) -> None:
     server = Server(tmp_path, appendfsync="always")
     try:

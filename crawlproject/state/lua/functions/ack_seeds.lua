@@ -4,4 +4,4 @@
 register('ack_seeds', function(ctx, K, A)
   local head = redis.call('LINDEX', K.seeds_out, 0)
   if head and cmsgpack.unpack(head)[1] == A.number then redis.call('LPOP', K.seeds_out) end
-end)
+end, {'allow-oom'})

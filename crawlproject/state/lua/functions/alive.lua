@@ -1,7 +1,8 @@
--- Names the workers that have sent a heartbeat lately, by the crawl's own time (see clock.lua), but for those that lease
+-- Names the workers that have sent a heartbeat lately, by the crawl's own time (see the clock), but for those that lease
 -- nothing at present: others are the homes of their shards.
 --
--- A: timeout (us that a worker may be silent); worker (who asks; none: no worker); rests (it leases nothing: it is paused, or stops).
+-- A: timeout (us that a worker may be silent); worker (who asks; none: no worker); rests (it leases nothing: it is paused, or
+--    stops).
 -- Reply: workers.
 register('alive', function(ctx, K, A)
   local LONGEST_REST_US = 10000000 -- a worker that rests asks every two seconds
@@ -16,4 +17,4 @@ register('alive', function(ctx, K, A)
     if not rests[worker] then found[#found + 1] = worker end
   end
   return found
-end)
+end, {'allow-oom'})

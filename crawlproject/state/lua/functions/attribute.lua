@@ -4,7 +4,7 @@
 -- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
 --    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to}
 register('attribute', function(ctx, K, A)
-  belonging.look_up_belonging(ctx, A.requests)
+  belonging.look_up(ctx, A.requests)
   local reply = {}
   for index, request in ipairs(A.requests) do
     local name, domain = request.source, request.domain
@@ -12,9 +12,10 @@ register('attribute', function(ctx, K, A)
     if type(belief) == 'string' then
       kind = 'bound'
     elseif name then
-      kind = not belief and (belonging.is_domain(name) and 'domain' or 'unknown') or redis.call('HEXISTS', K.limits, name) == 1 and 'row' or 'rate'
+      local has_row = belief and redis.call('HEXISTS', K.limits, name) == 1
+      kind = has_row and 'row' or belief and 'rate' or belonging.is_domain(name) and 'domain' or 'unknown'
     end
     reply[index] = {belonging.source_of(ctx, name, domain) or '', kind, kind == 'bound' and belief or ''}
   end
   return reply
-end)
+end, {'no-writes'})

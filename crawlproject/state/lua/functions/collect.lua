@@ -5,7 +5,7 @@
 -- Reply: {} when another leads; {us to wait} when the last sample is too young; else {now, leads (1 or 0), moment
 --    of the last sample or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
 --    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
---    (see pause.lua), sources known, sources due, names excluded, halted, halted for a while, totals,
+--    (see the pause), sources known, sources due, names excluded, halted, halted for a while, totals,
 --    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}, sources due by
 --    now, bytes that Redis uses, requests of those beyond shares that are spilled},
 --    those of totals to feeders as lists; hashes as field, value, field, ...
@@ -16,14 +16,14 @@ register('collect', function(ctx, K, A)
   local leads = redis.call('GET', K.leader) == A.worker
   if A.must_lead and not leads then return {} end
   local kept = redis.call('HMGET', K.sample, 'at', 'counters')
-  local at = number(kept[1], 0)
+  local at = tonumber(kept[1])
   if A.must_lead and at and at <= ctx.now and ctx.now < at + A.every then return {text(at + A.every - ctx.now)} end
 
   local names, chosen = {}, {}
   local function choose(sources)
     for _, source in ipairs(sources) do
       if #names >= A.most then return end
-      if not chosen[source] and source_names.is_name(ctx, source) then
+      if not chosen[source] and naming.is_valid(source) then
         chosen[source] = true
         names[#names + 1] = source
       end
@@ -38,20 +38,16 @@ register('collect', function(ctx, K, A)
   if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
   choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
   local due, ready = redis.call('HLEN', K.places), 0
-  for _, key in ipairs({
-    K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
-    K.due_14, K.due_13, K.due_12, K.due_11, K.due_10,
-    K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
-  }) do
+  for _, key in ipairs(ctx.due_sets) do
     choose(redis.call('ZRANGE', key, 0, A.most - 1))
     ready = ready + redis.call('ZCOUNT', key, '-inf', text(ctx.now))
   end
 
-  local feeders, left = 0, 0
+  local processes, left = 0, 0
   for index, value in ipairs(redis.call('HVALS', K.feeders)) do
-    local at, seeds = feeding.report_in(ctx, value)
+    local at, seeds = feeders.report_in(ctx, value)
     if at then
-      feeders = feeders + 1
+      processes = processes + 1
       left = left and seeds and left + seeds
     end
   end
@@ -67,12 +63,12 @@ register('collect', function(ctx, K, A)
     at and text(at) or '',
     kept[2] or '',
     outstanding,
-    redis.call('LLEN', K.seeds) or 0,
+    redis.call('LLEN', K.seeds),
     overflow,
     redis.call('XLEN', K.dead),
     pause.workers_alive(ctx),
     redis.call('ZRANGE', K.workers, 0, -1),
-    pause.pause_reason(ctx, pulse, unread, outstanding, overflow - spilled),
+    pause.reason(ctx, pulse, unread, outstanding, overflow - spilled),
     known,
     due,
     redis.call('SCARD', K.excluded),
@@ -81,9 +77,9 @@ register('collect', function(ctx, K, A)
     redis.call('HGETALL', K.totals),
     redis.call('HGETALL', K.latencies),
     names,
-    {text(feeders), left and text(left) or ''},
+    {text(processes), left and text(left) or ''},
     ready,
     (redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or '0',
     spilled,
   }
-end)
+end, {'no-writes'})

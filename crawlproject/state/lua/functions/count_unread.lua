@@ -11,4 +11,4 @@ register('count_unread', function(ctx, K, A)
     end
   end
   return {0, ''}
-end)
+end, {'no-writes'})

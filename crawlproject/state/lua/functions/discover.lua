@@ -27,7 +27,7 @@ register('discover', function(ctx, K, A)
   outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
   tails = overflow - tonumber(tails or 0)
   if not pulse then return {} end
-  belonging.look_up_belonging(ctx, A.groups)
+  belonging.look_up(ctx, A.groups)
   local sources, payers, names, chosen = {}, {}, {}, {}
   for number, group in ipairs(A.groups) do
     local name, source = group.source, belonging.source_of(ctx, group.source, group.domain)
@@ -39,10 +39,9 @@ register('discover', function(ctx, K, A)
     if name and name ~= source then names[#names + 1] = name end
   end
   due_index.look_up(ctx, payers)
-  exclusions.look_up_excluded(ctx, names)
+  exclusions.look_up(ctx, names)
   if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end
-  budgets.look_up_budgets(ctx, payers)
-  seen_filter.open_seen_filter(ctx)
+  budgets.look_up(ctx, payers)
 
   local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', d = 'without_room', q = 'without_room',
     m = 'without_room', r = 'refused',
@@ -58,13 +57,13 @@ register('discover', function(ctx, K, A)
   -- How many more requests of a rank the queues of a source take: none while there are some in its overflow. The lowest ranks
   -- share a window.
   local function room_of(source, rank)
-    local keys = queues.queues_of(ctx, source)
+    local keys = queues.keys_of(ctx, source)
     local queue = keys[rank]
     if A.sitemaps then return math.huge end
     if not rooms[queue] then
       local held, apart = 0, false
       for index = rank <= FOUND_RANKS and 1 or rank, math.max(rank, FOUND_RANKS) do
-        held = held + (redis.call('LLEN', keys[index]) or 0)
+        held = held + redis.call('LLEN', keys[index])
         apart = apart or index >= rank and overflow > 0 and queues.waits_apart(ctx, source, index)
       end
       rooms[queue] = apart and 0 or math.min(queues.window_size(ctx, source) - held, -queues.excess_of(ctx, held, outstanding + growth))
@@ -88,7 +87,7 @@ register('discover', function(ctx, K, A)
   local function note(source, rank, list, entry)
     local batch = batch_of[list]
     if not batch then
-      batch = {source = source, list = list, entries = {}, is_queue = list == queues.queues_of(ctx, source)[rank]}
+      batch = {source = source, list = list, entries = {}, is_queue = list == queues.keys_of(ctx, source)[rank]}
       batch_of[list], batches[#batches + 1] = batch, batch
     end
     batch.entries[#batch.entries + 1] = entry
@@ -97,12 +96,12 @@ register('discover', function(ctx, K, A)
   -- What becomes of a link.
   local function judge(source, group, index)
     local name, entry, host = group.source, group.entries[index], group.hosts[index]
-    if exclusions.is_request_excluded(ctx, source, entry, name) then
-      if exclusions.is_host_excluded(ctx, host_names.host_of(entry)) then budgets.give_up_host(ctx, source, host) end
+    if exclusions.has_request(ctx, source, entry, name) then
+      if exclusions.has_host(ctx, naming.host_of(entry)) then budgets.give_up_host(ctx, source, host) end
       return 'x'
     end
     local rank = queues.rank_of(entry)
-    if budgets.is_over_budget(ctx, source, rank) or budgets.is_share_taken(ctx, source) then return 'b' end
+    if budgets.is_over(ctx, source, rank) or budgets.is_share_taken(ctx, source) then return 'b' end
     if budgets.is_host_beyond(ctx, source, host) then return 'h' end
     if rank > FOUND_RANKS and room_of(source, rank) <= 0 then rank, entry = FOUND_RANKS, as_found(entry) end
     local room = room_of(source, rank)
@@ -110,14 +109,14 @@ register('discover', function(ctx, K, A)
     if full then return full end
     if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'm' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
-    if group.known and group.known[index] or seen_filter.mark_seen(ctx, group.digests[index], true) == 0 then return 'k' end
-    budgets.spend_budget(ctx, source, rank, host)
+    if group.known and group.known[index] or seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
+    budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
-    local queue = queues.queues_of(ctx, source)[rank]
+    local queue = queues.keys_of(ctx, source)[rank]
     if room > 0 then
       rooms[queue], growth = room - 1, growth + 1
       for below = 1, rank - 1 do
-        local other = queues.queues_of(ctx, source)[below]
+        local other = queues.keys_of(ctx, source)[below]
         if rank <= FOUND_RANKS and rooms[other] then rooms[other] = rooms[other] - 1 end
       end
       note(source, rank, queue, entry)
@@ -131,8 +130,8 @@ register('discover', function(ctx, K, A)
 
   for number, group in ipairs(A.groups) do
     local source, name = sources[number], group.source
-    local whole = (exclusions.is_excluded(ctx, source) or name and exclusions.is_excluded(ctx, name)) and 'x' or nil
-    if not source_names.is_name(ctx, source) or rates.refused(ctx, source) then whole = 'r' end
+    local whole = (exclusions.has(ctx, source) or name and exclusions.has(ctx, name)) and 'x' or nil
+    if not naming.is_valid(source) or rates.refused(ctx, source) then whole = 'r' end
     local is_foreign = shards.is_elsewhere(ctx, source)
     if is_foreign then whole = 'e' end
     for index = 1, #group.entries do
@@ -143,28 +142,28 @@ register('discover', function(ctx, K, A)
         counts[RESULTS[letter]] = of_result
         of_result[source] = (of_result[source] or 0) + 1
       end
-      if letter == 'a' then rates.register_source(ctx, source) end
+      if letter == 'a' then rates.register(ctx, source) end
       if letter == 'f' or letter == 'd' or letter == 'q' or letter == 'm' then whole = letter end
     end
-    closed[number] = is_foreign and 3 + shards.shard_of(ctx, source) or whole and 2 or budgets.budget_state(ctx, source)
+    closed[number] = is_foreign and 3 + shards.shard_of(ctx, source) or whole and 2 or budgets.state_of(ctx, source)
   end
-  seen_filter.save_seen_filter(ctx)
+  seen_filter.save(ctx)
 
   local touched, queued, waiting = {}, 0, 0
   for _, batch in ipairs(batches) do
     local source, entries = batch.source, batch.entries
-    local is_stored = queues.store(ctx, source, entries, 'RPUSH', batch.list, unpack(entries))
-    if is_stored and batch.is_queue then
+    redis.call('RPUSH', batch.list, unpack(entries))
+    if batch.is_queue then
       queues.note_queued(ctx, source, entries[1])
       touched[source], queued = true, queued + #entries
-    elseif is_stored then
+    else
       waiting = waiting + #entries
       packs.note_tail(ctx, source, batch.list)
     end
   end
   if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
   if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
-  budgets.save_budgets(ctx)
+  budgets.save(ctx)
   budgets.free_hosts(ctx)
   local totals = {}
   for result, of_sources in pairs(counts) do
@@ -174,9 +173,9 @@ register('discover', function(ctx, K, A)
       if ctx.admitted_of[source] == 0 then of_sources[source] = nil end
     end
     totals[name] = total
-    if next(of_sources) then dead_letters.add_all(ctx, K.counts_of .. name, of_sources) end
+    if next(of_sources) then statistics.add_all(K.counts_of .. name, of_sources) end
   end
-  if next(totals) then dead_letters.add_all(ctx, K.totals, totals) end
+  if next(totals) then statistics.add_all(K.totals, totals) end
   due_index.schedule_all(ctx, touched)
   return {table.concat(letters), closed}
 end)

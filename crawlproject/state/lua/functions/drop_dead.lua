@@ -5,7 +5,7 @@
 register('drop_dead', function(ctx, K, A)
   local dropped = 0
   for _, letter in ipairs(A.dead_letters) do
-    if dead_letters.remove_dead_letter(ctx, letter.id, letter.source) then dropped = dropped + 1 end
+    if dead_letters.remove(ctx, letter.id, letter.source) then dropped = dropped + 1 end
   end
   return dropped
-end)
+end, {'allow-oom'})

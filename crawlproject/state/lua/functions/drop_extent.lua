@@ -10,4 +10,4 @@ register('drop_extent', function(ctx, K, A)
   end
   packs.end_extent(ctx, A.reference)
   return 1
-end)
+end, {'allow-oom'})

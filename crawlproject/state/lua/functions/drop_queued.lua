@@ -25,8 +25,8 @@ register('drop_queued', function(ctx, K, A)
   end
 
   local all = A.by and queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()
-  local may_drop = A.what ~= 'excluded' or exclusions.is_excluded(ctx, source)
-  local left, entries, foreign, of_extents = may_drop and A.count or 0, {}, 0, 0
+  local may_drop = A.what ~= 'excluded' or exclusions.has(ctx, source)
+  local left, entries, of_extents = may_drop and A.count or 0, {}, 0
   local function take_from(key, command, ...)
     if #entries >= left then return {} end
     return redis.call(command, key, ...) or {}
@@ -52,15 +52,9 @@ register('drop_queued', function(ctx, K, A)
   end
   local delayed = take_from(K.delayed_of .. source, 'ZPOPMIN', left - #entries)
   for index = 1, #delayed, 2 do
-    local at = delayed[index]:find('\n', 1, true)
-    if at then
-      entries[#entries + 1] = delayed[index]:sub(at + 1)
-    else
-      dead_letters.add_dead_letter(ctx, 'entry', delayed[index], source, 'delayed request not written by crawlproject', 0)
-      foreign = foreign + 1
-    end
+    entries[#entries + 1] = queues.entry_of(delayed[index])
   end
-  for _, key in ipairs(queues.queues_of(ctx, source)) do
+  for _, key in ipairs(queues.keys_of(ctx, source)) do
     for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
   end
   local of_frontier = #entries - from_overflow
@@ -74,16 +68,16 @@ register('drop_queued', function(ctx, K, A)
     redis.call('DECRBY', K.spilled, of_extents)
     exclusions.count_dropped(ctx, source, A.what, of_extents)
   end
-  if #entries + foreign + #references > 0 then
+  if #entries + #references > 0 then
     exclusions.drop(ctx, source, A.what, entries)
     if of_frontier > 0 then redis.call('DECRBY', K.outstanding, of_frontier) end
     if from_overflow > 0 then redis.call('DECRBY', K.overflow, from_overflow) end
     due_index.schedule_all(ctx, {[source] = true})
   end
-  if A.by then -- last: when Redis is out of memory it denies a script that begins with this
+  if A.by then
     local name = audit.shown_name(ctx, source)
     local msg = string.format('%s: its queue is emptied of %d requests', name, all)
-    audit.note_change(ctx, 'queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
+    audit.note(ctx, 'queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
   end
-  return {#entries + foreign + of_extents, queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()}
-end)
+  return {#entries + of_extents, queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()}
+end, {'allow-oom'})

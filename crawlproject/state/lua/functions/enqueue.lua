@@ -24,17 +24,17 @@ register('enqueue', function(ctx, K, A)
   local outstanding, overflow, tails, pulse = unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse))
   outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
   tails = overflow - tonumber(tails or 0)
-  local at_bound = A.digest and dead_bound.are_dead_letters_at_bound(ctx)
+  local at_bound = A.digest and dead_letters.are_at_bound(ctx)
   local seeds = {}
   if not pulse then return {} end
   if A.digest then
     if not redis.call('ZSCORE', K.workers, A.worker) then return {} end
     if at_bound then return {} end
-    seeds = seed_list.processing_list(ctx, A.worker)
+    seeds = seed_list.in_hand(ctx, A.worker)
     if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
   end
 
-  belonging.look_up_belonging(ctx, A.items)
+  belonging.look_up(ctx, A.items)
   local sources, payers, names, chosen = {}, {}, {}, {} -- `names`: with those that are for events only
   for index, item in ipairs(A.items) do
     local name, source = item.source, belonging.source_of(ctx, item.source, item.domain)
@@ -46,13 +46,12 @@ register('enqueue', function(ctx, K, A)
     if name and name ~= source then names[#names + 1] = name end
   end
   due_index.look_up(ctx, payers)
-  exclusions.look_up_excluded(ctx, names)
-  seen_filter.open_seen_filter(ctx)
+  exclusions.look_up(ctx, names)
 
   local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
   local forwarded, elsewhere = 0, {}
   local once = A.once and 'brought:' .. A.once[1]
-  local is_repeated = once and (number(redis.call('HGET', K.crossings, once), 0) or 0) >= number(A.once[2], 0)
+  local is_repeated = once and (tonumber(redis.call('HGET', K.crossings, once)) or 0) >= tonumber(A.once[2])
   local batches, batch_of = {}, {} -- what is to be stored, by queue
   local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
   local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
@@ -71,8 +70,8 @@ register('enqueue', function(ctx, K, A)
   -- Whether a request takes the place of one of its source that is queued.
   local function outranks_another(source, entry)
     for rank = 1, queues.rank_of(entry) - 1 do
-      local key = queues.queues_of(ctx, source)[rank]
-      if batch_of[key] or (redis.call('LLEN', key) or 0) > 0 then return true end
+      local key = queues.keys_of(ctx, source)[rank]
+      if batch_of[key] or redis.call('LLEN', key) > 0 then return true end
     end
     return false
   end
@@ -101,7 +100,7 @@ register('enqueue', function(ctx, K, A)
   end
 
   local function reject(seed, entry, source, reason)
-    dead_letters.add_dead_letter(ctx, seed and 'seed' or 'entry', seed or entry, source, reason, 0)
+    dead_letters.add(ctx, seed and 'seed' or 'entry', seed or entry, source, reason, 0)
     dead = dead + 1
   end
 
@@ -117,7 +116,7 @@ register('enqueue', function(ctx, K, A)
         shards.send(ctx, shard, 'seed', seed, name, item.domain)
         forwarded = forwarded + 1
       end
-    elseif exclusions.is_request_excluded(ctx, source, entry, name) then
+    elseif exclusions.has_request(ctx, source, entry, name) then
       excluded_of[source] = (excluded_of[source] or 0) + 1
     elseif name and rates.refused(ctx, name) then
       reject(seed, entry, name, 'unknown source: ' .. name)
@@ -127,28 +126,29 @@ register('enqueue', function(ctx, K, A)
       returned[#returned + 1] = seed
     else
       local new = 0
-      if not item.known then new = seen_filter.mark_seen(ctx, item.digest, item.found) end
+      if not item.known then new = seen_filter.mark(ctx, item.digest, item.found) end
       if new == 0 and (is_repeated or not item.again) then
         duplicates = duplicates + 1
       else
-        rates.register_source(ctx, source)
+        rates.register(ctx, source)
         admit(source, entry, seed)
       end
     end
   end
-  seen_filter.save_seen_filter(ctx)
+  seen_filter.save(ctx)
 
   local touched, added, queued, waiting = {}, {}, 0, 0
   for _, batch in ipairs(batches) do
     local source, entries = batch.source, batch.entries
     if beyond[source] and queues.waits_apart(ctx, source, batch.rank) then -- behind those of their priority
       local list = queues.overflow_lists_of(ctx, source)[batch.rank]
-      if queues.store(ctx, source, entries, 'RPUSH', list, unpack(entries)) then waiting = waiting + #entries end
-    elseif queues.append(ctx, source, entries) then
+      redis.call('RPUSH', list, unpack(entries))
+      waiting = waiting + #entries
+    else
+      queues.append(ctx, source, entries)
       queued, touched[source], added[source] = queued + #entries, true, (added[source] or 0) + #entries
     end
   end
-  dead, admitted = dead + admitted - queued - waiting, queued + waiting
   if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
   if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
   outstanding = outstanding + queued
@@ -159,7 +159,7 @@ register('enqueue', function(ctx, K, A)
   for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
   if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
   if once and not is_repeated then redis.call('HSET', K.crossings, once, A.once[2]) end
-  for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do dead_letters.add(ctx, K.totals, name, count) end
+  for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.add(K.totals, name, count) end
   local dropped = 0
   for source, count in pairs(excluded_of) do
     dropped = dropped + count

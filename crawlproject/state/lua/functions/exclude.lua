@@ -12,17 +12,9 @@ register('exclude', function(ctx, K, A)
     if A.by or redis.call('HGET', key, name) ~= value then redis.call('HSET', key, name, value) end
     local new = redis.call('SADD', K.excluded, name)
     if new == 1 then added[#added + 1] = name end
-    if new == 1 and A.by then
-      audit.note_change(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, ' .. A.by,
-        reason = reason ~= '' and reason or nil})
-    end
-    local has_work = redis.call('EXISTS', K.delayed_of .. name, unpack(queues.queues_of(ctx, name))) > 0 or queues.has_overflow(ctx, name)
-    for _, part in ipairs({name, new, has_work and 1 or 0}) do reply[#reply + 1] = part end
+    if new == 1 and A.by then exclusions.note(ctx, 'excluded', name, A.by, reason ~= '' and reason or nil) end
+    for _, part in ipairs({name, new, queues.has_any(ctx, name) and 1 or 0}) do reply[#reply + 1] = part end
   end
-  if A.fence and #added > 0 then
-    local shown = table.concat(added, ', ', 1, math.min(#added, 10)) .. (#added > 10 and ', ...' or '')
-    audit.note_change(ctx, 'crawl_excluded', {source = #added == 1 and added[1] or '', type = 'file', by = audit.worker_at_work(ctx),
-      msg = string.format('CRAWL_EXCLUDE names %d more: %s', #added, shown)})
-  end
+  if A.fence then exclusions.note_file(ctx, 'excluded', added) end
   return reply
-end)
+end, {'allow-oom'})

@@ -11,4 +11,4 @@ register('forget', function(ctx, K, A)
   end
   for _, domain in ipairs(A.domains) do redis.call('HDEL', K.hosts, domain) end
   return 1
-end)
+end, {'allow-oom'})

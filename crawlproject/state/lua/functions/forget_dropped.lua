@@ -4,13 +4,12 @@
 --    seed; false: it has none).
 -- Reply: 1, or 0 when others have been there first: then they are no longer the oldest.
 register('forget_dropped', function(ctx, K, A)
-  seen_filter.read_seen_filter(ctx)
   local entries = redis.call('LRANGE', K.dropped, 0, A.count - 1)
   if redis.sha1hex(table.concat(entries, '\n')) ~= A.digest then return 0 end
   redis.call('LTRIM', K.dropped, A.count, -1)
   for index = 1, A.count do
-    if A.digests[index] then seen_filter.forget_seen(ctx, A.digests[index]) end
+    if A.digests[index] then seen_filter.forget(ctx, A.digests[index]) end
   end
-  seen_filter.save_seen_filter(ctx)
+  seen_filter.save(ctx)
   return 1
-end)
+end, {'allow-oom'})

@@ -1,9 +1,8 @@
 -- Gives up the places that requests have in a seen filter, but for what Bloom filters have of them.
 --
--- A: digests (see seen_filter.lua).
+-- A: digests (see the seen filter).
 -- Reply: nothing.
 register('forget_seen', function(ctx, K, A)
-  seen_filter.read_seen_filter(ctx)
-  for _, digest in ipairs(A.digests) do seen_filter.forget_seen(ctx, digest) end
-  seen_filter.save_seen_filter(ctx)
-end)
+  for _, digest in ipairs(A.digests) do seen_filter.forget(ctx, digest) end
+  seen_filter.save(ctx)
+end, {'allow-oom'})

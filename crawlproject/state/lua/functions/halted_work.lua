@@ -6,11 +6,7 @@
 register('halted_work', function(ctx, K, A)
   local work, waiting = 0, 0
   if A.cursor == '0' then
-    for _, key in ipairs({
-      K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
-      K.due_14, K.due_13, K.due_12, K.due_11, K.due_10,
-      K.due_04, K.due_03, K.due_02, K.due_01, K.due_00,
-    }) do
+    for _, key in ipairs(ctx.due_sets) do
       -- Halted sources are put a second ahead again and again: others come before them.
       for _, source in ipairs(redis.call('ZRANGE', key, 0, 9)) do
         if redis.call('SISMEMBER', K.halted, source) == 0 then return {'0', 0, 0} end
@@ -18,7 +14,7 @@ register('halted_work', function(ctx, K, A)
     end
     -- There are 500 at most (lease.lua).
     for _, quarantined in ipairs(redis.call('LRANGE', K.quarantine, 0, -1)) do
-      work = work + redis.call('SISMEMBER', K.halted, quarantined:match('^(.-)\n') or '')
+      work = work + redis.call('SISMEMBER', K.halted, quarantined:match('^(.-)\n'))
     end
   end
   local page = redis.call('SSCAN', K.halted, A.cursor, 'COUNT', A.count)
@@ -26,4 +22,4 @@ register('halted_work', function(ctx, K, A)
     work, waiting = work + queues.backlog_of(ctx, source), waiting + queues.overflow_of(ctx, source)
   end
   return {page[1], work, waiting}
-end)
+end, {'no-writes'})

@@ -9,18 +9,17 @@
 -- send a heartbeat is still to come. If nobody has sent one for so long, Redis was away, or its clock was set
 -- forward: all get their whole time anew.
 register('heartbeat', function(ctx, K, A)
-  local before = tonumber(redis.call('ZSCORE', K.workers, A.worker) or '')
+  local before = tonumber(redis.call('ZSCORE', K.workers, A.worker))
   local layout = A.join and redis.call('HMGET', K.layout, 'dividing', 'shards') or {}
   if not A.join and not before or layout[1] or layout[2] then return {0, 0} end
   local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
-  local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(ctx.now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '')
-  redis.call('ZREM', K.workers, A.worker) -- frees: a worker lives, also when Redis is out of memory
+  local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(ctx.now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   redis.call('ZADD', K.workers, text(ctx.now), A.worker)
   if before and not A.join and latest and latest < ctx.now - A.timeout / 2 then
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do redis.call('ZADD', K.workers, text(ctx.now), worker) end
   end
   if not before or before < ctx.now - A.timeout / 2 then return reply end
 
-  lost_leases.return_lost(ctx, reply)
+  grants.return_lost(ctx, reply)
   return reply
-end)
+end, {'allow-oom'})

@@ -7,22 +7,19 @@
 register('idle', function(ctx, K, A)
   local function is_idle()
     local outstanding, overflow = unpack(redis.call('MGET', K.outstanding, K.overflow))
-    outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
-    if outstanding > (A.halted_work or 0) or overflow > (A.halted_overflow or 0) then return false end
+    if tonumber(outstanding or 0) > (A.halted_work or 0) then return false end
+    if tonumber(overflow or 0) > (A.halted_overflow or 0) then return false end
     local workers = redis.call('ZRANGE', K.workers, 0, -1)
     if not A.halted_work then
-      -- The count may be too low where others have put requests there, or taken some away.
-      local due = redis.call('EXISTS', K.due_24, K.due_23, K.due_22, K.due_21, K.due_20,
-        K.due_14, K.due_13, K.due_12, K.due_11, K.due_10, K.due_04, K.due_03, K.due_02, K.due_01, K.due_00)
-      if due > 0 then return false end
-      if redis.call('LLEN', K.quarantine) > 0 then return false end
+      -- The count may be too low where others have taken requests away.
+      if redis.call('EXISTS', K.quarantine, unpack(ctx.due_sets)) > 0 then return false end
       for _, worker in ipairs(workers) do
-        if (redis.call('HLEN', K.leases_of .. worker) or 0) > 0 then return false end
+        if redis.call('HLEN', K.leases_of .. worker) > 0 then return false end
       end
     end
     if redis.call('LLEN', K.seeds) > 0 then return false end
     for _, worker in ipairs(workers) do
-      if (redis.call('LLEN', K.processing_of .. worker) or 0) > 0 then return false end
+      if redis.call('LLEN', K.processing_of .. worker) > 0 then return false end
     end
     return true
   end
@@ -30,5 +27,5 @@ register('idle', function(ctx, K, A)
   if not ctx.outbox then return is_idle() and 1 or 0 end
   local crossed, is_empty = redis.call('HMGET', K.crossings, 'sent', 'received'), true
   for shard = 0, A.shards - 1 do is_empty = is_empty and redis.call('EXISTS', K.outbox_of .. shard) == 0 end
-  return {is_empty and is_idle() and 1 or 0, crossed[1] or '', crossed[2] or '', unpack(redis.call('MGET', K.lease_sequence)) or ''}
-end)
+  return {is_empty and is_idle() and 1 or 0, crossed[1] or '', crossed[2] or '', redis.call('GET', K.lease_sequence) or ''}
+end, {'no-writes'})

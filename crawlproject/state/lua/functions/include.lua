@@ -3,8 +3,6 @@
 -- A: names; by (an operator) or fence (a leader: CRAWL_EXCLUDE names them no more).
 -- Reply: for each name 'included', 'not excluded', 'file' (CRAWL_EXCLUDE still names it) or 'operator' (one has excluded it,
 -- too); {} when another leads by now.
---
--- Begins with what frees: it goes through when Redis is out of memory.
 register('include', function(ctx, K, A)
   if A.fence and tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {} end
   local reply, removed = {}, {}
@@ -18,14 +16,7 @@ register('include', function(ctx, K, A)
       reply[index] = 'not excluded'
     end
   end
-  for _, name in ipairs(A.by and removed or {}) do
-    audit.note_change(ctx, 'crawl_included',
-      {source = name, type = 'operator', msg = name .. ' is included again', by = 'operator, ' .. A.by})
-  end
-  if A.fence and #removed > 0 then
-    local shown = table.concat(removed, ', ', 1, math.min(#removed, 10)) .. (#removed > 10 and ', ...' or '')
-    audit.note_change(ctx, 'crawl_included', {source = #removed == 1 and removed[1] or '', type = 'file', by = audit.worker_at_work(ctx),
-      msg = string.format('CRAWL_EXCLUDE names %d no more: %s', #removed, shown)})
-  end
+  for _, name in ipairs(A.by and removed or {}) do exclusions.note(ctx, 'included', name, A.by) end
+  if A.fence then exclusions.note_file(ctx, 'included', removed) end
   return reply
-end)
+end, {'allow-oom'})

@@ -39,7 +39,7 @@ register('lease', function(ctx, K, A)
     reply[2] = {'lapsed', ''}
     return reply
   end
-  local pause = pause.pause_reason(ctx, pulse, unread, outstanding, tails)
+  local pause = pause.reason(ctx, pulse, unread, outstanding, tails)
   if pause[1] ~= '' then
     reply[2] = pause
     return reply
@@ -75,7 +75,7 @@ register('lease', function(ctx, K, A)
       head.at, head.read, head.ended = 1, last + 1, #head.rows < 2 * head.chunk
       head.chunk = 2 * head.chunk
     end
-    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1] or '')
+    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1])
     local early = head.score and reading.reach - head.score
     head.wait = early and early >= 0 and early * head.weight or nil
   end
@@ -151,16 +151,16 @@ register('lease', function(ctx, K, A)
     end
     due_index.look_up(ctx, unknown)
     queues.look_up_delayed(ctx, unknown)
-    exclusions.look_up_excluded(ctx, unknown)
+    exclusions.look_up(ctx, unknown)
     due_index.follow_overrides(ctx, unknown)
     belonging.look_up_beliefs(ctx, unknown)
-    turns.look_up_turns(ctx, unknown)
+    turns.look_up(ctx, unknown)
     return #sources > 0
   end
 
   local function source_of_quarantined(line)
     local source = line and line:match('^(.-)\n')
-    return source and source_names.is_name(ctx, source) and source
+    return source and naming.is_valid(source) and source
   end
   local quarantined = redis.call('LINDEX', K.quarantine, 0)
   open_due_sets()
@@ -169,7 +169,7 @@ register('lease', function(ctx, K, A)
   local leases = K.leases_of .. A.worker
 
   -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
-  clock_guard.keep_time(ctx)
+  clock.keep(ctx)
   reply[1] = text(ctx.now)
   if ctx.resume > ctx.now then
     reply[4] = text(ctx.resume)
@@ -189,10 +189,10 @@ register('lease', function(ctx, K, A)
 
   -- Leases `entries` with the slots from `slot` on; returns the slot after the last one.
   local function give(source, slot, interval, rate, entries)
-    local circuit, stored = circuits.circuit_of(ctx, source), {}
+    local circuit, stored = circuits.of(ctx, source), {}
     local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, rate_text(rate)
     local step = math.max(interval, A.pace)
-    if circuit.state == 'half_open' then circuit_changes.change(ctx, source).probing = circuit.probing + #entries end
+    if circuit.state == 'half_open' then circuits.change(ctx, source).probing = circuit.probing + #entries end
     for _, entry in ipairs(entries) do
       sequence = sequence + 1
       local id, place = text(sequence) .. ending, #reply
@@ -201,50 +201,50 @@ register('lease', function(ctx, K, A)
       slot = slot + step
     end
     redis.call('HSET', leases, unpack(stored))
-    slots.set_slot(ctx, source, slot - step + interval)
-    if A.pace > 0 then pace.set_pace(ctx, source, slot - step + A.pace) end
+    slots.set(ctx, source, slot - step + interval)
+    if A.pace > 0 then pace.set(ctx, source, slot - step + A.pace) end
     return slot
   end
 
   local function save()
     if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
-    for place in pairs(due_index.save_due(ctx)) do reading.inhabited[place] = true end
-    turns.save_turns(ctx)
-    circuit_changes.save_circuits(ctx)
+    for place in pairs(due_index.save(ctx)) do reading.inhabited[place] = true end
+    turns.save(ctx)
+    circuits.save(ctx)
   end
 
   -- How many requests the circuit lets out now; a period that is over gives way to probes, and a source that an
   -- operator has taken out of the halted set is resumed at once.
   local function admitted(source)
     if due_index.held_until(ctx, source) > 0 then return 0 end
-    local circuit = circuits.circuit_of(ctx, source)
-    if circuit.state == 'halted' then circuit_changes.close_circuit(ctx, source, 'permanent', 'an operator resumed it', true) end
-    if circuit.state == 'open' then circuit_changes.let_probes_out(ctx, source) end
+    local circuit = circuits.of(ctx, source)
+    if circuit.state == 'halted' then circuits.close(ctx, source, 'permanent', 'an operator resumed it', true) end
+    if circuit.state == 'open' then circuits.let_probes_out(ctx, source) end
     return circuit.state == 'half_open' and circuits.probes_left(ctx, source) or math.huge
   end
 
   local kept_for_quarantined -- the source of the request that a worker makes room for: its next slot is that one's
   for _ = 1, 100 do
     local source = source_of_quarantined(quarantined)
-    if not quarantined or source and not exclusions.is_request_excluded(ctx, source, quarantined:sub(#source + 2)) then break end
+    if not quarantined or source and not exclusions.has_request(ctx, source, quarantined:sub(#source + 2)) then break end
     redis.call('LPOP', K.quarantine)
     if source then
       exclusions.drop(ctx, source, 'excluded', {quarantined:sub(#source + 2)})
       redis.call('DECR', K.outstanding)
     else
-      dead_letters.add_dead_letter(ctx, 'entry', quarantined, '', 'quarantined request not written by crawlproject', 0)
+      dead_letters.add(ctx, 'entry', quarantined, '', 'quarantined request not written by crawlproject', 0)
     end
     quarantined = redis.call('LINDEX', K.quarantine, 0)
   end
   local source_to_prove = source_of_quarantined(quarantined)
-  if source_to_prove and exclusions.is_request_excluded(ctx, source_to_prove, quarantined:sub(#source_to_prove + 2)) then
+  if source_to_prove and exclusions.has_request(ctx, source_to_prove, quarantined:sub(#source_to_prove + 2)) then
     source_to_prove = nil -- there are more of them: at the next call
   end
   if source_to_prove then
     local source = source_to_prove
     local lasts = redis.call('PTTL', K.quarantine_turn)
     if lasts > 30000 or lasts == -1 then redis.call('DEL', K.quarantine_turn) end -- the clock was set back, or it is junk
-    local rate, slot = due_index.effective_rate(ctx, source), math.max(slots.next_slot(ctx, source), pace.paced_until(ctx, source))
+    local rate, slot = due_index.effective_rate(ctx, source), math.max(slots.next(ctx, source), pace.free_at(ctx, source))
     local interval = rates.interval_of(rate)
     if not interval or slot > ctx.now + 1000000 or admitted(source) == 0 then
       -- Nobody waits for it, least of all the worker whose turn it was.
@@ -287,7 +287,7 @@ register('lease', function(ctx, K, A)
   -- requests a call.
   local function refuse(source, reason)
     local entries = queues.take(ctx, source, 100)
-    for _, entry in ipairs(entries) do dead_letters.add_dead_letter(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
+    for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
     redis.call('DECRBY', K.outstanding, #entries)
     if overflow > 0 then queues.promote(ctx, source, outstanding) end
     due_index.schedule(ctx, source)
@@ -312,11 +312,11 @@ register('lease', function(ctx, K, A)
   local function drop_some(source, entries)
     local dropped = exclusions.drop_excluded(ctx, source, entries)
     if dropped == 0 then return false end
-    local keys = queues.queues_of(ctx, source)
+    local keys = queues.keys_of(ctx, source)
     for index = #keys, 1, -1 do
-      local ahead, gone = redis.call('LRANGE', keys[index], 0, 49) or {}, {}
+      local ahead, gone = redis.call('LRANGE', keys[index], 0, 49), {}
       for _, entry in ipairs(ahead) do
-        if not exclusions.is_request_excluded(ctx, source, entry) then break end
+        if not exclusions.has_request(ctx, source, entry) then break end
         gone[#gone + 1] = entry
       end
       if #gone > 0 then
@@ -351,7 +351,7 @@ register('lease', function(ctx, K, A)
     has_moved[source] = true
     if overflow > 0 and outstanding >= A.high_water and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
       queues.put_back(ctx, source, table.remove(strays))
-      slots.set_slot(ctx, source, math.max(slots.next_slot(ctx, source), ctx.now + 1000000))
+      slots.set(ctx, source, math.max(slots.next(ctx, source), ctx.now + 1000000))
       waits = true
     end
     for _, entry in ipairs(strays) do
@@ -378,8 +378,7 @@ register('lease', function(ctx, K, A)
           redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
           has_room, found_quarantined = has_room - 1, true
         else
-          local stored = queues.delay(ctx, source, entry, text(sequence) .. '.' .. has_room, RETRIED_US)
-          if not stored then redis.call('DECR', K.outstanding) end
+          queues.delay(ctx, source, entry, text(sequence) .. '.' .. has_room, RETRIED_US)
           has_room = has_room - 1
         end
       end
@@ -390,17 +389,17 @@ register('lease', function(ctx, K, A)
 
   local function grant(source, budget)
     if source == kept_for_quarantined then return 0 end
-    if not source_names.is_name(ctx, source) then return refuse(source, 'invalid source name: feed it again under another') end
-    if exclusions.is_excluded(ctx, source) then return drop_work_of(source) end
+    if not naming.is_valid(source) then return refuse(source, 'invalid source name: feed it again under another') end
+    if exclusions.has(ctx, source) then return drop_work_of(source) end
     if rates.refused(ctx, source) then return refuse(source, 'unknown source: ' .. source) end
     local rate = due_index.effective_rate(ctx, source)
     local interval = rates.interval_of(rate)
     local room = math.min(budget, rooms[source] or A.room, admitted(source))
     if room <= 0 then
-      if due_index.held_until(ctx, source) > 0 or circuits.circuit_of(ctx, source).state == 'half_open' then due_index.schedule(ctx, source) end
+      if due_index.held_until(ctx, source) > 0 or circuits.of(ctx, source).state == 'half_open' then due_index.schedule(ctx, source) end
       return 0
     end
-    local slot, given, last = spread(math.max(slots.next_slot(ctx, source), pace.paced_until(ctx, source))), 0, ctx.now
+    local slot, given, last = spread(math.max(slots.next(ctx, source), pace.free_at(ctx, source))), 0, ctx.now
     if interval then last = ctx.now + turns.horizon_at(ctx, source, interval) end
     while interval and given < room and slot <= last do
       local count = math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1)
@@ -419,7 +418,7 @@ register('lease', function(ctx, K, A)
       outstanding = outstanding + queues.promote(ctx, source, outstanding, most)
     end
     due_index.schedule(ctx, source)
-    turns.note_turn(ctx, source, given, interval, slot <= last)
+    turns.note(ctx, source, given, interval, slot <= last)
     return given
   end
 
@@ -452,7 +451,7 @@ register('lease', function(ctx, K, A)
 
   save()
   for place in pairs(reading.inhabited) do
-    local first = number(redis.call('ZRANGE', ctx.DUE[place], 0, 0, 'WITHSCORES')[2])
+    local first = tonumber(redis.call('ZRANGE', ctx.DUE[place], 0, 0, 'WITHSCORES')[2])
     if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
   end
   if found_quarantined then reply[4] = text(ctx.now) end

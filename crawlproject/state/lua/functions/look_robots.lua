@@ -16,22 +16,51 @@
 --
 -- A copy that has run out serves while the next one is fetched or cannot be (RFC 9309, 2.4), and after 30 days
 -- without one everything is allowed (2.3.1.4). An origin may have pictures of several sources: each that looks
--- keeps to the delay that it asks for, as long as it is `asked` (see robots_delays.lua).
+-- keeps to the delay that it asks for, as long as it is `asked`.
 --
 -- A redirect is a copy, too, and what it leads to is shared by all origins that lead there. What is found within five
 -- redirects counts as the origin's own robots.txt; beyond, it is unavailable (2.3.1.2).
 register('look_robots', function(ctx, K, A)
   local MONTH_US = 30 * 86400 * 1000000
   local MOST_REDIRECTS = 5
-  local KINDS = {rules = true, short = true, none = true, refused = true, redirect = true}
+  local UNASKED_US = 600000000
   local NAMES = {'kind', 'body', 'until', 'retry', 'since', 'reason', 'delay'}
 
+  -- A host's delay counts no more when nobody has looked at its robots.txt for ten minutes and that delay. Whoever visits the
+  -- host again looks first (a worker remembers it for 90 s), and the delay counts again before the request goes out.
+  local function unasked(source)
+    local found = {}
+    local longest = redis.call('ZRANGE', K.robots_delays_of .. source, -10, -1, 'WITHSCORES')
+    for index = 1, #longest, 2 do
+      local asked = redis.call('HGET', K.robots_of .. longest[index], 'asked')
+      local delay = robots.bounded_delay(longest[index + 1]) * 1000000
+      if (tonumber(asked) or 0) < ctx.now - UNASKED_US - delay then found[#found + 1] = longest[index] end
+    end
+    return found
+  end
+
+  -- Notes which delay (s) an origin's robots.txt asks of a source; the slot after the last one used is counted anew.
+  -- Returns 1 when the source is visited less often than before, else 0.
+  local function set_delay(source, origin, delay)
+    local key = K.robots_delays_of .. source
+    redis.call('PEXPIRE', key, 2 * 86400 * 1000)
+    local others = unasked(source)
+    if (tonumber(redis.call('ZSCORE', key, origin)) or 0) == delay and #others == 0 then return 0 end
+    local is_slower = due_index.move_slot(ctx, source, function()
+      redis.call('ZREM', key, origin, unpack(others))
+      if delay > 0 then redis.call('ZADD', key, string.format('%.17g', delay), origin) end
+      ctx.robots_delays[source] = nil
+    end)
+    due_index.schedule(ctx, source)
+    due_index.save(ctx)
+    return is_slower and 1 or 0
+  end
 
   -- Permission is for the hosts of those who gave it, and for those below: of a registrable domain others may have a part.
   local function is_exempt(options, host)
-    if options.robots ~= 'ignore' or type(options.hosts) ~= 'table' then return false end
+    if options.robots ~= 'ignore' then return false end
     local hosts = {}
-    for _, one in pairs(options.hosts) do hosts[tostring(one)] = true end
+    for _, one in ipairs(options.hosts or {}) do hosts[one] = true end
     local above = host
     repeat
       if hosts[above] then return true end
@@ -40,8 +69,9 @@ register('look_robots', function(ctx, K, A)
     return false
   end
 
-  if is_exempt(circuits.options_of(ctx, A.source), host_names.host_in(A.origin)) then
-    if A.token then robots_delays.set_delay(ctx, A.source, A.origin, 0) end
+  local options = redis.call('HGET', K.options, A.source)
+  if options and is_exempt(cjson.decode(options), naming.host_in(A.origin)) then
+    if A.token then set_delay(A.source, A.origin, 0) end
     return {'ignore', '', '60', '', 0, A.origin}
   end
 
@@ -50,11 +80,8 @@ register('look_robots', function(ctx, K, A)
     for index, value in ipairs(redis.call('HMGET', K.robots_of .. url, unpack(NAMES))) do
       copy[NAMES[index]] = value or nil
     end
-    if not KINDS[copy.kind or ''] then copy.kind = nil end
-    copy.fresh, copy.retry = number(copy['until'], 0) or 0, number(copy.retry, 0) or 0
+    copy.fresh, copy.retry = tonumber(copy['until']) or 0, tonumber(copy.retry) or 0
     copy.body, copy.reason = copy.body or '', copy.reason or ''
-    -- We promise no copy for so long.
-    if copy.fresh > ctx.now + MONTH_US or copy.retry > ctx.now + MONTH_US then copy.fresh, copy.retry = 0, 0 end
     return copy
   end
 
@@ -78,16 +105,15 @@ register('look_robots', function(ctx, K, A)
 
   local function lock(wanted)
     local key = K.robots_fetch_of .. wanted
-    local lasts = redis.call('PTTL', key)
-    if lasts == -1 or lasts > A.lock / 1000 then redis.call('DEL', key) end -- junk, or the clock was set back
+    if redis.call('PTTL', key) > A.lock / 1000 then redis.call('DEL', key) end -- the clock was set back
     if redis.call('GET', key) == A.token then return true end -- the reply that said so was lost
     return redis.call('SET', key, A.token, 'NX', 'PX', text(A.lock / 1000))
   end
 
   local slower = 0
   if copy.kind and A.token then
-    local delay = asked_delay.bounded_delay(number(copy.delay, 0))
-    slower = robots_delays.set_delay(ctx, A.source, A.origin, delay)
+    local delay = robots.bounded_delay(copy.delay)
+    slower = set_delay(A.source, A.origin, delay)
     if delay > 0 then redis.call('HSET', K.robots_of .. A.origin, 'asked', text(ctx.now)) end
   end
   if A.token and A.fetches then
@@ -99,7 +125,7 @@ register('look_robots', function(ctx, K, A)
     local lasts = fresh > ctx.now and seconds(fresh) or A.token and '10' or '0'
     return {copy.kind, copy.body, lasts, '', slower, url}
   end
-  local since = number(copy.since, 0)
+  local since = tonumber(copy.since)
   if copy.retry > ctx.now or (since and not A.token) then
     local what = (since or ctx.now) < ctx.now - MONTH_US and 'none' or 'unreachable'
     return {what, '', seconds(copy.retry), copy.reason, slower, url}

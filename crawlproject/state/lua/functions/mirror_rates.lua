@@ -20,4 +20,4 @@ register('mirror_rates', function(ctx, K, A)
     end
   end
   return 1
-end)
+end, {'allow-oom'})

@@ -53,4 +53,4 @@ register('mirror_set', function(ctx, K, A)
     end
   end
   return {add, take}
-end)
+end, {'allow-oom'})

@@ -5,7 +5,7 @@
 register('note_feeder', function(ctx, K, A)
   local reports = redis.call('HGETALL', K.feeders)
   for index = 1, #reports, 2 do
-    if not feeding.report_in(ctx, reports[index + 1]) then redis.call('HDEL', K.feeders, reports[index]) end
+    if not feeders.report_in(ctx, reports[index + 1]) then redis.call('HDEL', K.feeders, reports[index]) end
   end
   if A.done then
     redis.call('HDEL', K.feeders, A.feeder)
@@ -13,4 +13,4 @@ register('note_feeder', function(ctx, K, A)
     redis.call('HSET', K.feeders, A.feeder, text(ctx.now) .. ':' .. A.left)
     redis.call('EXPIRE', K.feeders, 60)
   end
-end)
+end, {'allow-oom'})

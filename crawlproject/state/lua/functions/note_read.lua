@@ -6,13 +6,12 @@
 --    noted or ''}.
 --
 -- A lease that has ended is renewed all the same if nobody has taken it since: nothing has happened meanwhile.
--- It is readers that free memory, so this runs when there is none: each key that is written gives some back first,
--- and what all have read goes at once.
+-- It is readers that free memory, so this runs when there is none, and then what all have read goes at once.
 register('note_read', function(ctx, K, A)
   -- How many entries a stream had up to the one where a reader stands, as far as Redis knows it, from 7 on: where that is the
   -- last one, or where it begins.
   local function number_of(stream, id, is_new)
-    local flat, info = redis.pcall('XINFO', 'STREAM', stream), {}
+    local flat, info = redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'STREAM', stream) or {}, {}
     for index = 1, #flat, 2 do info[flat[index]] = flat[index + 1] end
     if id == info['last-generated-id'] then return info['entries-added'] end
     if is_new and id == '0-0' then return (info['entries-added'] or 0) - (info.length or 0) end
@@ -23,9 +22,8 @@ register('note_read', function(ctx, K, A)
   if held[1] and held[1] ~= A.holder.holder then
     return {'lost', held[2] or '', held[3] or '', held[4] or '', held[5] or ''}
   end
-  local short = readers.out_of_memory()
   if A.ttl > 0 then
-    readers.lease_to(key, A.holder, A.ttl)
+    readers.lease_to(ctx, key, A.holder, A.ttl)
   else
     redis.call('HDEL', key, 'until')
   end
@@ -33,15 +31,15 @@ register('note_read', function(ctx, K, A)
     local field = A.reader .. '\n' .. stream
     local before = redis.call('HGET', K.readers, field)
     if before ~= id then
-      readers.put(K.readers, field, id)
-      readers.put(key, 'place:' .. stream, id .. ' ' .. (number_of(stream, id, not before) or ''))
-      if before then readers.put(key, 'read', text(readers.redis_time())) end
+      redis.call('HSET', K.readers, field, id)
+      redis.call('HSET', key, 'place:' .. stream, id .. ' ' .. (number_of(stream, id, not before) or ''))
+      if before then redis.call('HSET', key, 'read', text(ctx.server_time)) end
     end
   end
-  if A.file ~= '' then readers.put(key, 'length:' .. A.file, text(A.length)) end
-  if short then
+  if A.file ~= '' then redis.call('HSET', key, 'length:' .. A.file, text(A.length)) end
+  if readers.is_memory_full() then
     local positions = readers.read_by_all(ctx)
     for _, stream in ipairs(ctx.EVENT_STREAMS) do readers.drop_read(stream, positions) end
   end
   return {'noted'}
-end)
+end, {'allow-oom'})

@@ -1,7 +1,7 @@
 -- Returns what is next on its way to a shard.
 --
 -- A: to (the number of the shard); count, size (how many, and bytes beyond which there is no further one); shards.
--- Reply: all, packed as they are. What others have written there goes behind all, as such: it ends as a dead letter of that shard.
+-- Reply: all, packed as they are.
 --
 -- Whoever calls this and then brings it there waits until a replica has what it wrote: else it might have arrived, and, after
 -- a fail-over, be sent again under another number. So it writes in each case: a replica that has this has what others wrote
@@ -17,15 +17,8 @@ register('offer', function(ctx, K, A)
   while #reply < A.count and size < A.size do
     local packed = redis.call('LINDEX', key, #reply) -- one by one: each may have a megabyte
     local item = packed and shards.item_in(packed)
-    if packed and not item then
-      redis.call('LREM', key, 1, packed)
-      shards.send(ctx, A.to, 'foreign', packed)
-      size = size + #packed
-    elseif item and not stays(item) then
-      reply[#reply + 1], size, last = packed, size + #packed, item.number
-    else
-      break
-    end
+    if not item or stays(item) then break end
+    reply[#reply + 1], size, last = packed, size + #packed, item.number
   end
   if last == 0 then return {} end
   redis.call('SET', K.outbox_sequence, text(math.max(ctx.outbox.last, last)))

@@ -3,9 +3,8 @@
 -- A: worker; ttl (ms that it is the one that divides them); count, size (seeds, and bytes beyond which there is no further one).
 -- Reply: seeds; none while it is another worker's turn.
 register('peek_seeds', function(ctx, K, A)
-  local carrier = unpack(redis.call('MGET', K.carrier))
-  if carrier and carrier ~= A.worker and redis.call('PTTL', K.carrier) >= 0 then return {} end
-  local found = seeding.next_seeds(K.users_seeds, K.outbox_of .. 'next', A.count, A.size)
+  if (redis.call('GET', K.carrier) or A.worker) ~= A.worker then return {} end
+  local found = seed_list.peek(K.users_seeds, K.outbox_of .. 'next', A.count, A.size)
   if #found > 0 then redis.call('SET', K.carrier, A.worker, 'PX', A.ttl) end
   return found
 end)

@@ -11,19 +11,19 @@
 -- What was found on pages, `links` and `requests`, is here already: whoever calls this has stored it before
 -- (state/found_elsewhere.py).
 --
--- A request that stays here after MOST_WAYS ways (shards.lua) is sent where it belongs after a minute, like any other
+-- A request that stays here after MOST_WAYS ways (the shards) is sent where it belongs after a minute, like any other
 -- that stands with the wrong source (lease.lua); a seed when offer.lua offers it to this shard itself.
 register('receive', function(ctx, K, A)
   local STAYS_US = 60000000
 
-  if not unpack(redis.call('MGET', K.pulse)) then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 then return {} end
 
   local last_of = {} -- server -> number of the last one that was taken
 
-  local function field_of(server) return 'from:' .. A.from .. (server ~= '' and ':' .. server or '') end
+  local function field_of(server) return 'from:' .. A.from .. ':' .. server end
 
   local function last_by(server)
-    last_of[server] = last_of[server] or number(redis.call('HGET', K.crossings, field_of(server)), 0) or 0
+    last_of[server] = last_of[server] or tonumber(redis.call('HGET', K.crossings, field_of(server))) or 0
     return last_of[server]
   end
 
@@ -32,17 +32,16 @@ register('receive', function(ctx, K, A)
   local function take_request(item)
     local name, domain = item.name ~= '' and item.name or nil, item.domain ~= '' and item.domain or nil
     local source = belonging.source_of(ctx, name, domain) or ''
-    if exclusions.is_request_excluded(ctx, source, item.body, name) then
+    if exclusions.has_request(ctx, source, item.body, name) then
       exclusions.drop(ctx, source, 'excluded', {item.body})
-    elseif not source_names.is_name(ctx, source) or rates.refused(ctx, source) then
-      dead_letters.add_dead_letter(ctx, 'entry', item.body, source, 'unknown source: ' .. source, queues.deliveries_of(item.body))
+    elseif not naming.is_valid(source) or rates.refused(ctx, source) then
+      dead_letters.add(ctx, 'entry', item.body, source, 'unknown source: ' .. source, queues.deliveries_of(item.body))
     elseif shards.is_elsewhere(ctx, source) and item.hops < MOST_WAYS then -- the catalogue says something else here
-      if shards.send(ctx, shards.shard_of(ctx, source), 'request', item.body, name, domain, item.micros, item.stray, item.hops + 1) then
-        grown = grown + 1
-      end
+      shards.send(ctx, shards.shard_of(ctx, source), 'request', item.body, name, domain, item.micros, item.stray, item.hops + 1)
+      grown = grown + 1
     else
       local micros = shards.is_elsewhere(ctx, source) and math.max(item.micros, STAYS_US) or item.micros
-      local stored = arrivals.arrive(ctx, source, item.body, A.from .. '.' .. text(item.number), micros, item.stray)
+      local stored = queues.arrive(ctx, source, item.body, A.from .. '.' .. text(item.number), micros, item.stray)
       arrived[source], touched[source] = (arrived[source] or 0) + (stored and 1 or 0), true
       if stored then grown = grown + 1 end
     end
@@ -58,21 +57,17 @@ register('receive', function(ctx, K, A)
     end
     local has_stayed = A.from == 'shard:' .. A.shard
     local stays = item.hops >= MOST_WAYS and not has_stayed
-    if not shards.send(ctx, stays and A.shard or shards.shard_of(ctx, source), 'seed', item.body, name, domain, 0, false, item.hops + 1) then
-      seeds[#seeds + 1] = item.body
-    elseif stays then
-      kept = kept + 1
-    end
+    local shard = stays and A.shard or shards.shard_of(ctx, source)
+    shards.send(ctx, shard, 'seed', item.body, name, domain, 0, false, item.hops + 1)
+    if stays then kept = kept + 1 end
   end
 
   for _, packed in ipairs(A.items) do
     local item = shards.item_in(packed)
-    if item and item.number > last_by(item.server) then
+    if item.number > last_by(item.server) then
       last_of[item.server], received = item.number, received + 1
       if item.kind == 'seed' then
         take_seed(item)
-      elseif item.kind == 'foreign' then
-        dead_letters.add_dead_letter(ctx, 'entry', item.body, '', 'not written by crawlproject: it stood in an outbox to this shard', 0)
       elseif item.kind == 'request' then
         take_request(item)
       end

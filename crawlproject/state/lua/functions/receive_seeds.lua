@@ -6,9 +6,10 @@
 -- Whoever calls this and then lets the outbox forget the chunk waits until a replica has what it wrote; so it writes in
 -- each case.
 register('receive_seeds', function(ctx, K, A)
-  local number, server = outbox.chunk_number(A.number)
+  local number, server = A.number:match('^(%d+)(.*)$') -- each server's numbers are taken for themselves
+  number = tonumber(number)
   local field = A.outbox .. server
-  local last = outbox.chunk_number(redis.call('HGET', K.seeds_received, field) or nil)
+  local last = tonumber(redis.call('HGET', K.seeds_received, field)) or 0
   if number > last then
     redis.call('LPUSH', K.seeds, unpack(A.seeds))
     last = number

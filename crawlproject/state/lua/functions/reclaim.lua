@@ -11,6 +11,6 @@ register('reclaim', function(ctx, K, A)
   local since = A.since
   if A.last > ctx.now or A.last < ctx.now - A.timeout / 2 then since = ctx.now end
   local reply = {text(ctx.now), text(since)}
-  if since <= ctx.now - A.timeout then lost_leases.return_lost(ctx, reply) end
+  if since <= ctx.now - A.timeout then grants.return_lost(ctx, reply) end
   return reply
-end)
+end, {'allow-oom'})

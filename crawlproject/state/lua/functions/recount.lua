@@ -1,16 +1,16 @@
 -- Sets the counts of a frontier to what was counted in its lists, unless they have changed meanwhile.
 --
--- A: timeout (us, of a worker's heartbeat); before, after: {outstanding, overflow, spilled}, `before` as they were read, false for
---    one that was missing; packs (name -> extents that need it, 0: none; those that differ); seen (requests in the last
---    generation of the exact seen filter, or none); lines (source -> its line in the ledger); orphans (workers that have leases, and are
---    not known).
+-- A: timeout (us, of a worker's heartbeat); before, after: {outstanding, overflow, spilled}, `before` as they were read, false
+--    for one that was missing; packs (name -> extents that need it, 0: none; those that differ); seen (requests in the last
+--    generation of the exact seen filter, or none); lines (source -> its line in the ledger); orphans (workers that have
+--    leases, and are not known).
 -- Reply: 'done'; 'alive' when a worker is; 'changed' when it has to be counted again.
 --
--- Workers change all of this in every script: there must be none.
+-- Workers change all of this in every call: there must be none.
 register('recount', function(ctx, K, A)
   if #redis.call('ZRANGEBYSCORE', K.workers, text(ctx.now - A.timeout), '+inf', 'LIMIT', 0, 1) > 0 then return 'alive' end
   local counters = {K.outstanding, K.overflow, K.spilled}
-  local values = {unpack(redis.call('MGET', unpack(counters)))}
+  local values = redis.call('MGET', unpack(counters))
   for index = 1, #counters do
     if values[index] ~= A.before[index] then return 'changed' end
   end
@@ -30,4 +30,4 @@ register('recount', function(ctx, K, A)
   for source, line in pairs(A.lines) do redis.call('HSET', K.ledger, source, line) end
   for _, worker in ipairs(A.orphans) do redis.call('ZADD', K.workers, 'NX', 0, worker) end
   return 'done'
-end)
+end, {'allow-oom'})

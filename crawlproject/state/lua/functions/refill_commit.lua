@@ -8,7 +8,7 @@ register('refill_commit', function(ctx, K, A)
   if redis.call('LINDEX', references, 0) ~= A.reference then return 0 end
   due_index.look_up(ctx, {source})
   redis.call('LPOP', references)
-  local count, stored = queues.requests_in(A.reference), 0
+  local count = queues.requests_in(A.reference)
   local lost = math.max(count - #A.entries, 0)
   for first = 1, #A.entries, 1000 do
     local batches = {}
@@ -18,14 +18,12 @@ register('refill_commit', function(ctx, K, A)
       local batch = batches[rank] or {}
       batches[rank], batch[#batch + 1] = batch, entry
     end
-    for _, batch in pairs(batches) do
-      if queues.append(ctx, source, batch) then stored = stored + #batch end
-    end
+    for _, batch in pairs(batches) do queues.append(ctx, source, batch) end
   end
-  if stored > 0 then redis.call('INCRBY', K.outstanding, stored) end
+  redis.call('INCRBY', K.outstanding, #A.entries)
   redis.call('DECRBY', K.overflow, count)
   redis.call('DECRBY', K.spilled, count)
-  dead_letters.add(ctx, K.totals, 'overflow_lost', lost)
+  statistics.add(K.totals, 'overflow_lost', lost)
   packs.end_extent(ctx, A.reference)
   queues.promote(ctx, source, tonumber(redis.call('GET', K.outstanding) or 0)) -- where it was the last one, or lost
   due_index.schedule_all(ctx, {[source] = true})

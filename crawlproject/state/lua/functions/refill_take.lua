@@ -7,7 +7,7 @@
 register('refill_take', function(ctx, K, A)
   local reply = {}
   for _, source in ipairs(redis.call('SPOP', K.refill_ready, A.most)) do
-    for rank = source_names.is_name(ctx, source) and FOUND_RANKS or 0, 1, -1 do
+    for rank = FOUND_RANKS, 1, -1 do
       local reference = redis.call('LINDEX', queues.extents_of(ctx, source)[rank], 0)
       if reference then
         reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = source, rank, reference
@@ -16,4 +16,4 @@ register('refill_take', function(ctx, K, A)
     end
   end
   return reply
-end)
+end, {'allow-oom'})

@@ -10,33 +10,34 @@
 -- source that takes long to connect and keeps no connection open is not asked half as often, or never. Where the spider has
 -- a delay of its own, that holds for the slots that it has used itself: it may have leased another request since.
 register('renew', function(ctx, K, A)
-  local source, pulse = A.source, unpack(redis.call('MGET', K.pulse))
+  local source = A.source
   due_index.look_up(ctx, {source})
   local none = {text(ctx.now), '', ''}
   local rate = due_index.effective_rate(ctx, source)
   local interval = rates.interval_of(rate)
-  if not pulse or ctx.resume > ctx.now or not interval or due_index.held_until(ctx, source) > 0 then return none end
-  if exclusions.is_excluded(ctx, source) or exclusions.is_host_excluded(ctx, A.host) then return none end
+  if redis.call('EXISTS', K.pulse) == 0 or ctx.resume > ctx.now then return none end
+  if not interval or due_index.held_until(ctx, source) > 0 then return none end
+  if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return none end
   if A.lease then
-    local _, generation = lease_ids.parts_of(ctx, A.lease)
+    local _, generation = grants.parts_of(A.lease)
     local leases = K.leases_of .. A.worker
-    if generation ~= circuits.circuit_of(ctx, source).generation or redis.call('HEXISTS', leases, A.lease) == 0 then return none end
+    if generation ~= circuits.of(ctx, source).generation or redis.call('HEXISTS', leases, A.lease) == 0 then return none end
   end
 
-  local last = slots.slot_of(ctx, source)
+  local last = slots.free_at(ctx, source)
   -- Only where the rate is still the same, or was changed by set_rates, which moves the next slot: else nobody can tell.
   -- And not where it was lowered: the one before the missed slot may have gone out a moment ago.
   local is_last = last and rate >= A.rate and math.abs(last - A.missed - interval) < 100
-  local slot = is_last and ctx.now or slots.next_slot(ctx, source)
+  local slot = is_last and ctx.now or slots.next(ctx, source)
   if slot > ctx.now + A.within then return none end
   if A.lease and A.pace > 0 then
-    pace.undo_pace(ctx, source, A.missed)
-    if pace.paced_until(ctx, source) > slot then return none end
-    pace.set_pace(ctx, source, slot + A.pace)
+    pace.undo(ctx, source, A.missed)
+    if pace.free_at(ctx, source) > slot then return none end
+    pace.set(ctx, source, slot + A.pace)
   end
-  clock_guard.keep_time(ctx)
-  slots.set_slot(ctx, source, math.max(last or 0, slot + interval))
-  slots.save_slots(ctx)
-  pace.save_paces(ctx)
+  clock.keep(ctx)
+  slots.set(ctx, source, math.max(last or 0, slot + interval))
+  slots.save(ctx)
+  pace.save(ctx)
   return {text(ctx.now), text(slot), string.format('%.17g', rate)}
 end)

@@ -22,6 +22,6 @@ register('reschedule', function(ctx, K, A)
       ctx.moves[source] = nil -- it keeps its turn
     end
   end
-  due_index.save_due(ctx)
+  due_index.save(ctx)
   return wanted
-end)
+end, {'allow-oom'})

@@ -9,17 +9,16 @@ register('rest', function(ctx, K, A)
   if #sources == 0 then return 0 end
 
   local packed, changed_counts = {}, {}
-  for index, value in ipairs(redis.call('HMGET', K.counts_at_rest, unpack(sources))) do
+  for index, value in ipairs(read_all('HMGET', K.counts_at_rest, sources)) do
     packed[index] = value and cmsgpack.unpack(value) or {}
   end
 
   redis.call('ZREM', K.active, unpack(sources))
   for _, name in ipairs(redis.call('HKEYS', K.totals)) do -- of each count there is a total
     local key, ended = K.counts_of .. name, {}
-    for index, value in ipairs(redis.call('HMGET', key, unpack(sources)) or {}) do
-      local counts, more = packed[index], number(value or '')
-      if counts and more and more % 1 == 0 then
-        counts[name] = (number(counts[name]) or 0) + more
+    for index, value in ipairs(redis.call('HMGET', key, unpack(sources))) do
+      if value then
+        packed[index][name] = (packed[index][name] or 0) + value
         ended[#ended + 1], changed_counts[index] = sources[index], true
       end
     end
@@ -32,6 +31,6 @@ register('rest', function(ctx, K, A)
   if #fields > 0 then redis.call('HSET', K.counts_at_rest, unpack(fields)) end
 
   circuits.look_up_halted(ctx, sources)
-  for _, source in ipairs(sources) do quiet.forget_quiet(ctx, source) end
+  for _, source in ipairs(sources) do circuits.forget_quiet(ctx, source) end
   return #sources
-end)
+end, {'allow-oom'})

@@ -6,7 +6,7 @@
 register('retry_dead', function(ctx, K, A)
   local moved, requests, touched = 0, 0, {}
   for _, letter in ipairs(A.dead_letters) do
-    if dead_letters.remove_dead_letter(ctx, letter.id, letter.source) then
+    if dead_letters.remove(ctx, letter.id, letter.source) then
       moved = moved + 1
       if letter.seed then
         redis.call('LPUSH', K.seeds, letter.seed)
@@ -15,18 +15,16 @@ register('retry_dead', function(ctx, K, A)
         if shards.is_elsewhere(ctx, source) then
           local name = letter.domain and letter.name or not letter.domain and source or nil
           shards.send(ctx, shards.shard_of(ctx, source), 'request', letter.entry, name, letter.domain, 0, true)
-          requests = requests + 1
         else
-          rates.register_source(ctx, source)
-        end
-        if not shards.is_elsewhere(ctx, source) and queues.append(ctx, source, {letter.entry}) then
+          rates.register(ctx, source)
+          queues.append(ctx, source, {letter.entry})
           touched[source] = true
-          requests = requests + 1
         end
+        requests = requests + 1
       end
     end
   end
   if requests > 0 then redis.call('INCRBY', K.outstanding, requests) end
   due_index.schedule_all(ctx, touched)
   return moved
-end)
+end, {'allow-oom'})

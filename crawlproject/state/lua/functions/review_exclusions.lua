@@ -17,26 +17,20 @@ register('review_exclusions', function(ctx, K, A)
   local page = redis.call('SSCAN', K.excluded, A.cursor, 'COUNT', A.count)
   local noted = A.fence and redis.call('HSCAN', K.excluded_by, A.noted_cursor, 'COUNT', A.count) or {A.noted_cursor, {}}
   local reply, names = {page[1], noted[1]}, page[2]
-  local orders = #names > 0 and redis.call('HMGET', K.excluded_by, unpack(names)) or {}
-  local of_file = #names > 0 and redis.call('HMGET', K.excluded_by_file, unpack(names)) or {}
+  local orders, of_file = read_all('HMGET', K.excluded_by, names), read_all('HMGET', K.excluded_by_file, names)
   for index, name in ipairs(names) do
-    if redis.call('EXISTS', K.delayed_of .. name, unpack(queues.queues_of(ctx, name))) > 0 or queues.has_overflow(ctx, name) then
-      reply[#reply + 1] = name
-    end
-    if A.fence and not orders[index] and not of_file[index] and source_names.is_name(ctx, name) then
+    if queues.has_any(ctx, name) then reply[#reply + 1] = name end
+    if A.fence and not orders[index] and not of_file[index] and naming.is_valid(name) then
       redis.call('HSET', K.excluded_by, name, cjson.encode({by = 'operator, by key', time = audit.iso_time(ctx), reason = ''}))
-      audit.note_change(ctx, 'crawl_excluded', {source = name, type = 'operator', msg = name .. ' is excluded', by = 'operator, by key'})
+      exclusions.note(ctx, 'excluded', name, 'by key')
     end
   end
   for index = 1, #noted[2], 2 do
     local name = noted[2][index]
     if redis.call('SISMEMBER', K.excluded, name) == 0 then
       redis.call('HDEL', K.excluded_by, name)
-      if source_names.is_name(ctx, name) then
-        audit.note_change(ctx, 'crawl_included',
-          {source = name, type = 'operator', msg = name .. ' is included again', by = 'operator, by key'})
-      end
+      if naming.is_valid(name) then exclusions.note(ctx, 'included', name, 'by key') end
     end
   end
   return reply
-end)
+end, {'allow-oom'})

@@ -13,33 +13,29 @@ register('revisit', function(ctx, K, A)
   local sources = redis.call('ZRANGEBYSCORE', K.revisits, '-inf', text(ctx.now), 'LIMIT', 0, A.count)
   if #sources == 0 then return {0, 0} end
   due_index.look_up(ctx, sources)
-  exclusions.look_up_excluded(ctx, sources)
+  exclusions.look_up(ctx, sources)
 
   local queued, touched = 0, {}
 
   -- Stores the requests that are due of a source; returns when to look at it again, nil if it has none to look at.
   local function look_at(source)
-    if not source_names.is_name(ctx, source) then return nil end
     local key, next_at = K.revisits_of .. source, nil
-    local pages = redis.call('HGETALL', key) or {}
-    local is_closed = exclusions.is_excluded(ctx, source) or rates.refused(ctx, source) or due_index.held_until(ctx, source) > 0
+    local pages = redis.call('HGETALL', key)
+    local is_closed = exclusions.has(ctx, source) or rates.refused(ctx, source) or due_index.held_until(ctx, source) > 0
     for index = 1, #pages, 2 do
       local page = pages[index]
       local at, interval, entry = pages[index + 1]:match('^(%d+) (%d+)\n(.+)$')
-      at, interval = number(at, 0), number(interval, 0)
-      if not (at and interval) or #entry < 4 then
-        redis.call('HDEL', key, page)
-      else
-        if at <= ctx.now then
-          if not is_closed and not exclusions.is_request_excluded(ctx, source, entry) then
-            interval = math.min(2 * interval, LONGEST_REVISIT)
-            if queues.put_back(ctx, source, entry) then queued, touched[source] = queued + 1, true end
-          end
-          at = ctx.now + revisits.wait_of(ctx, source, interval, #pages / 2)
-          redis.call('HSET', key, page, text(at) .. ' ' .. text(interval) .. '\n' .. entry)
+      at, interval = tonumber(at), tonumber(interval)
+      if at <= ctx.now then
+        if not is_closed and not exclusions.has_request(ctx, source, entry) then
+          interval = math.min(2 * interval, LONGEST_REVISIT)
+          queues.put_back(ctx, source, entry)
+          queued, touched[source] = queued + 1, true
         end
-        next_at = math.min(next_at or at, at)
+        at = ctx.now + revisits.wait_of(ctx, source, interval, #pages / 2)
+        redis.call('HSET', key, page, text(at) .. ' ' .. text(interval) .. '\n' .. entry)
       end
+      next_at = math.min(next_at or at, at)
     end
     return next_at
   end
@@ -51,11 +47,11 @@ register('revisit', function(ctx, K, A)
     else
       redis.call('ZREM', K.revisits, source)
     end
-    if touched[source] then rates.register_source(ctx, source) end
+    if touched[source] then rates.register(ctx, source) end
   end
   if queued > 0 then
     redis.call('INCRBY', K.outstanding, queued)
-    dead_letters.add(ctx, K.totals, 'revisits', queued)
+    statistics.add(K.totals, 'revisits', queued)
   end
   due_index.schedule_all(ctx, touched)
   return {queued, #sources}

@@ -6,7 +6,7 @@
 --
 -- To send the same twice does no harm: it is deduped where it arrives (state/found_elsewhere.py).
 register('send_found', function(ctx, K, A)
-  local waiting = math.max(number(redis.call('HGET', K.crossings, 'found'), 0) or 0, 0)
+  local waiting = math.max(tonumber(redis.call('HGET', K.crossings, 'found')) or 0, 0)
   if A.most and waiting + A.count > A.most then
     local keys = {}
     for shard = 0, A.shards - 1 do keys[#keys + 1] = K.outbox_of .. shard end

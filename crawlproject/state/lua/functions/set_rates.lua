@@ -12,18 +12,18 @@ register('set_rates', function(ctx, K, A)
   for index, row in ipairs(A.rates) do sources[index] = row[1] end
   due_index.look_up(ctx, sources)
   rates.require_overrides(ctx, sources)
-  local limits = #sources > 0 and redis.call('HMGET', K.limits, unpack(sources)) or {}
+  local limits = read_all('HMGET', K.limits, sources)
   for index, row in ipairs(A.rates) do
     local source = row[1]
     local before, override = rates.limit_of(ctx, source), rates.override_of(ctx.overrides[source])
-    local known, by_size = ctx.registered[source], rates.limit_text(number(limits[index], 0) or A.min_rate)
+    local known, by_size = ctx.registered[source], rates.limit_text(tonumber(limits[index]) or A.min_rate)
     local is_own = not shards.is_elsewhere(ctx, source)
     if is_own then due_index.change_rate(ctx, source, row[2]) end
     local after = rates.limit_of(ctx, source)
     if before ~= after and override == after then
-      audit.note_override(ctx, source, rates.rate_of(ctx, source), 'override', rates.is_over_robots(ctx, source))
+      audit.note_override(ctx, source, rates.of(ctx, source), 'override', rates.is_over_robots(ctx, source))
     elseif before ~= after and not override and known and before ~= by_size then
-      audit.note_override(ctx, source, rates.rate_of(ctx, source), 'size')
+      audit.note_override(ctx, source, rates.of(ctx, source), 'size')
     end
     if row[3] ~= '' then redis.call('HSET', K.limits, source, row[3]) end
     if row[4] == '' or not is_own then
@@ -41,7 +41,7 @@ register('set_rates', function(ctx, K, A)
       due_index.schedule(ctx, source)
     end
   end
-  due_index.save_due(ctx)
+  due_index.save(ctx)
   for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end
   return 1
 end)

@@ -26,22 +26,22 @@ end
 function settling.learn(ctx, one)
   local status, fine, payer, generation = one.status, one.fine, one.payer, one.generation
   if not status then return samples.end_without_sample(ctx, payer, generation, one.answered) end
-  if not ctx.heard[payer] and circuit_changes.statuses_deleted(ctx, payer) then
-    local was = circuits.circuit_of(ctx, payer).state
+  if not ctx.heard[payer] and circuits.are_statuses_deleted(ctx, payer) then
+    local was = circuits.of(ctx, payer).state
     local kind = was == 'halted' and 'permanent' or was ~= 'closed' and 'temporary' or nil
-    circuit_changes.close_circuit(ctx, payer, kind, 'an operator deleted the statuses', true)
+    circuits.close(ctx, payer, kind, 'an operator deleted the statuses', true)
   end
   ctx.heard[payer] = true
-  circuit_changes.note_status(ctx, payer, status)
-  local circuit = circuits.circuit_of(ctx, payer)
+  circuits.note_status(ctx, payer, status)
+  local circuit = circuits.of(ctx, payer)
   if circuit.noted == 0 and (one.slows or circuit.state ~= 'closed' or circuit.factor < 1) then
-    circuit_changes.change(ctx, payer).noted = 1
+    circuits.change(ctx, payer).noted = 1
   end
   if one.slows then
     samples.slow_down(ctx, payer, 0.5, 'status ' .. status)
     if one.hold then
       local held, ends = circuit.hold, ctx.now + one.hold * 1000000
-      circuit_changes.change(ctx, payer).hold = math.max(held, ends)
+      circuits.change(ctx, payer).hold = math.max(held, ends)
       -- Those in flight are answered alike: one hold.
       if held <= ctx.now or ends > held + 5000000 then
         report.note_incident(ctx, payer, 'held', string.format('status %s, Retry-After: %.0f s', status, one.hold), 'held')
@@ -79,12 +79,12 @@ end
 function settling.give_back(ctx, one, own)
   local source = one.domain and belonging.source_of(ctx, one.name, one.domain) or own
   local entry, micros = one.entry, math.floor((one.delay or 0) * 1000000)
-  if exclusions.is_excluded(ctx, own) or exclusions.is_request_excluded(ctx, source, entry) then
+  if exclusions.has(ctx, own) or exclusions.has_request(ctx, source, entry) then
     exclusions.drop(ctx, own, 'excluded', {entry})
     return false
   end
   if rates.refused(ctx, source) then
-    dead_letters.add_dead_letter(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
+    dead_letters.add(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
     return false
   end
   if shards.is_elsewhere(ctx, source) then
@@ -92,7 +92,7 @@ function settling.give_back(ctx, one, own)
     shards.send(ctx, shards.shard_of(ctx, source), 'request', entry, name, one.domain, micros, one.stray)
     return true
   end
-  local stored = arrivals.arrive(ctx, source, entry, one.id, micros, one.stray)
+  local stored = queues.arrive(ctx, source, entry, one.id, micros, one.stray)
   if stored then ctx.touched[source] = true end
   if source ~= one.payer or one.stray then ctx.arrived[source] = (ctx.arrived[source] or 0) + (stored and 1 or 0) end
   return stored
@@ -101,9 +101,9 @@ end
 -- A source whose slots were missed, with many others' in the same moment, waits for none of its intervals in vain, and
 -- comes to stand apart from them. Not where the rate was lowered since: see renew.lua.
 function settling.return_slot(ctx, payer, slot, rate)
-  local last, interval = slots.slot_of(ctx, payer), rates.interval_of(due_index.effective_rate(ctx, payer))
+  local last, interval = slots.free_at(ctx, payer), rates.interval_of(due_index.effective_rate(ctx, payer))
   if last and interval and due_index.effective_rate(ctx, payer) >= rate and math.abs(last - slot - interval) < 100 then
-    slots.set_slot(ctx, payer, slot)
+    slots.set(ctx, payer, slot)
   end
   ctx.touched[payer] = true
 end
@@ -116,7 +116,7 @@ function settling.end_lease(ctx, leases, one)
   if one.event then
     redis.call('XADD', ctx.tag .. ':' .. one.event[1], '*', 'event', one.event[2])
   elseif one.dead then
-    dead_letters.add_dead_letter(ctx, 'entry', one.entry, source, one.dead, queues.deliveries_of(one.entry), one.refusal, one.image, one.attempt)
+    dead_letters.add(ctx, 'entry', one.entry, source, one.dead, queues.deliveries_of(one.entry), one.refusal, one.image, one.attempt)
   elseif not one.done and settling.give_back(ctx, one, source) then
     ended = 0
   end
@@ -127,10 +127,10 @@ function settling.end_lease(ctx, leases, one)
     settling.count_bucket(ctx, 'parse:' .. one.parse_bucket, 'parse_us', math.floor(one.parse_s * 1000000))
   end
   if one.revisit then
-    revisits.note_revisit(ctx, source, one.revisit.digest, one.revisit.entry, math.floor(one.revisit.interval * 1000000))
+    revisits.note(ctx, source, one.revisit.digest, one.revisit.entry, math.floor(one.revisit.interval * 1000000))
   end
   if one.unsent then
-    pace.undo_pace(ctx, payer, one.unsent)
+    pace.undo(ctx, payer, one.unsent)
     ctx.touched[payer] = true
   end
   if one.unused then settling.return_slot(ctx, payer, one.unused[1], one.unused[2]) end
@@ -141,7 +141,7 @@ end
 function settling.look_up(ctx, settlements)
   local names, chosen, is_sent = {}, {}, false
   for _, one in ipairs(settlements) do
-    local _, generation, payer = lease_ids.parts_of(ctx, one.id)
+    local _, generation, payer = grants.parts_of(one.id)
     one.generation, one.payer = generation, payer
     if payer and not chosen[payer] then
       chosen[payer] = true
@@ -149,11 +149,10 @@ function settling.look_up(ctx, settlements)
     end
     is_sent = is_sent or one.requested
   end
-  exclusions.has_exclusions(ctx)
   circuits.look_up_halted(ctx, names)
-  circuits.look_up_circuits(ctx, names)
+  circuits.look_up(ctx, names)
   circuits.look_up_rules(ctx, names)
-  circuit_changes.look_up_statuses(ctx, names)
+  circuits.look_up_statuses(ctx, names)
   if is_sent then report.look_up_seconds(ctx, names) end
 end
 
@@ -162,11 +161,11 @@ function settling.save_counts(ctx)
   for name, of_sources in pairs(ctx.counts) do
     local total = 0
     for source, number in pairs(of_sources) do total, active[source] = total + number, true end
-    dead_letters.add_all(ctx, ctx.K.counts_of .. name, of_sources)
+    statistics.add_all(ctx.K.counts_of .. name, of_sources)
     totals[name] = total
   end
-  if next(totals) then dead_letters.add_all(ctx, ctx.K.totals, totals) end
-  if next(ctx.buckets) then dead_letters.add_all(ctx, ctx.K.latencies, ctx.buckets) end
+  if next(totals) then statistics.add_all(ctx.K.totals, totals) end
+  if next(ctx.buckets) then statistics.add_all(ctx.K.latencies, ctx.buckets) end
   for payer in pairs(ctx.heard) do active[payer] = true end
   for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(ctx.now), source end
   if #recent > 0 then redis.call('ZADD', ctx.K.active, unpack(recent)) end
@@ -206,13 +205,13 @@ register('settle', function(ctx, K, A)
   settling.save_counts(ctx)
   for source in pairs(ctx.changed) do touched[source] = true end
   due_index.schedule_all(ctx, touched)
-  circuit_changes.save_statuses(ctx)
+  circuits.save_statuses(ctx)
   samples.save_windows(ctx)
-  circuit_changes.save_circuits(ctx)
-  report.save_requests(ctx)
+  circuits.save(ctx)
+  report.save(ctx)
   local held_back = {}
   for payer in pairs(ctx.heard) do
     if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end
   end
   return {reply, held_back}
-end)
+end, {'allow-oom'})

@@ -11,9 +11,9 @@ register('spill_commit', function(ctx, K, A)
     reply[index] = 0
     local source, rank, count = extent.source, extent.rank, extent.requests
     local list, references = queues.overflow_lists_of(ctx, source)[rank], queues.extents_of(ctx, source)[rank]
-    local head = not is_late and redis.call('LLEN', references) and redis.call('LRANGE', list, 0, count - 1) or {}
+    local head = not is_late and redis.call('LRANGE', list, 0, count - 1) or {}
     if #head == count and redis.sha1hex(table.concat(head, '\n')) == extent.digest then
-      redis.call('LTRIM', list, count, -1) -- first: Redis never denies it, and then not the rest either
+      redis.call('LTRIM', list, count, -1)
       redis.call('RPUSH', references, string.format('%s:%s:%s:%s:%s', A.pack, text(extent.offset), text(extent.length),
         extent.digest, text(count)))
       reply[index], committed, requests = 1, committed + 1, requests + count
@@ -25,4 +25,4 @@ register('spill_commit', function(ctx, K, A)
     redis.call('INCRBY', K.spilled, requests)
   end
   return reply
-end)
+end, {'allow-oom'})

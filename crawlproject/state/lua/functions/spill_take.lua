@@ -10,16 +10,13 @@ register('spill_take', function(ctx, K, A)
   local MOST_BYTES = 4000000 -- in a reply
 
   if #A.again > 0 then redis.call('SADD', K.spill_ready, unpack(A.again)) end
+  redis.call('SET', K.pack_folder, A.folder, 'NX')
   local folder = redis.call('GET', K.pack_folder)
-  if not folder or not folder:find('^[%w_-]+$') then
-    redis.call('SET', K.pack_folder, A.folder)
-    folder = A.folder
-  end
   local reply, left = {text(math.floor(ctx.now / 1000000)), folder}, MOST_BYTES
   for _, source in ipairs(redis.call('SPOP', K.spill_ready, A.most)) do
-    for rank = 1, source_names.is_name(ctx, source) and FOUND_RANKS or 0 do
+    for rank = 1, FOUND_RANKS do
       local list = queues.overflow_lists_of(ctx, source)[rank]
-      local tail = redis.call('LLEN', list) or 0
+      local tail = redis.call('LLEN', list)
       local size = packs.extent_size(ctx, source, rank, tail)
       if tail >= size and left <= 0 then
         redis.call('SADD', K.spill_ready, source)
@@ -36,4 +33,4 @@ register('spill_take', function(ctx, K, A)
     end
   end
   return reply
-end)
+end, {'allow-oom'})

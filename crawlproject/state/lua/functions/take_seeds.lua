@@ -5,12 +5,12 @@
 --    would look after them if it died.
 register('take_seeds', function(ctx, K, A)
   if not redis.call('ZSCORE', K.workers, A.worker) then
-    seed_list.return_seeds(ctx, A.worker)
+    seed_list.give_back(ctx, A.worker)
     return {}
   end
-  local seeds, size = seed_list.processing_list(ctx, A.worker), 0
+  local seeds, size = seed_list.in_hand(ctx, A.worker), 0
   for _, seed in ipairs(seeds) do size = size + #seed end
-  local taken = seeding.next_seeds(K.seeds, K.processing_of .. 'next', A.count - #seeds, A.size - size)
+  local taken = seed_list.peek(K.seeds, K.processing_of .. 'next', A.count - #seeds, A.size - size)
   for _, seed in ipairs(taken) do seeds[#seeds + 1] = seed end
   if #taken > 0 then
     redis.call('LPUSH', K.processing_of .. A.worker, unpack(taken))

@@ -10,8 +10,6 @@ register('trim', function(ctx, K, A)
   local AT_ONCE = 5000 -- members of a set, entries of a stream
 
   if tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {'', 0} end
-  local short = readers.out_of_memory()
-
   -- Drops what is older, but no more than takes a few milliseconds.
   local function drop_older(set, bound)
     local count = redis.call('ZCOUNT', set, '-inf', bound)
@@ -19,25 +17,29 @@ register('trim', function(ctx, K, A)
   end
 
   drop_older(K.slots, '(' .. text(ctx.now))
-  robots_sizes.forget_expired_robots(ctx, 100)
+  robots.forget_expired(ctx, 100)
   if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
 
-  local bound = A.shards and text(A.maxlen) .. ' events, the part of CRAWL_STREAM_MAXLEN that each of ' .. A.shards .. ' shards has,'
-    or 'CRAWL_STREAM_MAXLEN events'
+  local bound = 'CRAWL_STREAM_MAXLEN events'
+  if A.shards then
+    bound = string.format('%d events, the part of CRAWL_STREAM_MAXLEN that each of %d shards has,', A.maxlen, A.shards)
+  end
 
   local function why_unread(behind)
     if not behind then
       return ' that no reader has read: run scrapy events results.jsonl --follow, or let the oldest go (CRAWL_EVENTS_UNREAD=drop)'
     end
     local name = behind[1]:gsub('%c', '?')
+    local order = '--forget=' .. name -- for a shell it is one word, whoever has chosen the name
+    if order:find('[^%w@%%+=:,./_-]') then order = "'" .. order:gsub("'", "'\"'\"'") .. "'" end
     return ' that reader ' .. name .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
-      .. shell.command_line({'scrapy', 'events', '--forget=' .. name})
+      .. 'scrapy events ' .. order
   end
 
-  local positions = readers.read_by_all(ctx)
+  local positions, is_full = readers.read_by_all(ctx), readers.is_memory_full()
   local reason, dropped = '', 0
   for _, stream in ipairs(ctx.EVENT_STREAMS) do
-    if short or redis.call('XLEN', stream) > A.maxlen then readers.drop_read(stream, positions) end
+    if is_full or redis.call('XLEN', stream) > A.maxlen then readers.drop_read(stream, positions) end
     if redis.call('XLEN', stream) > A.maxlen then
       if A.drop then
         dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
@@ -46,11 +48,11 @@ register('trim', function(ctx, K, A)
       end
     end
   end
-  dead_letters.add(ctx, K.totals, 'events_trimmed', dropped)
+  statistics.add(K.totals, 'events_trimmed', dropped)
   if reason ~= '' then
     redis.call('SET', K.paused, reason, 'PX', A.ttl)
   elseif redis.call('PTTL', K.paused) > A.ttl then
     redis.call('DEL', K.paused) -- the clock was set back
   end
   return {reason, dropped}
-end)
+end, {'allow-oom'})

@@ -3,11 +3,8 @@
 -- A: worker; ttl (ms that its turn lasts); shards.
 -- Reply: numbers of shards. To carry the same twice does no harm; the turns save the work.
 register('waiting', function(ctx, K, A)
-  local carrier, found = unpack(redis.call('MGET', K.carrier)), {}
-  if carrier and carrier ~= A.worker and redis.call('PTTL', K.carrier) >= 0 then return found end
-  local keys = {}
-  for shard = 0, A.shards - 1 do keys[#keys + 1] = K.outbox_of .. shard end
-  if redis.call('EXISTS', unpack(keys)) == 0 then return found end
+  local found = {}
+  if (redis.call('GET', K.carrier) or A.worker) ~= A.worker then return found end
   for shard = 0, A.shards - 1 do
     if redis.call('EXISTS', K.outbox_of .. shard) == 1 then found[#found + 1] = shard end
   end

@@ -19,30 +19,30 @@ register('watch', function(ctx, K, A)
 
   -- Returns 1 if it has changed anything.
   local function look(source)
-    local circuit, temporarily = circuits.circuit_of(ctx, source), temporarily_halted[source]
+    local circuit, temporarily = circuits.of(ctx, source), temporarily_halted[source]
     local resumed
     if not circuits.is_halted(ctx, source) and (circuit.state == 'halted' or (circuit.state == 'open' and not temporarily)) then
       resumed = 'an operator resumed it'
-    elseif circuit_changes.statuses_deleted(ctx, source) then
+    elseif circuits.are_statuses_deleted(ctx, source) then
       resumed = 'an operator deleted the statuses'
     end
     if resumed then
       local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
-      circuit_changes.close_circuit(ctx, source, kind, resumed, true)
+      circuits.close(ctx, source, kind, resumed, true)
     elseif circuits.is_halted(ctx, source) and circuit.state ~= 'halted' then
-      circuit_changes.halt(ctx, source, 'an operator halted it')
+      circuits.halt(ctx, source, 'an operator halted it')
     elseif temporarily and circuit.state ~= 'open' and not circuits.is_halted(ctx, source) then
-      circuit_changes.open_circuit(ctx, source, 'an operator halted it for a while')
+      circuits.open(ctx, source, 'an operator halted it for a while')
     elseif circuit.state == 'open' and circuit.ends <= ctx.now then
-      circuit_changes.let_probes_out(ctx, source)
+      circuits.let_probes_out(ctx, source)
     elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= ctx.now and is_quiet(source) then
-      circuit_changes.close_circuit(ctx, source, 'temporary', 'nothing was heard of it for a day', false)
+      circuits.close(ctx, source, 'temporary', 'nothing was heard of it for a day', false)
     elseif circuit.state == 'closed' and circuit.hold <= ctx.now and circuits.factor_of(ctx, circuit) >= 1 then
       redis.call('SREM', K.watchlist, source)
-      if circuit.factor < 1 and not circuit.broken then
+      if circuit.factor < 1 then
         redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
       end
-      if is_quiet(source) then quiet.forget_quiet(ctx, source) end
+      if is_quiet(source) then circuits.forget_quiet(ctx, source) end
     else
       return 0
     end
@@ -60,13 +60,10 @@ register('watch', function(ctx, K, A)
       end
     end
   end
-  if #sources > 0 then
-    circuits.look_up_halted(ctx, sources)
-    circuit_changes.look_up_statuses(ctx, sources)
-    for index, member in ipairs(redis.call('SMISMEMBER', K.temp_halted, unpack(sources))) do
-      temporarily_halted[sources[index]] = member == 1
-    end
-  end
+  circuits.look_up_halted(ctx, sources)
+  circuits.look_up_statuses(ctx, sources)
+  local members = read_all('SMISMEMBER', K.temp_halted, sources)
+  for index, member in ipairs(members) do temporarily_halted[sources[index]] = member == 1 end
   for _, source in ipairs(sources) do
     if changes == MOST_CHANGES then
       reply = 2
@@ -74,7 +71,7 @@ register('watch', function(ctx, K, A)
     end
     changes = changes + look(source)
   end
-  circuit_changes.save_circuits(ctx)
+  circuits.save(ctx)
   due_index.schedule_all(ctx, ctx.changed)
   return reply
-end)
+end, {'allow-oom'})

@@ -7,8 +7,9 @@
 --    A: the arguments, and behind them what the caller sets for all calls (its settings)
 --    any name of `state`: what that function returns, from when it is first asked for until the end of the call
 --
--- Redis carries out a function only while it takes writes: without enough replicas, say, it refuses the call before it begins.
--- So nothing is done by halves.
+-- Redis carries out a function that writes only while it takes writes: out of memory, or without enough replicas, it refuses
+-- the call before it begins. So nothing is done by halves. Flags of a function: 'allow-oom' for one that ends something, frees
+-- memory or tells, which goes through out of memory; 'no-writes' for one that only reads.
 
 local state = {}
 

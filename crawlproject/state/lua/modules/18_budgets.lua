@@ -7,9 +7,22 @@
 -- Of what good pages have earned a call takes a sixteenth, but in any case as many links as one page earns. Otherwise, of
 -- several pages under way, the first would take what all have earned, and on a site where each leads to fifty new ones its
 -- links into the trap would keep out the real ones of the others.
+--
+-- The ledger says what of its budget each source has used.
+-- A line is `links poor`, or `links poor sitemaps`: how many links found on pages it has admitted, how many of them are poor
+-- ones, and how many sitemaps it has led to.
 local budgets = {}
 
 local EARNED_PARTS = 16
+function budgets.ledger_in(line)
+  local all, poor, sitemaps = (line or ''):match('^(%d+) (%d+) ?(%d*)$')
+  return tonumber(all) or 0, tonumber(poor) or 0, tonumber(sitemaps) or 0
+end
+
+function budgets.ledger_line(all, poor, sitemaps)
+  return text(all) .. ' ' .. text(poor) .. (sitemaps > 0 and ' ' .. text(sitemaps) or '')
+end
+
 -- source -> its ledger: links admitted, poor ones, sitemaps it led to
 function state.admitted_of() return {} end
 function state.poor_of() return {} end
@@ -25,23 +38,22 @@ function state.given_up() return {} end
 -- source -> true
 function state.changed_budgets() return {} end
 
-function budgets.look_up_budgets(ctx, sources)
-  for index, line in ipairs(#sources > 0 and redis.call('HMGET', ctx.K.ledger, unpack(sources)) or {}) do
+function budgets.look_up(ctx, sources)
+  for index, line in ipairs(read_all('HMGET', ctx.K.ledger, sources)) do
     local source = sources[index]
-    ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source] = ledger.ledger_in(line)
+    ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source] = budgets.ledger_in(line)
   end
 end
 
 -- The good pages of a source; those from before it last rested are counted apart (rest.lua).
 function budgets.good_pages_of(ctx, source)
-  local good = number(redis.call('HGET', ctx.K.counts_of .. 'good_pages', source) or '', 0) or 0
+  local good = tonumber(redis.call('HGET', ctx.K.counts_of .. 'good_pages', source)) or 0
   local kept = redis.call('HGET', ctx.K.counts_at_rest, source)
-  local fine, counts = pcall(cmsgpack.unpack, kept or '')
-  return good + (fine and type(counts) == 'table' and number(counts.good_pages, 0) or 0)
+  return good + (kept and cmsgpack.unpack(kept).good_pages or 0)
 end
 
 -- The budget of a source; its pages are only looked at where the base does not reach.
-function budgets.budget_of(ctx, source)
+function budgets.of(ctx, source)
   local limits = ctx.A.budget
   local needed = math.max(ctx.admitted_of[source], 4 * ctx.poor_of[source])
   if needed < limits.base then return math.min(limits.base, limits.most) end
@@ -51,9 +63,9 @@ function budgets.budget_of(ctx, source)
   return ctx.allowed_of[source]
 end
 
-function budgets.is_over_budget(ctx, source, rank)
+function budgets.is_over(ctx, source, rank)
   if not ctx.A.budget then return false end
-  local budget = budgets.budget_of(ctx, source)
+  local budget = budgets.of(ctx, source)
   return ctx.admitted_of[source] >= budget or rank == 1 and ctx.poor_of[source] >= math.floor(budget / 4)
 end
 
@@ -62,7 +74,7 @@ function budgets.is_share_taken(ctx, source)
   local admitted = ctx.admitted_of[source]
   if not ctx.A.budget or admitted < ctx.A.budget.base then return false end
   if not ctx.share_ends[source] then
-    local left = budgets.budget_of(ctx, source) - admitted
+    local left = budgets.of(ctx, source) - admitted
     ctx.share_ends[source] = admitted + math.max(ctx.A.budget.per_page, math.ceil(left / EARNED_PARTS))
   end
   return admitted >= ctx.share_ends[source]
@@ -79,12 +91,12 @@ function budgets.is_host_beyond(ctx, source, host)
   if known[host] == nil then
     local key = ctx.K.found_hosts_of .. source
     known[host] = redis.call('SISMEMBER', key, host) == 1
-    if not known[host] and (redis.call('SCARD', key) or 0) < ctx.A.budget.hosts then known[host] = 0 end
+    if not known[host] and redis.call('SCARD', key) < ctx.A.budget.hosts then known[host] = 0 end
   end
   return known[host] == false
 end
 
-function budgets.spend_budget(ctx, source, rank, host)
+function budgets.spend(ctx, source, rank, host)
   ctx.admitted_of[source] = ctx.admitted_of[source] + 1
   if rank == 1 then ctx.poor_of[source] = ctx.poor_of[source] + 1 end
   ctx.changed_budgets[source] = true
@@ -102,7 +114,7 @@ function budgets.give_up_host(ctx, source, host)
   ctx.given_up[source][host] = true
 end
 
--- Frees these places; last, for what begins with it goes through when Redis is out of memory.
+-- Frees these places.
 function budgets.free_hosts(ctx)
   for source, hosts in pairs(ctx.given_up) do
     for host in pairs(hosts) do redis.call('SREM', ctx.K.found_hosts_of .. source, host) end
@@ -116,15 +128,15 @@ function budgets.note_sitemap(ctx, source)
 end
 
 -- 0, 1 (no more poor links) or 2 (nor any other).
-function budgets.budget_state(ctx, source)
-  return budgets.is_over_budget(ctx, source, 2) and 2 or budgets.is_over_budget(ctx, source, 1) and 1 or 0
+function budgets.state_of(ctx, source)
+  return budgets.is_over(ctx, source, 2) and 2 or budgets.is_over(ctx, source, 1) and 1 or 0
 end
 
-function budgets.save_budgets(ctx)
+function budgets.save(ctx)
   local fields = {}
   for source in pairs(ctx.changed_budgets) do
     fields[#fields + 1] = source
-    fields[#fields + 1] = ledger.ledger_line(ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source])
+    fields[#fields + 1] = budgets.ledger_line(ctx.admitted_of[source], ctx.poor_of[source], ctx.sitemaps_of[source])
   end
   if #fields > 0 then redis.call('HSET', ctx.K.ledger, unpack(fields)) end
 end

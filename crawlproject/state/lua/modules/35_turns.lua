@@ -29,35 +29,29 @@ end
 function turns.key_of(ctx, rival, key) return ctx.tag .. ':' .. rival .. key:sub(#ctx.tag + #ctx.spider + 2) end
 
 -- Looks which sources others are due at, and who is ahead there; `slots` are known.
-function turns.look_up_turns(ctx, sources)
+function turns.look_up(ctx, sources)
   local contested = {}
   for _, rival in ipairs(ctx.turns.rivals) do
     local stand = {} -- place -> those that stand there
-    for first = 1, #sources, 1000 do
-      local found = redis.call('HMGET', turns.key_of(ctx, rival, ctx.K.places), unpack(sources, first, math.min(first + 999, #sources)))
-      for index, place in ipairs(found or {}) do
-        if place and ctx.DUE[place] then
-          stand[place] = stand[place] or {}
-          table.insert(stand[place], sources[first + index - 1])
-        end
+    for index, place in ipairs(read_all('HMGET', turns.key_of(ctx, rival, ctx.K.places), sources)) do
+      if place then
+        stand[place] = stand[place] or {}
+        table.insert(stand[place], sources[index])
       end
     end
     for place, names in pairs(stand) do
-      for index, score in ipairs(redis.call('ZMSCORE', turns.key_of(ctx, rival, ctx.DUE[place]), unpack(names)) or {}) do
-        local source, at = names[index], tonumber(score or '')
-        if at and at <= slots.next_slot(ctx, source) + ctx.A.horizon and not ctx.turns.ahead[source] then
+      for index, score in ipairs(redis.call('ZMSCORE', turns.key_of(ctx, rival, ctx.DUE[place]), unpack(names))) do
+        local source, at = names[index], tonumber(score)
+        if at and at <= slots.next(ctx, source) + ctx.A.horizon and not ctx.turns.ahead[source] then
           ctx.turns.ahead[source] = {slots = 0}
           contested[#contested + 1] = source
         end
       end
     end
   end
-  for first = 1, #contested, 1000 do
-    local last = math.min(first + 999, #contested)
-    for index, line in ipairs(redis.call('HMGET', ctx.K.turns, unpack(contested, first, last))) do
-      local slots_ahead, free, spider = (line or ''):match('^(%d+)(%+?) (.*)$')
-      ctx.turns.ahead[contested[first + index - 1]] = {spider = spider, slots = number(slots_ahead) or 0, free = free == '+'}
-    end
+  for index, line in ipairs(read_all('HMGET', ctx.K.turns, contested)) do
+    local slots_ahead, free, spider = (line or ''):match('^(%d+)(%+?) (.*)$')
+    ctx.turns.ahead[contested[index]] = {spider = spider, slots = tonumber(slots_ahead) or 0, free = free == '+'}
   end
 end
 
@@ -67,13 +61,14 @@ function turns.most_ahead(ctx, interval) return math.max(math.ceil(2 * ctx.A.hor
 -- waits between two calls (150 ms), or, for one that others may have no use for, a bit more than that.
 function turns.horizon_at(ctx, source, interval)
   local ahead, most = ctx.turns.ahead[source], turns.most_ahead(ctx, interval)
-  if not ahead or ahead.spider ~= ctx.spider or ahead.slots == 0 or ahead.slots >= most or ahead.free then return ctx.A.horizon end
+  local is_ahead = ahead and ahead.spider == ctx.spider and ahead.slots > 0 and ahead.slots < most
+  if not is_ahead or ahead.free then return ctx.A.horizon end
   return ahead.slots >= most * 7 / 8 and ctx.A.horizon * 0.7 or ctx.A.horizon - ctx.turns.left_to_others
 end
 
 -- Notes how many slots this spider has taken, and whether some were left that it could have had. Where it is not ahead it
 -- asks a little earlier than others, and so before their share of the horizon begins.
-function turns.note_turn(ctx, source, taken, interval, some_left)
+function turns.note(ctx, source, taken, interval, some_left)
   if #ctx.turns.rivals == 0 or not interval then return end
   if ctx.places[source] == false then ctx.turns.ended[#ctx.turns.ended + 1] = source end
   local ahead = ctx.turns.ahead[source]
@@ -89,7 +84,7 @@ function turns.note_turn(ctx, source, taken, interval, some_left)
 end
 
 -- Writes what has changed; all is forgotten when nothing has been for an hour.
-function turns.save_turns(ctx)
+function turns.save(ctx)
   if not ctx.turns.said or ctx.turns.said < ctx.now - 500000 or ctx.turns.said > ctx.now then
     redis.call('ZADD', ctx.K.spiders, text(ctx.now), ctx.spider)
   end

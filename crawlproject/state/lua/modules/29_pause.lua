@@ -9,13 +9,13 @@ function pause.workers_alive(ctx) return redis.call('ZCOUNT', ctx.K.workers, tex
 -- Returns {kind, sentence for people}; {'', ''} while requests may go out. The kinds: 'no pulse', 'paused', 'no worker'.
 -- `pulse` and `unread` (why unread events pause leasing) are the values of K.pulse and K.paused; `tails`: how many requests
 -- there are in the tails of all sources.
-function pause.pause_reason(ctx, pulse, unread, outstanding, tails)
+function pause.reason(ctx, pulse, unread, outstanding, tails)
   if not pulse then
-    local led = redis.call('EXISTS', ctx.K.leader) == 1 -- whatever its type: others name that
+    local led = redis.call('EXISTS', ctx.K.leader) == 1
     return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
   end
   if unread then return {'paused', unread} end
-  if dead_bound.are_dead_letters_at_bound(ctx) then
+  if dead_letters.are_at_bound(ctx) then
     local command = 'scrapy dead' .. (ctx.spider == 'images' and '' or ' --spider=' .. ctx.spider)
     return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
   end

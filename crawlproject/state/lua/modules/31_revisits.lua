@@ -1,6 +1,6 @@
 -- Revisits: pages and sitemaps that are looked at again, a few of each source.
 --
--- A: pace (see pace.lua).
+-- A: pace (see the pace).
 --
 -- K.revisits_of .. source: the first 8 bytes of what the seen filter knows the page by -> `due interval`, a newline, and the
 -- request to store. K.revisits: the source by the first of these moments, or an earlier one. All in microseconds.
@@ -20,10 +20,9 @@ function revisits.wait_of(ctx, source, interval, count)
 end
 
 -- Notes when a page is to be looked at again, if its source has not enough others.
-function revisits.note_revisit(ctx, source, page, entry, interval)
+function revisits.note(ctx, source, page, entry, interval)
   local pages = ctx.K.revisits_of .. source
   local count = redis.call('HLEN', pages)
-  if not count then return end
   if redis.call('HEXISTS', pages, page) == 0 then
     if count >= MOST_REVISITS then return end
     count = count + 1

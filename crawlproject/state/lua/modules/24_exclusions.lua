@@ -8,42 +8,29 @@
 -- been given up (forget_dropped.lua), which needs a hash that Lua has not got: its seed is crawled when it is fed again.
 local exclusions = {}
 
--- whether there are exclusions, where that is known
+-- Nearly always there are none, and nothing more is looked at.
+function state.has_exclusions(ctx) return redis.call('EXISTS', ctx.K.excluded) == 1 end
+
 -- name -> whether it is excluded, where that is known
 function state.excluded() return {} end
 
--- To be called before the first write. Nearly always there are none, and nothing more is looked at.
-function exclusions.has_exclusions(ctx)
-  if ctx.is_any_excluded == nil then
-    ctx.is_any_excluded = redis.call('EXISTS', ctx.K.excluded) == 1
-    if ctx.is_any_excluded then
-    end
-  end
-  return ctx.is_any_excluded
-end
-
 -- Looks at several names at once.
-function exclusions.look_up_excluded(ctx, names)
-  if not exclusions.has_exclusions(ctx) then return end
-  for first = 1, #names, 1000 do
-    local last = math.min(first + 999, #names)
-    for index, member in ipairs(redis.call('SMISMEMBER', ctx.K.excluded, unpack(names, first, last))) do
-      ctx.excluded[names[first + index - 1]] = member == 1
-    end
-  end
+function exclusions.look_up(ctx, names)
+  if not ctx.has_exclusions then return end
+  for index, member in ipairs(read_all('SMISMEMBER', ctx.K.excluded, names)) do ctx.excluded[names[index]] = member == 1 end
 end
 
-function exclusions.is_excluded(ctx, name)
-  if not exclusions.has_exclusions(ctx) then return false end
+function exclusions.has(ctx, name)
+  if not ctx.has_exclusions then return false end
   if ctx.excluded[name] == nil then ctx.excluded[name] = redis.call('SISMEMBER', ctx.K.excluded, name) == 1 end
   return ctx.excluded[name]
 end
 
-function exclusions.is_host_excluded(ctx, host)
-  if host == '' or not exclusions.has_exclusions(ctx) then return false end
+function exclusions.has_host(ctx, host)
+  if host == '' or not ctx.has_exclusions then return false end
   local domain = host
   repeat
-    if exclusions.is_excluded(ctx, domain) then return true end
+    if exclusions.has(ctx, domain) then return true end
     domain = domain:match('^[^.]*%.(.+)$')
   until not domain or not domain:find('.', 1, true)
   return false
@@ -51,17 +38,32 @@ end
 
 -- Whether a request of a source is excluded: by that source, by where it goes, or by the `name` in its seed, which is
 -- looked for where it is not given.
-function exclusions.is_request_excluded(ctx, source, entry, name)
-  if not exclusions.has_exclusions(ctx) then return false end
-  if exclusions.is_excluded(ctx, source) or exclusions.is_host_excluded(ctx, host_names.host_of(entry)) then return true end
-  name = name or source_names.name_in(ctx, entry)
-  return name ~= nil and exclusions.is_excluded(ctx, name)
+function exclusions.has_request(ctx, source, entry, name)
+  if not ctx.has_exclusions then return false end
+  if exclusions.has(ctx, source) or exclusions.has_host(ctx, naming.host_of(entry)) then return true end
+  name = name or naming.source_in(entry)
+  return name ~= nil and exclusions.has(ctx, name)
+end
+
+-- Notes in the audit trail that an operator has excluded a name (`what`: 'excluded'), or included it again ('included').
+function exclusions.note(ctx, what, name, operator, reason)
+  local msg = name .. (what == 'excluded' and ' is excluded' or ' is included again')
+  audit.note(ctx, 'crawl_' .. what, {source = name, type = 'operator', msg = msg, by = 'operator, ' .. operator, reason = reason})
+end
+
+-- The same of names that CRAWL_EXCLUDE has, or has no more.
+function exclusions.note_file(ctx, what, names)
+  if #names == 0 then return end
+  local shown = table.concat(names, ', ', 1, math.min(#names, 10)) .. (#names > 10 and ', ...' or '')
+  local msg = string.format('CRAWL_EXCLUDE names %d %s: %s', #names, what == 'excluded' and 'more' or 'no more', shown)
+  local source = #names == 1 and names[1] or ''
+  audit.note(ctx, 'crawl_' .. what, {source = source, type = 'file', msg = msg, by = audit.worker_at_work(ctx)})
 end
 
 -- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.
 function exclusions.count_dropped(ctx, source, what, count)
-  if source ~= '' then dead_letters.add(ctx, ctx.K.counts_of .. what, source, count) end
-  dead_letters.add(ctx, ctx.K.totals, what, count)
+  if source ~= '' then statistics.add(ctx.K.counts_of .. what, source, count) end
+  statistics.add(ctx.K.totals, what, count)
 end
 
 -- Whether a stored request stands for a link that has taken a place in its source's budget and was not fetched yet: found on
@@ -69,24 +71,22 @@ end
 -- page that is looked at again.
 function exclusions.was_counted(entry)
   if not entry:find('\165depth', 1, true) and not entry:find('\165found', 1, true) then return false end
-  local good, request = pcall(cmsgpack.unpack, entry:sub(4))
-  local meta = good and type(request) == 'table' and request.meta
-  if type(meta) ~= 'table' or meta.redirect_urls or meta.revisit then return false end
-  return type(meta.depth) == 'number' and meta.depth > 0 or type(meta.found) == 'table'
+  local meta = naming.meta_of(entry)
+  return not (meta.redirect_urls or meta.revisit) and ((meta.depth or 0) > 0 or meta.found ~= nil)
 end
 
 -- Gives a source's budget back what those of its links took of it that are dropped.
 function exclusions.refund(ctx, source, entries)
   local line = redis.call('HGET', ctx.K.ledger, source)
   if not line then return end
-  local all, poor, sitemaps = ledger.ledger_in(line)
+  local all, poor, sitemaps = budgets.ledger_in(line)
   for _, entry in ipairs(entries) do
     if exclusions.was_counted(entry) then
       all = all - 1
       if entry:byte(3) == 0 then poor = poor - 1 end
     end
   end
-  redis.call('HSET', ctx.K.ledger, source, ledger.ledger_line(math.max(all, 0), math.max(poor, 0), sitemaps))
+  redis.call('HSET', ctx.K.ledger, source, budgets.ledger_line(math.max(all, 0), math.max(poor, 0), sitemaps))
 end
 
 -- Drops requests that were taken out of the frontier.
@@ -99,10 +99,10 @@ end
 
 -- Leaves in `entries` those that may go out, and drops the others; returns how many these were.
 function exclusions.drop_excluded(ctx, source, entries)
-  if not exclusions.has_exclusions(ctx) then return 0 end
+  if not ctx.has_exclusions then return 0 end
   local gone = {}
   for index = #entries, 1, -1 do
-    if exclusions.is_request_excluded(ctx, source, entries[index]) then gone[#gone + 1] = table.remove(entries, index) end
+    if exclusions.has_request(ctx, source, entries[index]) then gone[#gone + 1] = table.remove(entries, index) end
   end
   exclusions.drop(ctx, source, 'excluded', gone)
   return #gone

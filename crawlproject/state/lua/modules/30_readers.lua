@@ -2,22 +2,20 @@
 local readers = {}
 
 function state.EVENT_STREAMS(ctx)
-  return {
-    ctx.K.image_events, ctx.K.probe_events, ctx.K.link_rot_events, ctx.K.failed_events, ctx.K.page_events, ctx.K.halted_events, ctx.K.resumed_events
-  }
+  local K = ctx.K
+  return {K.image_events, K.probe_events, K.link_rot_events, K.failed_events, K.page_events, K.halted_events, K.resumed_events}
 end
 
--- Whether Redis denies what needs memory.
-function readers.out_of_memory()
+-- Whether Redis has no memory left for others.
+function readers.is_memory_full()
   local memory = redis.call('INFO', 'memory')
   local function bytes(name) return tonumber(memory:match('\n' .. name .. ':(%d+)')) end
-  local limit = bytes('maxmemory')
-  return limit > 0 and bytes('used_memory') - bytes('mem_not_counted_for_evict') > limit
+  local most = bytes('maxmemory')
+  return most > 0 and bytes('used_memory') - bytes('mem_not_counted_for_evict') > most
 end
 
-function readers.parts_of_entry(id) -- something that is not a stream id has read nothing
+function readers.parts_of_entry(id)
   local time, sequence = id:match('^(%d+)-(%d+)$')
-  if not time or #time > 16 or #sequence > 16 then return 0, 0 end
   return tonumber(time), tonumber(sequence)
 end
 
@@ -42,38 +40,25 @@ end
 -- Drops what every reader of a stream has read, 20,000 entries at most: more would hold Redis up.
 function readers.drop_read(stream, positions)
   if not positions[stream] then return end
-  local time, sequence = readers.parts_of_entry(positions[stream][2])
-  local id = text(time) .. '-' .. text(sequence)
+  local id = positions[stream][2]
   local dropped = redis.call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', 20000) -- in whole nodes, of a hundred entries
   if dropped < 19000 then redis.call('XTRIM', stream, 'MINID', id) end
 end
 
 -- A lease is in the hash of its reader: `holder`, one process, and `until` (us of Redis' clock) when it ends.
 -- A holder stays named there when its lease has ended: as long as nobody else has taken it, it may go on.
-function readers.redis_time()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
--- Takes away before it gives: goes well when Redis is out of memory, too.
-function readers.put(key, field, value)
-  redis.call('HDEL', key, field)
-  redis.call('HSET', key, field, value)
-end
-
 -- What is left of a lease (us), of `ttl` at most: a clock that was set back keeps no dead holder's alive for longer.
-function readers.left_of_lease(key, ttl)
-  local now = readers.redis_time()
-  local left = (number(redis.call('HGET', key, 'until'), 0) or 0) - now
+function readers.left_of_lease(ctx, key, ttl)
+  local left = (tonumber(redis.call('HGET', key, 'until')) or 0) - ctx.server_time
   if left > ttl then
-    readers.put(key, 'until', text(now + ttl))
+    redis.call('HSET', key, 'until', text(ctx.server_time + ttl))
     return ttl
   end
   return math.max(left, 0)
 end
 
-function readers.lease_to(key, holder, ttl)
-  if redis.call('HGET', key, 'holder') ~= holder.holder then readers.put(key, 'since', text(readers.redis_time())) end
-  for field, value in pairs(holder) do readers.put(key, field, value) end
-  readers.put(key, 'until', text(readers.redis_time() + ttl))
+function readers.lease_to(ctx, key, holder, ttl)
+  if redis.call('HGET', key, 'holder') ~= holder.holder then redis.call('HSET', key, 'since', text(ctx.server_time)) end
+  for field, value in pairs(holder) do redis.call('HSET', key, field, value) end
+  redis.call('HSET', key, 'until', text(ctx.server_time + ttl))
 end

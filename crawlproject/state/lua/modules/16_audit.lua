@@ -38,7 +38,7 @@ function audit.shown_name(ctx, source)
 end
 
 -- Adds an event to the trail, and to `stream` if it has one.
-function audit.note_change(ctx, name, event, stream)
+function audit.note(ctx, name, event, stream)
   event.event, event.time = name, audit.iso_time(ctx)
   local parts = {}
   for _, key in ipairs({'event', 'time', 'type', 'source', 'rate', 'over_robots', 'msg', 'reason', 'by'}) do
@@ -55,5 +55,5 @@ function audit.note_override(ctx, source, rate, kind, is_over_robots)
   local name, by = audit.shown_name(ctx, source), audit.operator_of(ctx, source, 'rate')
   local why = kind == 'size' and 'by size again' or is_over_robots and 'by override, over robots.txt' or 'by override'
   local msg = string.format('%s: %g requests a second %s', name, rate, why)
-  audit.note_change(ctx, 'rate_overridden', {source = name, type = kind, rate = rate, over_robots = is_over_robots, msg = msg, by = by})
+  audit.note(ctx, 'rate_overridden', {source = name, type = kind, rate = rate, over_robots = is_over_robots, msg = msg, by = by})
 end

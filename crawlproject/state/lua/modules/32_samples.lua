@@ -1,25 +1,26 @@
 -- Samples: results that say something about a source, in a sliding window; how fast its answers come, and how long
 -- whole fetches take.
 --
--- Windows are written once, at the end of a script, by save_windows().
+-- Windows are written once, at the end of a call, by samples.save_windows().
 local samples = {}
+
+function state.windows() return {} end
 
 local BUCKETS = 60
 local SLOWED_AT_MOST_EVERY_US = 10000000
 
+-- The numbers that stand in a field; nothing, where there is none.
 function samples.three_numbers(value)
   local first, second, third = (value or ''):match('^(%d+):(%d+):(%d+)$')
-  first, second, third = number(first), number(second), number(third)
-  if first and second and third then return first, second, third end
-  return nil
+  return tonumber(first), tonumber(second), tonumber(third)
 end
 
 -- What the buckets of a window hold in all, where `sum` does not tell.
 function samples.sum_of_buckets(ctx, key, newest)
-  local sum_fine, sum_errors, fields = 0, 0, redis.call('HGETALL', key) or {}
+  local sum_fine, sum_errors, fields = 0, 0, redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
     local at, fine, errors = samples.three_numbers(fields[index + 1])
-    if at and at > newest - BUCKETS and at <= newest and tonumber(fields[index]) then
+    if tonumber(fields[index]) and at > newest - BUCKETS and at <= newest then
       sum_fine, sum_errors = sum_fine + fine, sum_errors + errors
     end
   end
@@ -30,7 +31,7 @@ end
 function samples.sum_that_left(ctx, key, changed_at, newest)
   local places, sum_fine, sum_errors = {}, 0, 0
   for bucket = changed_at + 1, newest do places[#places + 1] = text(bucket % BUCKETS) end
-  for index, value in ipairs(redis.call('HMGET', key, unpack(places)) or {}) do
+  for index, value in ipairs(redis.call('HMGET', key, unpack(places))) do
     local at, fine, errors = samples.three_numbers(value)
     if at == changed_at + index - BUCKETS then sum_fine, sum_errors = sum_fine + fine, sum_errors + errors end
   end
@@ -45,7 +46,7 @@ function samples.window_of(ctx, source)
   local key, bucket = ctx.K.window_of .. source, math.floor(ctx.now / (circuits.rules_of(ctx, source).window / BUCKETS))
   window = {number = bucket, fine = 0, errors = 0, here = {0, 0}, fresh = true, heard = 0, usual = 0, recent = 0}
   ctx.windows[source] = window
-  local fields = redis.call('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum', 'fetches', 'hosts') or {}
+  local fields = redis.call('HMGET', key, text(bucket % BUCKETS), 'latency', 'sum', 'fetches', 'hosts')
   window.packed_fetches, window.packed_hosts = fields[4], fields[5]
   local at, fine, errors = samples.three_numbers(fields[1])
   if at == bucket then window.here, window.fresh = {fine, errors}, false end
@@ -66,22 +67,18 @@ end
 
 -- A histogram of how long fetches took, bucket -> how many, as one field of the window: {turn, bucket, count, bucket,
 -- count, ...}. Every five minutes, a turn, all counts are halved, so that it is of the last few minutes.
--- Numbers are halved every five minutes (in us).
-function samples.turn_of_fetches(ctx) return math.floor(ctx.now / 300000000) end
+-- Numbers of the last minutes are halved every five minutes, a turn.
+function samples.turn(ctx) return math.floor(ctx.now / 300000000) end
 
 function samples.unpack_fetches(ctx, packed)
-  local fetches, good, values = {}, pcall(cmsgpack.unpack, packed or '')
-  if not good or type(values) ~= 'table' or type(values[1]) ~= 'number' then return fetches end
-  local share = 2 ^ math.min(values[1] - samples.turn_of_fetches(ctx), 0)
-  for place = 2, #values, 2 do
-    local bucket, count = number(values[place]), number(values[place + 1])
-    if bucket and count then fetches[bucket] = math.floor(count * share) end
-  end
+  local fetches, values = {}, packed and cmsgpack.unpack(packed) or {0}
+  local share = 2 ^ math.min(values[1] - samples.turn(ctx), 0)
+  for place = 2, #values, 2 do fetches[values[place]] = math.floor(values[place + 1] * share) end
   return fetches
 end
 
 function samples.pack_fetches(ctx, fetches)
-  local values = {samples.turn_of_fetches(ctx)}
+  local values = {samples.turn(ctx)}
   for bucket, count in pairs(fetches) do
     if count > 0 then values[#values + 1], values[#values + 2] = bucket, count end
   end
@@ -98,14 +95,14 @@ end
 -- A result came from this host.
 function samples.note_host(ctx, source, host, fine)
   local window = samples.window_of(ctx, source)
-  window.hosts = window.hosts or seen_hosts.unpack_hosts(ctx, window.packed_hosts)
-  seen_hosts.add_to_hosts(window.hosts, host, fine)
+  window.hosts = window.hosts or samples.unpack_hosts(ctx, window.packed_hosts)
+  samples.add_to_hosts(window.hosts, host, fine)
 end
 
 -- Where all errors come from one of several hosts, that host, as the end of a sentence.
 function samples.where_errors_come_from(ctx, source)
   local window = samples.window_of(ctx, source)
-  local host = seen_hosts.failing_host(window.hosts or seen_hosts.unpack_hosts(ctx, window.packed_hosts))
+  local host = samples.failing_host(window.hosts or samples.unpack_hosts(ctx, window.packed_hosts))
   return host and ', all at ' .. audit.shown_name(ctx, host) or ''
 end
 
@@ -117,9 +114,9 @@ function samples.save_windows(ctx)
       'latency', string.format('%d:%d:%d', window.heard, window.usual, window.recent),
       'sum', string.format('%d:%d:%d', window.number, window.fine, window.errors)}
     if window.fetches then fields[#fields + 1], fields[#fields + 2] = 'fetches', samples.pack_fetches(ctx, window.fetches) end
-    if window.hosts then fields[#fields + 1], fields[#fields + 2] = 'hosts', seen_hosts.pack_hosts(ctx, window.hosts) end
-    local saved = redis.call('HSET', key, unpack(fields))
-    if saved and window.fresh then
+    if window.hosts then fields[#fields + 1], fields[#fields + 2] = 'hosts', samples.pack_hosts(ctx, window.hosts) end
+    redis.call('HSET', key, unpack(fields))
+    if window.fresh then
       redis.call('PEXPIRE', key, text(math.max(circuits.rules_of(ctx, source).window / 1000, 600000)))
     end
   end
@@ -138,39 +135,40 @@ end
 
 -- Opens the circuit; after some open periods in a row without a success a further one would be of no use: halted.
 function samples.trip(ctx, source, why, results)
-  local circuit = circuit_changes.change(ctx, source)
+  local circuit = circuits.change(ctx, source)
   if circuit.periods >= circuits.rules_of(ctx, source).halt_periods then
-    circuit_changes.halt(ctx, source, text(circuit.periods) .. ' open periods in a row without a success', circuit.run)
+    circuits.halt(ctx, source, text(circuit.periods) .. ' open periods in a row without a success', circuit.run)
   else
     circuit.periods = circuit.periods + 1
-    circuit_changes.open_circuit(ctx, source, why, results)
+    circuits.open(ctx, source, why, results)
   end
 end
 
 -- A result that says something about the source: `fine` or not.
 function samples.sample(ctx, source, generation, fine)
-  local circuit, rules = circuits.circuit_of(ctx, source), circuits.rules_of(ctx, source)
+  local circuit, rules = circuits.of(ctx, source), circuits.rules_of(ctx, source)
   if circuit.state == 'halted' or generation < circuit.cleared then return end
   if not fine then
-    circuit_changes.change(ctx, source).run = circuit.run + 1
+    circuits.change(ctx, source).run = circuit.run + 1
   elseif circuit.run > 0 or circuit.periods > 0 then
-    circuit_changes.change(ctx, source).run, circuit.periods = 0, 0
+    circuits.change(ctx, source).run, circuit.periods = 0, 0
   end
   local decides, all, errors = generation == circuit.generation and circuit.state ~= 'open', 0, 0
   if decides then
     if circuit.state == 'half_open' then
-      circuit_changes.change(ctx, source).probing = math.max(circuit.probing - 1, 0)
+      circuits.change(ctx, source).probing = math.max(circuit.probing - 1, 0)
       if fine then circuit.passed = circuit.passed + 1 end
     end
     all, errors = samples.count_sample(ctx, source, fine)
   end
   if circuit.run >= rules.halt_after then
-    circuit_changes.halt(ctx, source, text(circuit.run) .. ' errors in a row' .. samples.where_errors_come_from(ctx, source), circuit.run)
+    local why = text(circuit.run) .. ' errors in a row' .. samples.where_errors_come_from(ctx, source)
+    circuits.halt(ctx, source, why, circuit.run)
   elseif decides and circuit.state == 'half_open' then
     if not fine then
       samples.trip(ctx, source, 'a probe failed', all)
     else
-      circuit_changes.close_if_passed(ctx, source)
+      circuits.close_if_passed(ctx, source)
     end
   elseif decides and all > rules.samples and errors > rules.errors * all then
     local why = string.format('%d errors of %d requests in %g s', errors, all, rules.window / 1000000)
@@ -180,15 +178,15 @@ end
 
 -- A lease that ends without a sample frees the place of its probe; one that the site has answered is a probe passed.
 function samples.end_without_sample(ctx, source, generation, answered)
-  if circuit_changes.free_probe(ctx, source, generation) and answered then
-    local circuit = circuits.circuit_of(ctx, source)
+  if circuits.free_probe(ctx, source, generation) and answered then
+    local circuit = circuits.of(ctx, source)
     circuit.passed, circuit.periods = circuit.passed + 1, 0
-    circuit_changes.close_if_passed(ctx, source)
+    circuits.close_if_passed(ctx, source)
   end
 end
 
 function samples.slow_down(ctx, source, share, why)
-  local circuit = circuit_changes.change(ctx, source)
+  local circuit = circuits.change(ctx, source)
   circuit.factor, circuit.quiet = circuits.factor_of(ctx, circuit), ctx.now
   if ctx.now - circuit.slowed >= SLOWED_AT_MOST_EVERY_US then
     circuit.factor, circuit.slowed = math.max(circuit.factor * share, LEAST_FACTOR), ctx.now
@@ -212,6 +210,60 @@ function samples.note_latency(ctx, source, micros)
     window.usual = window.usual + (micros - window.usual) / 256
   end
   if window.heard >= 20 and window.recent > 5 * window.usual and window.recent > window.usual + 1000000 then
-    samples.slow_down(ctx, source, 0.75, string.format('answers take %.1f s, usually %.1f s', window.recent / 1e6, window.usual / 1e6))
+    local why = string.format('answers take %.1f s, usually %.1f s', window.recent / 1e6, window.usual / 1e6)
+    samples.slow_down(ctx, source, 0.75, why)
   end
+end
+
+-- Which hosts the results of a source came from: a field of its window, of the last minutes.
+--
+-- {turn, host, fine, errors, host, fine, errors, ...}, of the first eight hosts; those of all others stand under ''. Every
+-- five minutes, a turn, all numbers are halved, and hosts without any make room.
+
+local MOST_HOSTS = 8
+
+function samples.unpack_hosts(ctx, packed)
+  local hosts, values = {}, packed and cmsgpack.unpack(packed) or {0}
+  local share = 2 ^ math.min(values[1] - samples.turn(ctx), 0)
+  for place = 2, #values, 3 do
+    local fine, errors = math.floor(values[place + 1] * share), math.floor(values[place + 2] * share)
+    if fine + errors > 0 then hosts[#hosts + 1] = {name = values[place], fine = fine, errors = errors} end
+  end
+  return hosts
+end
+
+function samples.pack_hosts(ctx, hosts)
+  local values = {samples.turn(ctx)}
+  for _, host in ipairs(hosts) do
+    for _, value in ipairs({host.name, host.fine, host.errors}) do values[#values + 1] = value end
+  end
+  return cmsgpack.pack(values)
+end
+
+function samples.add_to_hosts(hosts, name, fine)
+  local found, others, count = nil, nil, 0
+  for _, host in ipairs(hosts) do
+    if host.name == '' then others = host else count = count + 1 end
+    if host.name == name then found = host end
+  end
+  if not found and count >= MOST_HOSTS then found, name = others, '' end
+  if not found then
+    found = {name = name, fine = 0, errors = 0}
+    hosts[#hosts + 1] = found
+  end
+  if fine then found.fine = found.fine + 1 else found.errors = found.errors + 1 end
+end
+
+-- The only one of several hosts that has errors; nil where there is no such.
+function samples.failing_host(hosts)
+  local failing, others_answer
+  for _, host in ipairs(hosts) do
+    if host.errors > 0 then
+      if failing or host.name == '' then return nil end
+      failing = host.name
+    elseif host.fine > 0 then
+      others_answer = true
+    end
+  end
+  return others_answer and failing or nil
 end

@@ -14,35 +14,34 @@ function rates.parts_of_limit(value)
   return rate or value, rate and true or false
 end
 
-function rates.note_rate(ctx, source, value)
-  local rate, is_over = number(value, 0), false
-  if not rate then
-    value, is_over = rates.parts_of_limit(value)
-    rate = number(value, 0)
+function rates.note(ctx, source, value)
+  local rate, is_over = tonumber(value), false
+  if value and not rate then
+    rate, is_over = rates.parts_of_limit(value)
+    rate = tonumber(rate)
   end
-  local is_valid = rate and rate <= 100000
   ctx.registered[source] = value ~= false
-  ctx.rates[source], ctx.over_robots[source] = is_valid and rate or ctx.A.min_rate, is_valid and is_over
+  ctx.rates[source], ctx.over_robots[source] = rate or ctx.A.min_rate, is_over
 end
 
 -- The rate limit in force.
-function rates.rate_of(ctx, source)
-  if not ctx.rates[source] then rates.note_rate(ctx, source, redis.call('HGET', ctx.K.rates, source)) end
+function rates.of(ctx, source)
+  if not ctx.rates[source] then rates.note(ctx, source, redis.call('HGET', ctx.K.rates, source)) end
   return ctx.rates[source]
 end
 
 -- Whether an operator has lifted the delay that a robots.txt asks of a source.
-function rates.is_over_robots(ctx, source) return rates.rate_of(ctx, source) and ctx.over_robots[source] end
+function rates.is_over_robots(ctx, source) return rates.of(ctx, source) and ctx.over_robots[source] end
 
 -- A limit as it is written; two are the same where these are.
 function rates.limit_text(rate, is_over) return string.format('%.17g', rate) .. (is_over and ' over-robots' or '') end
 
-function rates.limit_of(ctx, source) return rates.limit_text(rates.rate_of(ctx, source), rates.is_over_robots(ctx, source)) end
+function rates.limit_of(ctx, source) return rates.limit_text(rates.of(ctx, source), rates.is_over_robots(ctx, source)) end
 
 -- The limit that an operator has written; nil where it is none.
 function rates.override_of(value)
   local written, is_over = rates.parts_of_limit(value)
-  local rate = written and written:match('^[%d.eE+-]+$') and number(written, 0)
+  local rate = written and written:match('^[%d.eE+-]+$') and tonumber(written)
   return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rates.limit_text(rate, is_over) or nil
 end
 
@@ -51,10 +50,15 @@ function state.overrides() return {} end
 
 -- Looks at several sources at once.
 function rates.look_up_overrides(ctx, sources)
-  for first = 1, #sources, 1000 do
-    local last, keys = math.min(first + 999, #sources), {}
-    for index = first, last do keys[#keys + 1] = ctx.K.override_rate_of .. sources[index] end
-    for index, value in ipairs(redis.call('MGET', unpack(keys))) do ctx.overrides[sources[first + index - 1]] = value end
+  local asked, keys = {}, {}
+  for _, source in ipairs(sources) do
+    if ctx.overrides[source] == nil then
+      asked[#asked + 1], keys[#keys + 1] = source, ctx.K.override_rate_of .. source
+    end
+  end
+  for first = 1, #keys, 1000 do
+    local values = redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))
+    for index, value in ipairs(values) do ctx.overrides[asked[first + index - 1]] = value end
   end
 end
 
@@ -79,7 +83,7 @@ end
 function rates.refused(ctx, source) return ctx.A.refuse_unknown and redis.call('HEXISTS', ctx.K.limits, source) == 0 end
 
 -- Makes a source known that the catalogue does not name.
-function rates.register_source(ctx, source)
+function rates.register(ctx, source)
   if ctx.registered[source] then return end
   if redis.call('HSETNX', ctx.K.rates, source, string.format('%.17g', ctx.A.min_rate)) == 1 then
     redis.call('SADD', ctx.K.sources, source)

@@ -11,7 +11,7 @@
 -- when its lease ends, so once, and stands where it was sent. How many a source got in each of the last seconds is known
 -- for as long as a fetch may take (DOWNLOAD_TIMEOUT).
 --
--- Hours are written at the end of a script, by save_requests().
+-- Hours are written at the end of a call, by report.save().
 local report = {}
 
 local BLOCK_HOURS = 96 -- crawlproject/state/requests.py reads these hashes, too
@@ -25,38 +25,21 @@ local MOST_INCIDENTS = 24
 local MOST_ROBOTS = 16 -- URLs
 local LONGEST_ROBOTS_URL = 200
 
--- what this script has read: by source and hour; by source
+-- what this call has read: by hour and source; by source
 function state.hours() return {} end
 function state.seconds() return {} end
 
--- The counts in a field; zeros, where there are none or others have written it.
-function report.unpack_hour(packed)
-  local good, values = pcall(cmsgpack.unpack, packed or '')
-  local is_ours = packed and good and type(values) == 'table' and #values >= FIRST_KIND - 1 and #values % 2 == 1
-    and #values < FIRST_KIND + 4 * MOST_KINDS
-  for place = 1, is_ours and #values or 0 do
-    local is_name = place >= FIRST_KIND and place % 2 == 0
-    is_ours = is_ours and (is_name and type(values[place]) == 'string'
-      or not is_name and type(values[place]) == 'number' and number(values[place], 0) and values[place] % 1 == 0)
-  end
-  return is_ours and values or {0, 0, HOUR_US / 1000, 0, 0, 0, 0}
-end
-
 function report.hour_of(ctx, source, wall)
-  local of_source = ctx.hours[source]
-  if not of_source then
-    of_source = {}
-    ctx.hours[source] = of_source
-  end
   local at = math.floor(wall / HOUR_US)
-  local hour = of_source[at]
+  local place = at .. ':' .. source
+  local hour = ctx.hours[place]
   if not hour then
     local block = math.floor(at / BLOCK_HOURS)
     hour = {key = ctx.K.requests_of .. text(block) .. ':' .. source, field = text(at % BLOCK_HOURS)}
     local packed = redis.call('HGET', hour.key, hour.field)
-    hour.values = report.unpack_hour(packed)
+    hour.values = packed and cmsgpack.unpack(packed) or {0, 0, HOUR_US / 1000, 0, 0, 0, 0}
     if not packed then hour.ends = (block + 1) * BLOCK_HOURS * 3600 + KEPT_S - math.floor(wall / 1000000) end
-    of_source[at] = hour
+    ctx.hours[place] = hour
   end
   hour.changed = true
   return hour
@@ -83,12 +66,8 @@ function report.look_up_seconds(ctx, sources)
   for index, source in ipairs(sources) do keys[index] = ctx.K.seconds_of .. source end
   local found = #keys > 0 and redis.call('MGET', unpack(keys)) or {}
   for index, source in ipairs(sources) do
-    local newest, counts = (found[index] or ''):match('^(%d+):(.*)$')
-    newest = number(newest)
-    if not newest or newest > ctx.now / 1000000 + 2 or #counts % 2 == 1 or #counts > 2 * KEPT_SECONDS then
-      newest, counts = 0, ''
-    end
-    ctx.seconds[source] = {newest = newest, counts = counts}
+    local newest, counts = (found[index] or '0:'):match('^(%d+):(.*)$')
+    ctx.seconds[source] = {newest = tonumber(newest), counts = counts}
   end
 end
 
@@ -128,15 +107,13 @@ function report.note_request(ctx, source, at, kind, bytes, rate)
 end
 
 -- Something else has happened to a source, so often.
-function report.note_kind(ctx, source, kind, many) report.count_kind(report.hour_of(ctx, source, ctx.now - ctx.ahead).values, kind, many) end
+function report.note_kind(ctx, source, kind, many) report.count_kind(report.hour_of(ctx, source, ctx.wall).values, kind, many) end
 
-function report.save_requests(ctx)
-  for _, of_source in pairs(ctx.hours) do
-    for _, hour in pairs(of_source) do
-      local saved = hour.changed and redis.call('HSET', hour.key, hour.field, cmsgpack.pack(hour.values))
-      if saved and hour.ends then redis.call('EXPIRE', hour.key, text(hour.ends)) end
-      hour.changed, hour.ends = false, nil
-    end
+function report.save(ctx)
+  for _, hour in pairs(ctx.hours) do
+    if hour.changed then redis.call('HSET', hour.key, hour.field, cmsgpack.pack(hour.values)) end
+    if hour.ends then redis.call('EXPIRE', hour.key, text(hour.ends)) end
+    hour.changed, hour.ends = false, nil
   end
   for source, ring in pairs(ctx.seconds) do
     if ring.changed then
@@ -147,36 +124,33 @@ function report.save_requests(ctx)
 end
 
 -- A robots.txt, or where one leads to, was fetched for a source: a field of the same hash, `r:` and its URL without
--- `https://` and `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts sixteen
--- are noted in four days.
+-- `https://` and `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts
+-- sixteen are noted in four days.
 function report.note_robots(ctx, source, url, result)
-  local wall = math.floor((ctx.now - ctx.ahead) / 1000000)
+  local wall = math.floor(ctx.wall / 1000000)
   local block = math.floor(wall / (BLOCK_HOURS * 3600))
   local key, origin = ctx.K.requests_of .. text(block) .. ':' .. source, url:match('^https://(.*)/robots%.txt$')
   local field = origin and 'r:' .. origin or 'R:' .. url
   if #url > LONGEST_ROBOTS_URL then return end
   if redis.call('HEXISTS', key, field) ~= 1 then
     local noted = 0
-    for _, name in ipairs(redis.call('HKEYS', key) or {}) do
+    for _, name in ipairs(redis.call('HKEYS', key)) do
       if name:find('^[rR]:') then noted = noted + 1 end
     end
     if noted >= MOST_ROBOTS then return end
   end
-  if redis.call('HSET', key, field, cmsgpack.pack({wall, result})) then
-    redis.call('EXPIRE', key, text((block + 1) * BLOCK_HOURS * 3600 + KEPT_S - wall))
-  end
+  redis.call('HSET', key, field, cmsgpack.pack({wall, result}))
+  redis.call('EXPIRE', key, text((block + 1) * BLOCK_HOURS * 3600 + KEPT_S - wall))
 end
 
 -- Trouble, or its end: `kind` counts in the hour, where there is one.
 function report.note_incident(ctx, source, what, why, kind)
-  local key, entry = ctx.K.incidents_of .. source, cmsgpack.pack({math.floor((ctx.now - ctx.ahead) / 1000000), what, why:sub(1, 160)})
-  local length = redis.call('LPUSH', key, entry)
-  if length then
-    if length > MOST_INCIDENTS then redis.call('LTRIM', key, 0, MOST_INCIDENTS - 1) end
-    redis.call('EXPIRE', key, KEPT_S)
-  end
+  local key = ctx.K.incidents_of .. source
+  redis.call('LPUSH', key, cmsgpack.pack({math.floor(ctx.wall / 1000000), what, why:sub(1, 160)}))
+  redis.call('LTRIM', key, 0, MOST_INCIDENTS - 1)
+  redis.call('EXPIRE', key, KEPT_S)
   if kind then
     report.note_kind(ctx, source, kind, 1)
-    report.save_requests(ctx)
+    report.save(ctx)
   end
 end

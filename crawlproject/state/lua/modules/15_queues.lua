@@ -1,6 +1,6 @@
 -- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its share.
 --
--- A: high_water (most requests outstanding; a source's share is a part of it); pace (see pace.lua).
+-- A: high_water (most requests outstanding; a source's share is a part of it); pace (see the pace).
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
 --
@@ -29,13 +29,9 @@ function queues.keys_by_priority(first, source)
 end
 
 -- The queues of a source, the one of the lowest priority first.
-function queues.queues_of(ctx, source)
-  local keys = ctx.queues[source]
-  if not keys then
-    keys = queues.keys_by_priority(ctx.K.queue_of, source)
-    ctx.queues[source] = keys
-  end
-  return keys
+function queues.keys_of(ctx, source)
+  if not ctx.queues[source] then ctx.queues[source] = queues.keys_by_priority(ctx.K.queue_of, source) end
+  return ctx.queues[source]
 end
 
 -- The lists of its overflow, in the same order.
@@ -44,27 +40,19 @@ function queues.overflow_lists_of(ctx, source) return queues.keys_by_priority(ct
 -- The lists of its extents, of the lowest priorities, in the same order.
 function queues.extents_of(ctx, source) return {ctx.K.extents_of .. '0:' .. source, ctx.K.extents_of .. '1:' .. source} end
 
--- How many requests an extent holds; 0 for what was not written by crawlproject.
-function queues.requests_in(reference)
-  return reference:find('^[%w_-]+/%d+%-%x+:%d+:%d+:%x+:%d+$') and number(reference:match('%d+$'), 0) or 0
-end
+-- How many requests an extent holds.
+function queues.requests_in(reference) return tonumber(reference:match('%d+$')) end
 
 -- The place of a request's priority among these.
 function queues.rank_of(entry) return math.min(entry:byte(3) or 0, 4) + 1 end
 
-function queues.key_for(ctx, source, entry) return queues.queues_of(ctx, source)[queues.rank_of(entry)] end
+function queues.key_for(ctx, source, entry) return queues.keys_of(ctx, source)[queues.rank_of(entry)] end
 
 -- How many requests of a source wait, queued or delayed.
 function queues.backlog_of(ctx, source)
-  local count = redis.call('ZCARD', ctx.K.delayed_of .. source) or 0
-  for _, key in ipairs(queues.queues_of(ctx, source)) do count = count + (redis.call('LLEN', key) or 0) end
+  local count = redis.call('ZCARD', ctx.K.delayed_of .. source)
+  for _, key in ipairs(queues.keys_of(ctx, source)) do count = count + redis.call('LLEN', key) end
   return count
-end
-
--- Stores requests under a key of their source.
-function queues.store(_, _, _, command, key, ...)
-  redis.call(command, key, ...)
-  return true
 end
 
 -- Notes that a source has this request queued; those taken meanwhile may have been the last ones.
@@ -74,23 +62,24 @@ end
 
 -- Appends requests of one priority to their queue.
 function queues.append(ctx, source, entries)
-  local stored = queues.store(ctx, source, entries, 'RPUSH', queues.key_for(ctx, source, entries[1]), unpack(entries))
-  if stored then queues.note_queued(ctx, source, entries[1]) end
-  return stored
+  redis.call('RPUSH', queues.key_for(ctx, source, entries[1]), unpack(entries))
+  queues.note_queued(ctx, source, entries[1])
 end
 
 -- Returns a request to the head of its queue.
 function queues.put_back(ctx, source, entry)
-  local stored = queues.store(ctx, source, {entry}, 'LPUSH', queues.key_for(ctx, source, entry), entry)
-  if stored then queues.note_queued(ctx, source, entry) end
-  return stored
+  redis.call('LPUSH', queues.key_for(ctx, source, entry), entry)
+  queues.note_queued(ctx, source, entry)
 end
 
 -- `unique` keeps two equal requests apart in the sorted set.
 function queues.delay(ctx, source, entry, unique, micros)
   ctx.has.delayed[source] = nil
-  return queues.store(ctx, source, {entry}, 'ZADD', ctx.K.delayed_of .. source, text(ctx.now + micros), unique .. '\n' .. entry)
+  redis.call('ZADD', ctx.K.delayed_of .. source, text(ctx.now + micros), unique .. '\n' .. entry)
 end
+
+-- The request that a member of such a set is.
+function queues.entry_of(member) return member:sub(member:find('\n', 1, true) + 1) end
 
 -- Looks at several sources at once: as a rule none of them has requests that wait for their time.
 function queues.look_up_delayed(ctx, sources)
@@ -98,25 +87,14 @@ function queues.look_up_delayed(ctx, sources)
   for _, source in ipairs(sources) do ctx.has.delayed[source] = false end
 end
 
-function queues.has_delayed(ctx, source)
-  if ctx.has.delayed[source] == nil then ctx.has.delayed[source] = redis.call('EXISTS', ctx.K.delayed_of .. source) == 1 end
-  return ctx.has.delayed[source]
-end
-
 -- The delayed requests of a source whose time has come, at most `count`.
 function queues.take_delayed(ctx, source, count)
   local entries, key = {}, ctx.K.delayed_of .. source
+  if ctx.has.delayed[source] == nil then ctx.has.delayed[source] = redis.call('EXISTS', key) == 1 end
+  if not ctx.has.delayed[source] then return entries end
   local ready = redis.call('ZRANGEBYSCORE', key, '-inf', text(ctx.now), 'LIMIT', 0, count)
-  if not ready or #ready == 0 then return entries end
-  redis.call('ZREM', key, unpack(ready))
-  for _, member in ipairs(ready) do
-    local at = member:find('\n', 1, true)
-    if at then
-      entries[#entries + 1] = member:sub(at + 1)
-    else
-      dead_letters.add_dead_letter(ctx, 'entry', member, source, 'delayed request not written by crawlproject', 0)
-    end
-  end
+  for index, member in ipairs(ready) do entries[index] = queues.entry_of(member) end
+  write_all('ZREM', key, ready)
   return entries
 end
 
@@ -124,8 +102,8 @@ end
 -- best that it may have queued; nil: any.
 function queues.take(ctx, source, count, class)
   ctx.has.queued[source] = nil
-  local entries = queues.has_delayed(ctx, source) and queues.take_delayed(ctx, source, count) or {}
-  local keys, best = queues.queues_of(ctx, source), class and class + 1 or 5
+  local entries = queues.take_delayed(ctx, source, count)
+  local keys, best = queues.keys_of(ctx, source), class and class + 1 or 5
   for rank = best, 1, -1 do
     if #entries == count then return entries end
     -- Most have requests of one class: when these are taken, all others are looked for at once.
@@ -147,7 +125,7 @@ end
 
 -- How many requests of the lowest priorities the queues of a source are filled up to: ten minutes of its pace.
 function queues.window_size(ctx, source)
-  local rate = rates.rate_of(ctx, source)
+  local rate = rates.of(ctx, source)
   return math.max(8, math.min(4096, math.floor(600 * math.min(rate, ctx.A.pace > 0 and 1000000 / ctx.A.pace or rate))))
 end
 
@@ -158,17 +136,23 @@ function queues.has_overflow(ctx, source)
   return ctx.has.apart[source]
 end
 
+-- Whether any request of a source waits, wherever.
+function queues.has_any(ctx, source)
+  return redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(queues.keys_of(ctx, source))) > 0
+    or queues.has_overflow(ctx, source)
+end
+
 -- Whether requests of a source are in its overflow that come before a further one of that rank.
 function queues.waits_apart(ctx, source, rank)
-  if (redis.call('LLEN', queues.overflow_lists_of(ctx, source)[rank]) or 0) > 0 then return true end
-  return rank <= 2 and (redis.call('LLEN', queues.extents_of(ctx, source)[rank]) or 0) > 0
+  if redis.call('LLEN', queues.overflow_lists_of(ctx, source)[rank]) > 0 then return true end
+  return rank <= 2 and redis.call('LLEN', queues.extents_of(ctx, source)[rank]) > 0
 end
 
 -- How many requests of a source are in its extents.
 function queues.spilled_of(ctx, source)
   local count = 0
   for _, key in ipairs(queues.extents_of(ctx, source)) do
-    for _, reference in ipairs(redis.call('LRANGE', key, 0, -1) or {}) do count = count + queues.requests_in(reference) end
+    for _, reference in ipairs(redis.call('LRANGE', key, 0, -1)) do count = count + queues.requests_in(reference) end
   end
   return count
 end
@@ -176,7 +160,7 @@ end
 -- How many requests of a source are in its overflow, but for these.
 function queues.tail_of(ctx, source)
   local count = 0
-  for _, key in ipairs(queues.overflow_lists_of(ctx, source)) do count = count + (redis.call('LLEN', key) or 0) end
+  for _, key in ipairs(queues.overflow_lists_of(ctx, source)) do count = count + redis.call('LLEN', key) end
   return count
 end
 
@@ -189,7 +173,7 @@ function queues.promote(ctx, source, outstanding, most)
   if not queues.has_overflow(ctx, source) then return 0 end
   local held, window = queues.backlog_of(ctx, source), queues.window_size(ctx, source)
   local room = math.min(-queues.excess_of(ctx, held, outstanding), most or 250, 250) -- at a call
-  local taken, stored, lists = 0, 0, queues.overflow_lists_of(ctx, source)
+  local taken, lists = 0, queues.overflow_lists_of(ctx, source)
   for index = #lists, 1, -1 do
     if index == 2 then room = math.min(room, 2 * held <= window and window - held or 0) end
     local extents = index <= 2 and taken < room and redis.call('LLEN', queues.extents_of(ctx, source)[index]) or 0
@@ -200,30 +184,30 @@ function queues.promote(ctx, source, outstanding, most)
     local entries = taken < room and redis.call('LPOP', lists[index], room - taken)
     if entries then
       taken = taken + #entries
-      if queues.append(ctx, source, entries) then stored = stored + #entries end
+      queues.append(ctx, source, entries)
     end
   end
   if taken > 0 then
     redis.call('DECRBY', ctx.K.overflow, taken)
-    redis.call('INCRBY', ctx.K.outstanding, stored)
+    redis.call('INCRBY', ctx.K.outstanding, taken)
   end
-  return stored
+  return taken
 end
 
 -- Moves `count` requests of a source, the last ones of the lowest priorities, from its queues to the head of its
 -- overflow. Returns by how many the frontier shrinks.
 function queues.demote(ctx, source, count)
-  local taken, stored, lists = 0, 0, queues.overflow_lists_of(ctx, source)
-  for index, queue in ipairs(queues.queues_of(ctx, source)) do
+  local taken, lists = 0, queues.overflow_lists_of(ctx, source)
+  for index, queue in ipairs(queues.keys_of(ctx, source)) do
     local entries = taken < count and redis.call('RPOP', queue, count - taken)
     if entries then
       taken = taken + #entries
-      if queues.store(ctx, source, entries, 'LPUSH', lists[index], unpack(entries)) then stored = stored + #entries end
+      redis.call('LPUSH', lists[index], unpack(entries))
     end
   end
   ctx.has.queued[source] = nil
   redis.call('DECRBY', ctx.K.outstanding, taken)
-  redis.call('INCRBY', ctx.K.overflow, stored)
+  redis.call('INCRBY', ctx.K.overflow, taken)
   return taken
 end
 
@@ -236,12 +220,12 @@ function queues.keep_to_share(ctx, source, count, outstanding)
 end
 
 -- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `class`: the
--- best that it may have had before this script, none: it had no work, as far as is known. One whose work is all in its
+-- best that it may have had before this call, none: it had no work, as far as is known. One whose work is all in its
 -- overflow, in extents, is looked at every two seconds, so that it does not depend on who has been told to fetch them.
 function queues.has_work_at(ctx, source, class)
   local added = ctx.has.queued[source]
   if added ~= false then
-    local best, keys = math.max(class and class + 1 or 0, added or 0), queues.queues_of(ctx, source)
+    local best, keys = math.max(class and class + 1 or 0, added or 0), queues.keys_of(ctx, source)
     if best == 0 and redis.call('EXISTS', unpack(keys)) > 0 then best = #keys end
     for rank = best, 1, -1 do
       if rank == added or redis.call('EXISTS', keys[rank]) > 0 then return ctx.now, rank - 1 end
@@ -250,9 +234,29 @@ function queues.has_work_at(ctx, source, class)
     end
   end
   local first = ctx.has.delayed[source] ~= false and redis.call('ZRANGE', ctx.K.delayed_of .. source, 0, 0, 'WITHSCORES')
-  local at = first and tonumber(first[2] or '')
-  local best = at and queues.rank_of(first[1]:match('\n(.*)$') or '') - 1
+  local at = first and tonumber(first[2])
+  local best = at and queues.rank_of(queues.entry_of(first[1])) - 1
   if ctx.has.apart[source] == nil then queues.has_overflow(ctx, source) end
   if not ctx.has.apart[source] then return at, best end
   return math.min(at or math.huge, ctx.now + 2000000), math.max(best or 0, 1)
+end
+
+-- Takes in a request whose lease has ended, or that comes from another shard.
+-- Stores a request: after `micros`, to the head of its source's queue, or, a `stray`, behind what waits there. Returns whether it
+-- is outstanding by that. `unique` keeps two equal ones apart.
+function queues.arrive(ctx, source, entry, unique, micros, stray)
+  rates.register(ctx, source)
+  local rank = queues.rank_of(entry)
+  if micros > 0 then
+    queues.delay(ctx, source, entry, unique, micros)
+  elseif not stray then
+    queues.put_back(ctx, source, entry)
+  elseif not queues.waits_apart(ctx, source, rank) then
+    queues.append(ctx, source, {entry})
+  else
+    redis.call('RPUSH', queues.overflow_lists_of(ctx, source)[rank], entry)
+    redis.call('INCR', ctx.K.overflow)
+    return false
+  end
+  return true
 end

@@ -1,7 +1,6 @@
 -- The seen filter: what was ever enqueued, so that nothing is crawled twice.
 --
--- A (of scripts that mark; their headers say `types: hash totals` and `reads: outstanding`, too):
---    seen_capacity (requests in a first generation); seen_rate (false positives among the links found on pages; 0: none).
+-- A: seen_capacity (requests in a first generation); seen_rate (false positives among the links found on pages; 0: none).
 --
 -- A request is its digest (32 bytes, frontier/dupefilter.py), from which each layout takes what it needs:
 --    exact: generations of sets of integers. The first 32 bits choose the set, 400 members each when a generation is
@@ -12,7 +11,7 @@
 -- A generation that is full is followed by one of four times its capacity; of Bloom filters with half its rate, so that
 -- all together keep to seen_rate. K.seen_meta holds what is needed to find anything again: `exact`, the capacity
 -- of each generation; `bloom`, the capacity, blocks in a string, probes and rate of each; and how many are in
--- the last one of each, which only scripts count, and so nobody else at the same time.
+-- the last one of each, which only functions count, and so nobody else at the same time.
 local seen_filter = {}
 
 local BUCKET, GROWTH = 400, 4
@@ -20,20 +19,14 @@ local PARTITIONS, BLOCK_BITS, MOST_PROBES, MOST_BLOCKS = 64, 512, 12, 2 ^ 23 -- 
 
 -- {exact, bloom}, each its generations, oldest first, and `count`, of the last one
 
-function seen_filter.broken_seen_filter(ctx)
-  error('WRONGTYPE ' .. ctx.K.seen_meta .. ' does not say how what was seen is kept: restore it from a backup', 0)
-end
-
 -- The generation that a word in K.seen_meta stands for, at its place, counted from 0.
 function seen_filter.generation_of(ctx, kind, word, place)
   local capacity, blocks, probes = word:match(kind == 'exact' and '^(%d+)$' or '^(%d+)/(%d+)/(%d+)/')
-  capacity, blocks, probes = number(capacity, 1), number(blocks, 1), number(probes, 1)
-  if not capacity then seen_filter.broken_seen_filter(ctx) end
+  capacity, blocks, probes = tonumber(capacity), tonumber(blocks), tonumber(probes)
   if kind == 'exact' then
     local first = ctx.K.seen_of .. 'e' .. place .. ':'
     return {word = word, capacity = capacity, first = first, buckets = math.ceil(capacity / BUCKET)}
   end
-  if not (blocks and probes and blocks <= MOST_BLOCKS and probes <= MOST_PROBES) then seen_filter.broken_seen_filter(ctx) end
   return {word = word, capacity = capacity, first = ctx.K.seen_bloom_of .. place .. ':', blocks = blocks, probes = probes}
 end
 
@@ -43,11 +36,13 @@ function seen_filter.generations_in(ctx, kind, words)
   return found
 end
 
--- Reads how what was seen is kept, once a script.
-function seen_filter.read_seen_filter(ctx)
+-- How what was seen is kept.
+function state.seen_filter(ctx)
   local kept = redis.call('HMGET', ctx.K.seen_meta, 'exact', 'exact_count', 'bloom', 'bloom_count')
-  ctx.seen_filter = {exact = seen_filter.generations_in(ctx, 'exact', kept[1] or ''), bloom = seen_filter.generations_in(ctx, 'bloom', kept[3] or '')}
-  ctx.seen_filter.exact.count, ctx.seen_filter.bloom.count = number(kept[2], 0) or 0, number(kept[4], 0) or 0
+  local exact = seen_filter.generations_in(ctx, 'exact', kept[1] or '')
+  local bloom = seen_filter.generations_in(ctx, 'bloom', kept[3] or '')
+  exact.count, bloom.count = tonumber(kept[2]) or 0, tonumber(kept[4]) or 0
+  return {exact = exact, bloom = bloom}
 end
 
 -- The share of false positives in blocks that hold `mean` on average.
@@ -97,26 +92,19 @@ function seen_filter.add_generation(ctx, kind)
   redis.call('HSET', ctx.K.seen_meta, kind, table.concat(words, ' '), kind .. '_count', 0)
 end
 
--- To be called before the first write of a script that marks.
-function seen_filter.open_seen_filter(ctx)
-  seen_filter.read_seen_filter(ctx)
-  if #ctx.seen_filter.exact == 0 then seen_filter.add_generation(ctx, 'exact') end
-end
-
 -- The key and the member that stand for a request.
 function seen_filter.exact_place(generation, digest)
   local high, low = struct.unpack('>I4i4', digest)
   return generation.first .. string.format('%x', high % generation.buckets), low
 end
 
--- Whether a request is new to a Bloom filter, 1 or 0, in which it is then noted if this `adds`; nil and the key at fault.
+-- Whether a request is new to a Bloom filter, 1 or 0, in which it is then noted if this `adds`.
 function seen_filter.is_new_to_bloom(ctx, generation, digest, adds)
   local high, low = struct.unpack('>I4I2', digest)
   local block_number = high * 65536 + low
   local key = generation.first .. block_number % PARTITIONS
   local start = math.floor(block_number / PARTITIONS) % generation.blocks * 64
   local block = redis.call('GETRANGE', key, start, start + 63)
-  if not block then return nil, key end
   local is_short, bytes = #block < 64, nil
   if is_short then block = block .. string.rep('\0', 64 - #block) end
   for probe = 1, generation.probes do
@@ -137,36 +125,32 @@ function seen_filter.is_new_to_bloom(ctx, generation, digest, adds)
   return 1
 end
 
--- Whether a request is new, 1 or 0, and notes it; nil and the key at fault when that is of another type. `is_link`: it was
--- found on a page. What only a Bloom filter has is new as a seed.
-function seen_filter.mark_seen(ctx, digest, is_link)
+-- Whether a request is new, 1 or 0, and notes it. `is_link`: it was found on a page. What only a Bloom filter has is new as a
+-- seed.
+function seen_filter.mark(ctx, digest, is_link)
   local exact, bloom = ctx.seen_filter.exact, ctx.seen_filter.bloom
   local kind = is_link and ctx.A.seen_rate > 0 and 'bloom' or 'exact'
   local own = ctx.seen_filter[kind]
   if #own == 0 or own.count >= own[#own].capacity then seen_filter.add_generation(ctx, kind) end
   for place = kind == 'exact' and #exact - 1 or #exact, 1, -1 do -- the last one, if it is to be added there, comes last
     local key, member = seen_filter.exact_place(exact[place], digest)
-    local known = redis.call('SISMEMBER', key, member)
-    if not known then return nil, key end
-    if known == 1 then return 0 end
+    if redis.call('SISMEMBER', key, member) == 1 then return 0 end
   end
   for place = is_link and (kind == 'bloom' and #bloom - 1 or #bloom) or 0, 1, -1 do
-    local new, key = seen_filter.is_new_to_bloom(ctx, bloom[place], digest, false)
-    if new ~= 1 then return new, key end
+    if seen_filter.is_new_to_bloom(ctx, bloom[place], digest, false) == 0 then return 0 end
   end
-  local new, key, member
+  local new
   if kind == 'bloom' then
-    new, key = seen_filter.is_new_to_bloom(ctx, bloom[#bloom], digest, true)
+    new = seen_filter.is_new_to_bloom(ctx, bloom[#bloom], digest, true)
   else
-    key, member = seen_filter.exact_place(exact[#exact], digest)
-    new = redis.call('SADD', key, member)
+    new = redis.call('SADD', seen_filter.exact_place(exact[#exact], digest))
   end
   if new == 1 then own.count, own.has_changed = own.count + 1, true end
-  return new, key
+  return new
 end
 
 -- Forgets a request, but for what Bloom filters have of it: their bits belong to others, too.
-function seen_filter.forget_seen(ctx, digest)
+function seen_filter.forget(ctx, digest)
   local exact = ctx.seen_filter.exact
   for place, generation in ipairs(exact) do
     local key, member = seen_filter.exact_place(generation, digest)
@@ -177,7 +161,7 @@ function seen_filter.forget_seen(ctx, digest)
 end
 
 -- Whether a request is known: 'exact', 'bloom' (as a link, perhaps by mistake) or ''.
-function seen_filter.is_seen(ctx, digest)
+function seen_filter.kind_of(ctx, digest)
   for _, generation in ipairs(ctx.seen_filter.exact) do
     local key, member = seen_filter.exact_place(generation, digest)
     if redis.call('SISMEMBER', key, member) == 1 then return 'exact' end
@@ -189,7 +173,7 @@ function seen_filter.is_seen(ctx, digest)
 end
 
 -- Keeps the counts; to be called once, when all is marked or forgotten.
-function seen_filter.save_seen_filter(ctx)
+function seen_filter.save(ctx)
   for kind, generations in pairs(ctx.seen_filter) do
     if generations.has_changed then redis.call('HSET', ctx.K.seen_meta, kind .. '_count', text(generations.count)) end
   end

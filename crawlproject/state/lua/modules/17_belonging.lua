@@ -43,21 +43,10 @@ function belonging.look_up_beliefs(ctx, names)
       asked[#asked + 1] = name
     end
   end
-  for first = 1, #asked, 1000 do
-    local last = math.min(first + 999, #asked)
-    local domains = redis.call('HMGET', ctx.K.claims, unpack(asked, first, last))
-    local sizes = redis.call('HMGET', ctx.K.limits, unpack(asked, first, last))
-    for index = 1, last - first + 1 do
-      local name = asked[first + index - 1]
-      ctx.beliefs[name] = domains[index] or sizes[index] and true
-      if not ctx.beliefs[name] and not belonging.is_domain(name) then
-        if ctx.overrides[name] ~= nil then
-          ctx.beliefs[name] = rates.override_of(ctx.overrides[name]) ~= nil
-        else
-          unknown[#unknown + 1] = name
-        end
-      end
-    end
+  local domains, sizes = read_all('HMGET', ctx.K.claims, asked), read_all('HMGET', ctx.K.limits, asked)
+  for index, name in ipairs(asked) do
+    ctx.beliefs[name] = domains[index] or sizes[index] and true
+    if not ctx.beliefs[name] and not belonging.is_domain(name) then unknown[#unknown + 1] = name end
   end
   rates.look_up_overrides(ctx, unknown)
   for _, name in ipairs(unknown) do ctx.beliefs[name] = rates.override_of(ctx.overrides[name]) ~= nil end
@@ -78,7 +67,7 @@ function belonging.is_believed(ctx, name, domain)
 end
 
 function belonging.note_source_of(ctx, domain, named)
-  ctx.sources_of[domain] = named and source_names.is_name(ctx, named) and belonging.is_believed(ctx, named, domain) and named or domain
+  ctx.sources_of[domain] = named and naming.is_valid(named) and belonging.is_believed(ctx, named, domain) and named or domain
 end
 
 function belonging.source_of_domain(ctx, domain)
@@ -88,12 +77,12 @@ end
 
 -- The source that a request belongs to. Without a domain, `name` is that of a source already.
 function belonging.source_of(ctx, name, domain)
-  if not domain or name and source_names.is_name(ctx, name) and belonging.is_believed(ctx, name, domain) then return name end
+  if not domain or name and naming.is_valid(name) and belonging.is_believed(ctx, name, domain) then return name end
   return belonging.source_of_domain(ctx, domain)
 end
 
 -- Looks at requests at once: the `source` that the seed of each names and its `domain`, of which either may be missing.
-function belonging.look_up_belonging(ctx, requests)
+function belonging.look_up(ctx, requests)
   local asked, wanted, seen = {}, {}, {}
   for _, request in ipairs(requests) do
     local name, domain = request.source, request.domain
@@ -102,7 +91,7 @@ function belonging.look_up_belonging(ctx, requests)
       seen[domain], wanted[#wanted + 1] = true, domain
     end
   end
-  local owners = #wanted > 0 and redis.call('HMGET', ctx.K.hosts, unpack(wanted)) or {}
+  local owners = read_all('HMGET', ctx.K.hosts, wanted)
   for index = 1, #wanted do
     if owners[index] then asked[#asked + 1] = owners[index] end
   end
@@ -125,11 +114,11 @@ end
 function belonging.belongs(ctx, source, entry)
   local belief = belonging.belief_in(ctx, source)
   if belief == true then return true end
-  local host = host_names.host_of(entry)
+  local host = naming.host_of(entry)
   if host == '' then return true end
   if belief and belonging.is_bound_to_host(ctx, source, host) then return true end
   if host ~= source and host:sub(-#source - 1) ~= '.' .. source then return false end
   if belonging.source_of_domain(ctx, source) ~= source then return false end
-  local name = source_names.name_in(ctx, entry)
+  local name = naming.source_in(entry)
   return not name or not belonging.is_believed(ctx, name, source)
 end
