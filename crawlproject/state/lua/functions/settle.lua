@@ -214,4 +214,4 @@ register('settle', function(ctx, K, A)
     if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end
   end
   return {reply, held_back}
-end)
+end, {'allow-oom'})

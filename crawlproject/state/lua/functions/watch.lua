@@ -74,4 +74,4 @@ register('watch', function(ctx, K, A)
   circuits.save(ctx)
   due_index.schedule_all(ctx, ctx.changed)
   return reply
-end)
+end, {'allow-oom'})
