@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.found_elsewhere import bring, unpacked
 from crawlproject.state.keys import Keys
@@ -93,11 +91,7 @@ class Carrier:
                 return
             if self._of_shard and shard == self._state.number:
                 _report_kept(items)
-            if not await self._scripts.forget_sent(shard, taken):
-                fields = " or ".join(f"from:{self._outbox}{server and ':'}{server}" for server in taken)
-                raise ResponseError(
-                    f"WRONGTYPE {target.keys.crossings} has {fields} above all that was sent: remove that field"
-                )
+            await self._scripts.forget_sent(shard, taken)
 
     async def stop(self) -> None:
         """Carry no more."""
