@@ -127,25 +127,6 @@ async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
     assert [int(status) for status in statuses] == list(range(59, 9, -1))
 
 
-@pytest.mark.parametrize("foreign", ["1.0:a\x01b", "1.0:" + "x" * 600, "9999999999999999.0:a"])
-async def test_a_foreign_lease_takes_no_other_settlement_along(state: State, foreign: str) -> None:
-    """One that looks like a lease, and is not: it is among others in one call."""
-    scripts, redis = state.scripts, db(state)
-    await rule(state, ("museum", 100))
-    await join(state)
-    await put(state, [entry("a")])
-    [grant] = (await lease(state)).grants
-    await redis.hset(state.keys.leases_of + "w", foreign, b"\x01\x00\x00x")
-    source = foreign.partition(":")[2]
-    ends = [
-        Settlement(foreign, source, b"\x01\x00\x00x"),
-        Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fine=True),
-    ]
-    reply = await scripts.settle("w", ends)
-    assert reply.settled == [False, True]
-    assert await redis.xlen(state.keys.link_rot_events) == 1
-
-
 async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100), ("flickr", 100))

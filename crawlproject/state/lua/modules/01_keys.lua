@@ -50,7 +50,7 @@ local keys_of = memo(function(owners)
     if OF_SPIDER[name] then key = tag .. ':' .. spider .. ':' .. OF_SPIDER[name]
     elseif OF_CRAWL[name] then key = tag .. ':' .. OF_CRAWL[name]
     elseif name == 'seeds' then key = tag == 'crawl' and seeds or tag .. ':' .. seeds
-    elseif name == 'users_seeds' then key = tag:match('^{(.*)}$')
+    elseif name == 'users_seeds' then key = tag:match('^{(.*)}$') or seeds
     elseif OF_USERS_SEEDS[name] then key = tag .. OF_USERS_SEEDS[name]
     else error('no key has the name ' .. tostring(name)) end
     rawset(keys, name, key)
