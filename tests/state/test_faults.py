@@ -260,7 +260,6 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
         scripts.set_rates(fence, [("archive", 1.0, 1.0)], {"a": "archive"}),
         scripts.acquire(source="museum"),
         scripts.renew(Slot("museum", 0.0, 1, 1.0, 0.05), within=100.0),
-        scripts.look_robots("w", "https://a:443/robots.txt", "museum"),
     ):
         with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
             await call

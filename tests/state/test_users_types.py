@@ -46,12 +46,10 @@ async def test_what_is_of_another_type_is_named_and_nothing_written(state: State
     done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")
     await spoil(state, key, said.split()[2].strip(","))
     before = await contents(state)
-    calls: list[Callable[[], Awaitable[Any]]] = [
-        lambda: lease(state),
-        lambda: scripts.set_rates(fence, [("museum", 50, 50)], {}),
-    ]
+    calls: list[Callable[[], Awaitable[Any]]] = [lambda: scripts.set_rates(fence, [("museum", 50, 50)], {})]
     if key != RATE:
         calls += [
+            lambda: lease(state),
             lambda: put(state, [entry("c")]),
             lambda: scripts.settle("w", [done]),
             lambda: scripts.take_seeds("w", 9),

@@ -7,4 +7,4 @@ register('hold_robots', function(ctx, K, A)
   if redis.call('GET', key) ~= A.token then return 0 end
   redis.call('PEXPIRE', key, string.format('%.0f', A.lock / 1000))
   return 1
-end)
+end, {'allow-oom'})

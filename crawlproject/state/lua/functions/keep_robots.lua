@@ -39,4 +39,4 @@ register('keep_robots', function(ctx, K, A)
   end
   redis.call('DEL', lock)
   return 1
-end)
+end, {'allow-oom'})

@@ -39,16 +39,21 @@ register('look_robots', function(ctx, K, A)
     return found
   end
 
+  local KEPT_MS = 2 * 86400 * 1000
+
   -- Notes which delay (s) an origin's robots.txt asks of a source; the slot after the last one used is counted anew.
   -- Returns 1 when the source is visited less often than before, else 0.
   local function set_delay(source, origin, delay)
     local key = K.robots_delays_of .. source
-    redis.call('PEXPIRE', key, 2 * 86400 * 1000)
     local others = unasked(source)
-    if (tonumber(redis.call('ZSCORE', key, origin)) or 0) == delay and #others == 0 then return 0 end
+    if (tonumber(redis.call('ZSCORE', key, origin)) or 0) == delay and #others == 0 then
+      redis.call('PEXPIRE', key, KEPT_MS)
+      return 0
+    end
     local is_slower = due_index.move_slot(ctx, source, function()
       redis.call('ZREM', key, origin, unpack(others))
       if delay > 0 then redis.call('ZADD', key, string.format('%.17g', delay), origin) end
+      redis.call('PEXPIRE', key, KEPT_MS)
       ctx.robots_delays[source] = nil
     end)
     due_index.schedule(ctx, source)
@@ -131,4 +136,4 @@ register('look_robots', function(ctx, K, A)
     return {what, '', seconds(copy.retry), copy.reason, slower, url}
   end
   return {'wait', '', '0', '', slower, url}
-end)
+end, {'allow-oom'})

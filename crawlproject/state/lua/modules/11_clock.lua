@@ -37,7 +37,7 @@ end
 local run_id
 
 function state.server()
-  run_id = run_id or redis.call('INFO', 'server'):match('run_id:(%w+)')
+  run_id = run_id or redis.call('INFO', 'server'):match('run_id:(%w+)') or '' -- some providers hide it
   return run_id
 end
 

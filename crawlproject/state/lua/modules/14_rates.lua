@@ -62,7 +62,7 @@ function rates.look_up_overrides(ctx, sources)
   end
 end
 
--- The same where they are to be put in force: then a key of another type is an error. MGET says that it is missing.
+-- The same for the leader: a key of another type is an error. To MGET it is missing.
 function rates.require_overrides(ctx, sources)
   rates.look_up_overrides(ctx, sources)
   local others = {}

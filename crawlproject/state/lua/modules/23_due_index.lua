@@ -149,7 +149,7 @@ end
 -- Puts operators' rates for `sources` in force; the leader, which looks at all sources in turn, comes later to most.
 -- When one is gone it is the leader that notices.
 function due_index.follow_overrides(ctx, sources)
-  rates.require_overrides(ctx, sources)
+  rates.look_up_overrides(ctx, sources)
   for _, source in ipairs(sources) do
     local limit = ctx.overrides[source] and rates.override_of(ctx.overrides[source])
     if limit and limit ~= rates.limit_of(ctx, source) then
