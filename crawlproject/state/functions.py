@@ -56,7 +56,7 @@ def command(
 ) -> tuple[Any, ...]:
     """Return the command that calls a function; `settings` are packed arguments, behind those of this call."""
     tag, name = keys.namespace, (library or crawl_library()).name
-    return ("FCALL", f"{name}_{verb}", 2, tag, f"{tag}:", packed(arguments), keys.spider, settings)
+    return ("FCALL", f"{name}_{verb}", 2, f"{tag}:", f"{tag}::", packed(arguments), keys.spider, settings)
 
 
 def packed(arguments: Mapping[str, Any]) -> bytes:

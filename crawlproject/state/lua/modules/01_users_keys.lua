@@ -10,8 +10,8 @@ function users_keys.require(kind, key)
 end
 
 -- Every call begins with this: two commands that look at the types of these keys, and then have next to nothing to do.
-function users_keys.check(tag, K)
-  local sets, list = redis.pcall('SDIFF', tag, K.halted, K.temp_halted, K.excluded), redis.pcall('LLEN', K.seeds)
+function users_keys.check(none, K)
+  local sets, list = redis.pcall('SDIFF', none, K.halted, K.temp_halted, K.excluded), redis.pcall('LLEN', K.seeds)
   if sets.err then
     for _, key in ipairs({K.halted, K.temp_halted, K.excluded}) do users_keys.require('set', key) end
   end
