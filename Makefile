@@ -77,7 +77,7 @@ LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3
 
 lock: .venv/.dev
 	$(LOCK) requirements-build.txt --output-file requirements-build.lock
-	$(LOCK) requirements.txt --constraints requirements-build.txt --output-file requirements.lock
+	$(LOCK) requirements.txt --output-file requirements.lock
 	$(LOCK) requirements-kafka.txt --output-file requirements-kafka.lock
 	$(LOCK) requirements-dev.txt --constraints requirements.lock --output-file requirements-dev.lock
 	$(LOCK) benchmarks/img2dataset.txt --output-file benchmarks/img2dataset.lock

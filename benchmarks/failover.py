@@ -417,6 +417,10 @@ def _redis_of(trial: Trial, folder: Path) -> Any:
     return Single(folder)
 
 
+def _version_of(about: Mapping[str, str]) -> str:
+    return about.get("valkey_version", about["redis_version"])
+
+
 def run(
     trial: Trial, seconds: float = 30.0, sources: Mapping[str, float] | None = None, keep: Path | None = None
 ) -> Account:
@@ -444,7 +448,7 @@ def run(
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
         workers = stack.enter_context(Workers(crawl, scenario, hurt.urls, servers.shards)).processes
         seeds = seeds_of(scenario, ports)
-        result = Account(trial.name, crawl.redis.info("server")["redis_version"], len(seeds))
+        result = Account(trial.name, _version_of(crawl.redis.info("server")), len(seeds))
         try:
             reader = stack.enter_context(_reader(crawl))
             ahead = failover_shards.AHEAD_S if trial.sharded else _AHEAD_S

@@ -36,10 +36,10 @@ _NODE_TIMEOUT_S = 15.0  # no master is to be replaced because the machine is bus
 
 
 def _used(cluster: Cluster) -> tuple[float, int]:
-    """Return the CPU seconds of the masters, and how many scripts they have run."""
+    """Return the CPU seconds of the masters, and how many functions they have run."""
     infos: list[Any] = [master.client.info("everything") for master in cluster.masters()]
     cpu = sum(info["used_cpu_user"] + info["used_cpu_sys"] for info in infos)
-    return cpu, sum(info.get("cmdstat_evalsha", {"calls": 0})["calls"] for info in infos)
+    return cpu, sum(info.get("cmdstat_fcall", {"calls": 0})["calls"] for info in infos)
 
 
 def _report(label: object, cluster: Cluster, before: tuple[float, int], seconds: float) -> None:
@@ -100,7 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="idle-") as name, ExitStack() as stack:
         cluster = stack.enter_context(closing(Cluster(Path(name), node_timeout=_NODE_TIMEOUT_S)))
         crawl = stack.enter_context(Crawl(Path(name) / "crawl", sizes, settings, redis_url=cluster.url))
-        print("workers   masters, % of a core   scripts a second")
+        print("workers   masters, % of a core   functions a second")
         for number in range(1, options.workers + 1):
             worker = crawl.worker(number)
             stack.callback(worker.wait)

@@ -5,7 +5,7 @@
 
 The calls of one worker (redis_calls.py), or with `--crawl` a worker itself that fetches small pictures from four
 sites, on a Redis of its own. The checkouts take turns; a git worktree of an older version is one. For each: the
-CPU time of Redis, the commands that it ran (those within scripts included, `TYPE` among them) and the round trips,
+CPU time of Redis, the commands that it ran (those within functions included) and the round trips,
 all for one request; medians of the rounds.
 
 With `--shards` further columns are this checkout with so many shards, on a Redis Cluster of three masters with a
@@ -43,6 +43,7 @@ KEYS = Keys("crawl", "images")
 _CALLS = Path(__file__).with_name("redis_calls.py")
 _HERE = Path(__file__).resolve().parents[1]
 _SOURCES = 8  # of the calls; of a worker, half as many
+_CALLING = ("fcall", "evalsha")  # a function, or a script, of which older checkouts have some
 _LONGEST_S = 600.0
 _SHOWN = 12  # commands
 _NODE_TIMEOUT_S = 15.0  # no master is to be replaced because the machine is busy
@@ -53,14 +54,14 @@ class Cost(NamedTuple):
 
     cpu: float
     commands: dict[str, float]
-    scripts: float  # µs spent in scripts
+    scripts: float  # µs spent in functions, or scripts
     masters: Sequence[float]  # CPU of each server, of all requests by one
     lease: float  # ms that a lease call takes, from the call to its answer; of a worker this is not known
 
     @property
     def trips(self) -> float:
-        """Calls of scripts: every round trip but a few."""
-        return self.commands.get("evalsha", 0.0)
+        """Calls of functions, or of scripts: every round trip but a few."""
+        return sum(self.commands.get(name, 0.0) for name in _CALLING)
 
 
 class Column(NamedTuple):
@@ -98,7 +99,8 @@ def cost(before: Sequence[Any], after: Sequence[Any], requests: int, lease: floa
     for name in names:
         plain = name.removeprefix("cmdstat_").partition("|")[0]
         commands[plain] = commands.get(plain, 0.0) + increase(name, "calls")
-    return Cost(sum(masters), commands, increase("cmdstat_evalsha", "usec"), masters, lease)
+    scripts = sum(increase(f"cmdstat_{name}", "usec") for name in _CALLING)
+    return Cost(sum(masters), commands, scripts, masters, lease)
 
 
 def calls(column: Column, url: str, options: argparse.Namespace) -> tuple[int, float]:
@@ -188,13 +190,13 @@ def table(costs: dict[Column, list[Cost]], rate: float) -> str:
         rows.append((title, [statistics.median(of(one) for one in found) for found in costs.values()]))
 
     row("CPU of Redis, us", lambda one: one.cpu)
-    row("in scripts, us", lambda one: one.scripts)
+    row("in functions, us", lambda one: one.scripts)
     row("round trips", lambda one: one.trips)
     row("a lease call, ms", lambda one: one.lease)
     row("commands", lambda one: sum(one.commands.values()))
     first = next(iter(costs.values()))[0].commands
     most = sorted(first, key=lambda name: -first[name])[:_SHOWN]
-    for name in dict.fromkeys(["type", *most]):
+    for name in most:
         row(f"  {name}", lambda one, name=name: one.commands.get(name, 0.0))
     if any(column.shards for column in costs):
         for number in range(3):  # of one Redis there is the first

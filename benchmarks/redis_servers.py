@@ -29,9 +29,9 @@ def free_port() -> int:
 
 
 class Server:
-    """A redis-server on a port of its own, with an append-only file; `options` are of its configuration.
+    """A server on a port of its own, with an append-only file; `options` are of its configuration.
 
-    With `tls`, further ones for TLS, it speaks nothing else. `program` is its path, by default the newest at hand.
+    With `tls`, further ones for TLS, it speaks nothing else. `program` is its path, by default the embedded one's.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Round trips to Redis, counted at the server, on Redis 6.2 and 7.0 alike.
+"""Round trips to Redis, counted at the server.
 
-Redis counts what a script calls as it counts what a client sends: `total_commands_processed`, the slow log and
+Redis counts what a function calls as it counts what a client sends: `total_commands_processed`, the slow log and
 `INFO commandstats` all mix the two. So there are two counts here, with the truth between them:
 
-- At least: calls of the commands that no script of ours names. `EVALSHA`, `BLMOVE`, `MGET` and the like are
+- At least: calls of the commands that no function of ours names. `FCALL`, `BLMOVE`, `MGET` and the like are
   only sent by clients. What both send (`HGETALL`, say) is left out.
 - At most: how often the server read from a client's socket, or wrote to one, whichever is less. A round trip
   takes one of each at least; a request of more than 16 KiB takes several reads, a long reply several writes.
@@ -21,13 +21,13 @@ from benchmarks.ours import ROOT
 
 
 def commands_of_scripts(checkout: Path) -> set[str]:
-    """Return the commands that the scripts of a checkout of crawlproject call, in lower case.
+    """Return the commands that the functions, or scripts, of a checkout of crawlproject call, in lower case.
 
     They call some by functions of their own, so any function counts whose first argument looks like a command.
     """
     texts = [file.read_text() for file in (checkout / "crawlproject").rglob("*.lua")]
-    calls = re.compile(r"(?:redis\.p?call|attempt)\('(\w+)'|read\('\w+', '(\w+)'")
-    return {"".join(names).lower() for text in texts for names in calls.findall(text)}
+    calls = re.compile(r"\('(?:[a-z]+', ')?([A-Z]+)'")  # a reading one of a script had the type before it
+    return {name.lower() for text in texts for name in calls.findall(text)}
 
 
 class Usage(NamedTuple):
@@ -42,7 +42,7 @@ class Usage(NamedTuple):
         """Return the sums since the server started; its clients run the crawlproject in `checkout`."""
         info: dict[str, Any] = client.info("everything")
         internal = commands_of_scripts(checkout)
-        # From 7.0 on a subcommand has a line of its own: `cmdstat_script|load`.
+        # A subcommand has a line of its own: `cmdstat_function|load`.
         calls = {
             key.removeprefix("cmdstat_"): row["calls"] for key, row in info.items() if key.startswith("cmdstat_")
         }

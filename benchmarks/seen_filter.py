@@ -20,13 +20,11 @@ from typing import Any, NamedTuple
 import redis
 
 from crawlproject.config import SeenRules
-from crawlproject.state import embedded
+from crawlproject.state import embedded, functions
 from crawlproject.state.keys import Keys
-from crawlproject.state.script_text import ScriptText
-from crawlproject.state.scripts.runner import packed
 
 KEYS = Keys("crawl", "pages")
-SCRIPT = ScriptText(str(Path(__file__).with_name("mark_seen")), KEYS)
+LIBRARY = functions.library_with(Path(__file__).with_name("mark_seen.lua").read_text())
 LAYOUTS = {"exact": 0.0, "bloom:0.01": 0.01, "bloom:0.001": 0.001}
 _BATCH, _SIZE = 500, 32
 _STRANGERS = 1_000_000  # that are looked up, at most as many as there are
@@ -48,12 +46,12 @@ class Marks:
     def __init__(self, client: Any, rules: SeenRules) -> None:
         self.client = client
         self.rules = rules.packed()
-        self.sha = client.script_load(SCRIPT.text)
+        client.function_load(LIBRARY.text, replace=True)
 
     def call(self, digests: bytes, *, is_link: bool = True, what: str = "mark") -> tuple[int, int]:
         """Mark requests; return how many of them were new, and how many known."""
-        arguments = packed({"digests": digests, "is_link": is_link, "what": what, **self.rules})
-        new, known = self.client.evalsha(self.sha, len(SCRIPT.keys), *SCRIPT.keys, arguments)
+        arguments = {"digests": digests, "is_link": is_link, "what": what, **self.rules}
+        new, known = self.client.execute_command(*functions.command("mark_seen", KEYS, arguments, library=LIBRARY))
         return new, known
 
 

@@ -486,7 +486,7 @@ class ShardLeader:
         """Compare rates in force with what they should be, and write the differences.
 
         The sources that had an override are looked at first, then some of the others in turn. A new override of a
-        source that is crawled is noticed by the lease script, too.
+        source that is crawled is noticed by the function `lease`, too.
         """
         overridden = list(self._overridden)
         for first in range(0, len(overridden), _PAGE):

@@ -210,7 +210,7 @@ class Requested(NamedTuple):
     received: int
 
     def packed(self) -> dict[str, Any]:
-        """Return it as the scripts take it, without its source (see preludes/requests.lua)."""
+        """Return it as the functions take it, without its source (see the Lua module `report`)."""
         return {
             "sent": self.sent,
             "sent_rate": round(self.rate * 1000),

@@ -1,4 +1,4 @@
-"""What the tests share: one private redis-server, emptied for each test that uses it."""
+"""What the tests share: one private server, emptied for each test that uses it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,6 @@ _SLOW_FILES = (
     "sources/test_parquet.py",
     "state/test_circuit_script.py",
     "state/test_crossings.py",
-    "state/test_foreign_data.py",
     "state/test_readers.py",
     "state/test_shared_clock.py",
     "status/test_reporter.py",
@@ -173,7 +172,7 @@ def zone() -> Iterator[Zone]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """URL of a redis-server for the whole session; tests fail where none can be started."""
+    """URL of the embedded server for the whole session; tests fail where none can be started."""
     with tempfile.TemporaryDirectory(prefix="crawl-tests-") as folder:
         yield embedded.ensure(Path(folder))
         embedded.stop(Path(folder))

@@ -1,4 +1,4 @@
-"""What scrapyd gets: an egg with the scripts in it."""
+"""What scrapyd gets: an egg with the functions in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
-def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictures(tmp_path: Path) -> None:
+def test_scrapyd_deploy_builds_an_egg_that_carries_the_functions_and_decodes_pictures(tmp_path: Path) -> None:
     for name in ("scrapy.cfg", "setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "crawlproject", tmp_path / "crawlproject", ignore=shutil.ignore_patterns("__pycache__"))
@@ -27,15 +27,15 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_scripts_and_decodes_pictu
     assert package - set(zipfile.ZipFile(egg).namelist()) == set()
     code = (
         "import crawlproject.spiders.images\n"
-        "from crawlproject.state import keys, script_text\n"
+        "from crawlproject.state import functions\n"
         "print(crawlproject.__file__)\n"
         "from crawlproject.imaging.decoders import Decoders\n"
         "from crawlproject.imaging.messages import Job\n"
         "import asyncio, sys; decoders = Decoders(1, Job(10**6, 10**6, 85, 20))\n"
         "made = asyncio.run(decoders.analyse(sys.stdin.buffer.read()))\n"
         "assert made.facts.width == 9\n"
-        "text = lambda verb: script_text.ScriptText(verb, keys.Keys('a', 'b')).text\n"
-        "for verb in ('lease', 'settle'): assert 'K.leases_of' in text(verb)\n"
+        "text = functions.crawl_library().text\n"
+        "for verb in ('lease', 'settle'): assert f\"register('{verb}'\" in text\n"
     )
     picture = io.BytesIO()
     Image.new("RGB", (9, 9)).save(picture, "PNG")

@@ -25,7 +25,6 @@ from benchmarks.hostile.answers import content_codings, header_floods
 from benchmarks.hostile.dashboard import dashboard_requests
 from benchmarks.hostile.escapes import terminal_escapes
 from benchmarks.hostile.feed import feed_lines
-from benchmarks.hostile.foreign_data import foreign_data
 from benchmarks.hostile.names import names
 from benchmarks.hostile.pictures import pictures
 from benchmarks.hostile.redirects import redirects
@@ -44,7 +43,6 @@ KINDS: dict[str, Callable[[Room], Tally]] = {
     "names": names,
     "escapes": terminal_escapes,
     "dashboard": dashboard_requests,
-    "foreign-data": foreign_data,
 }
 _SHOWN = 20  # of what broke, of each kind
 

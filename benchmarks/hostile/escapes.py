@@ -71,7 +71,6 @@ def _plant_more(url: str) -> None:
         client.hset(KEYS.excluded_by, NASTY, note)
         client.hset(KEYS.excluded_by_file, NASTY, NASTY)
         client.hset(KEYS.options, NASTY, NASTY)
-        client.set(KEYS.data_fault, NASTY)
         client.xadd(KEYS.audit, {"source": NASTY, "what": NASTY, "by": NASTY})
 
 

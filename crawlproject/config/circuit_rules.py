@@ -59,10 +59,10 @@ class CircuitRules:
 
     @staticmethod
     def pack(values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return rules as the scripts read them: durations in microseconds."""
+        """Return rules as the functions read them: durations in microseconds."""
         seconds = ("window", "open", "open_max")
         return {name: int(value * 1_000_000) if name in seconds else value for name, value in values.items()}
 
     def packed(self) -> dict[str, Any]:
-        """Return all rules as the scripts read them."""
+        """Return all rules as the functions read them."""
         return self.pack(asdict(self))

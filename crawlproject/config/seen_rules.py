@@ -18,7 +18,7 @@ class SeenRules:
     seen_rate: float = 0.0
 
     def packed(self) -> dict[str, Any]:
-        """Return the rules as the scripts read them."""
+        """Return the rules as the functions read them."""
         return asdict(self)
 
 

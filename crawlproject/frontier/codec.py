@@ -1,7 +1,7 @@
 """The stored form of a request: a header of three bytes, then msgpack. Nothing of it is ever executed.
 
-The first byte is the version of this format, the second counts the deliveries, the third is the priority; the Lua
-scripts read and write these. The rest is a map of the request's attributes that differ from the defaults, with
+The first byte is the version of this format, the second counts the deliveries, the third is the priority: Lua
+reads and writes these. The rest is a map of the request's attributes that differ from the defaults, with
 callback and errback as names of the spider's methods (`parse`, `parse_...`, `failed`).
 
 Only the names in `_META`, and those that the spider declares, are stored of its meta, and only they are read

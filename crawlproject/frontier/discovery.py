@@ -27,7 +27,7 @@ from crawlproject.state.shards import shard_of
 
 logger = logging.getLogger(__name__)
 
-LINKS_A_CALL = 512  # to one script call: a millisecond
+LINKS_A_CALL = 512  # to one call: a millisecond
 POOR, FOUND, LISTED = 0, 1, 2  # priorities of links: unlikely to be worth it; others; those of sitemaps, revisits
 
 _TABLE = 1 << 18  # hashes of 8 bytes: 2 MB a worker

@@ -15,8 +15,8 @@ from crawlproject.models import IDENTIFIER, PROBE, SITEMAP
 class SeenFilter(BaseDupeFilter):
     """Takes the place of scrapy-redis' dupefilter: says by which digest the shared seen filter knows a request.
 
-    The enqueue script checks whether it was seen, in the same step that stores it; the scheduler never calls
-    `request_seen`. How what was seen is kept stands in state/lua/preludes/seen_filter.lua.
+    The function `enqueue` checks whether it was seen, in the same step that stores it; the scheduler never calls
+    `request_seen`. How what was seen is kept stands in the Lua module `seen_filter`.
     """
 
     def digest(self, request: Request) -> bytes:

@@ -521,9 +521,6 @@ class LeaseQueue:
             ours = {name: int(match[1]) for name in lost if (match := _LEASE_ID.fullmatch(name))}
             for name in sorted(ours, key=lambda name: -ours[name]):
                 lane.add(Settlement(name, name.partition(":")[2], lost[name]))
-            for name in lost.keys() - ours.keys():
-                foreign = "lease not written by crawlproject"  # as in preludes/leases.lua
-                lane.add(Settlement(name, "", lost[name], dead=foreign))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
         return len(lost)

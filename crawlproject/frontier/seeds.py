@@ -270,7 +270,7 @@ class SeedRouter:
     """Divides the seeds that users push among the shards.
 
     A seed goes to the shard of the source that it names, or else of the domain of its URL. Where the catalogue
-    says that it is another source's, that shard forwards it (`state/lua/enqueue.lua`).
+    says that it is another source's, that shard forwards it (`state/lua/functions/enqueue.lua`).
     """
 
     def __init__(self, outboxes: SeedOutboxes, shards: int, request_of: Callable[[bytes], Request]) -> None:
@@ -364,7 +364,7 @@ def _request_of(seed: Seed) -> Request:
 
 
 def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bool = False) -> NewRequest:
-    """Return `request` as the enqueue script takes it, with the source that it names, and its domain.
+    """Return `request` as the function `enqueue` takes it, with the source that it names, and its domain.
 
     `found`: it was found on a page.
 

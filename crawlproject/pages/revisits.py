@@ -10,7 +10,7 @@ from crawlproject.pages.rules import Headers, header
 from crawlproject.politeness.conditions import Version
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a look has found, in events
-LONGEST_S = 30 * 86_400.0  # between two looks; as in state/lua/preludes/revisits.lua
+LONGEST_S = 30 * 86_400.0  # between two looks; as in the Lua module `revisits`
 
 _TEXTS = {"digest": 64, "url": 65_536, "kept_at": 40, "sha1": 32}  # and their longest
 

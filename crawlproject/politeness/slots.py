@@ -10,11 +10,12 @@ LATE_S = 0.05  # how late a slot may be used that was exchanged for one that was
 MAX_LATE_S = 0.25
 
 # How long nothing goes out while the time, or which slots have been given out, is in doubt (state/clock.py and
-# clock_guard.lua): until earlier slots are over, and one second more, so that no second has requests of both.
+# the Lua module `clock`): until earlier slots are over, and one second more, so that no second has requests
+# of both.
 DOUBT_S = HORIZON_S + MAX_LATE_S + 1.0
 
 # How far ahead the slot may be that a request gets whose connection took too long: used LATE_S late, it is used no
-# later after it was given out than that of a lease (clock_guard.lua counts on it).
+# later after it was given out than that of a lease (the Lua module `clock` counts on it).
 RENEWAL_S = HORIZON_S + MAX_LATE_S - LATE_S
 
 

@@ -48,7 +48,7 @@ class BadRow(NamedTuple):
 class Row(NamedTuple):
     """What the catalogue says of a source: its rate by size (rps), and everything else as JSON, "" if nothing.
 
-    The JSON has `circuit` (rules as the scripts read them), `gone` (statuses), and `robots` ("ignore") with the
+    The JSON has `circuit` (rules as the functions read them), `gone` (statuses), and `robots` ("ignore") with the
     `hosts` that it is for, and for those below them. `domains` are the registrable domains of its `hosts`, with a
     blank before and after each, or that of its `source_url` where it has no hosts, which `has_hosts` says.
     """

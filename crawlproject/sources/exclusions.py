@@ -40,7 +40,7 @@ def is_domain(name: str) -> bool:
 
 
 def domains_above(host: str) -> list[str]:
-    """Return a host and the domains that it belongs to, but for the top-level one; as preludes/exclusions.lua."""
+    """Return a host and its domains, but for the top-level one; as the Lua module `exclusions`."""
     found, domain = [host], host.partition(".")[2]
     while "." in domain:
         found.append(domain)

@@ -52,7 +52,7 @@ Say = Callable[[str], None]  # what is to be told to the operator
 
 _BlockingRedis = redis.Redis  # where a field hides the name of the module
 
-_MIN_VERSION = (6, 2)
+_MIN_VERSION = (7, 0)  # Valkey says that it is Redis 7.2
 _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is tried
 
 # How often sentinels are asked for the master. One that they have replaced, because it hung or was cut off, does
@@ -231,16 +231,24 @@ def without_secrets(url: str) -> str:
 def _unavailable(url: str, error: Exception) -> RedisUnavailable:
     where = without_secrets(url)
     if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
-        return RedisUnavailable(f"Redis at {where} is older than 6.0: 6.2 or newer is needed.")
+        return _too_old(url, "older than 6.0")
     what, remedy = plain(error), remedy_of(error) or "start it, or correct REDIS_URL"
     return RedisUnavailable(f"Redis at {where} does not answer ({what}): {remedy}.")
+
+
+def _too_old(url: str, version: str) -> RedisUnavailable:
+    return RedisUnavailable(
+        f"Redis at {without_secrets(url)} is {version}, and 7.0 or newer is needed: "
+        "upgrade it, or run Valkey in its place."
+    )
 
 
 def _check_server(url: str, info: dict[str, object]) -> None:
     version = str(info["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
-        raise RedisUnavailable(f"Redis at {without_secrets(url)} is {version}: 6.2 or newer is needed.")
-    if info.get("redis_mode") == "cluster" and cluster_address(url) is None:
+        raise _too_old(url, version)
+    mode = info.get("redis_mode", info.get("server_mode"))  # as Valkey calls it
+    if mode == "cluster" and cluster_address(url) is None:
         raise RedisUnavailable(
             f"Redis at {without_secrets(url)} is a node of a Redis Cluster: set REDIS_URL to "
             "redis+cluster://host:port, or with TLS rediss+cluster://host:port."
@@ -387,12 +395,12 @@ class BlockingState:
 
 
 class State:
-    """One worker's connection to a shard: client, scripts, key names, clock, and the worker's own name.
+    """One worker's connection to a shard: client, functions, key names, clock, and the worker's own name.
 
     It is number `number` of `count` shards, and `shards` has all of them, in order: with one, this alone. What is
     made by its constructor is the first, which opens and closes all.
 
-    A script may run twice, when a reply is lost and the client tries again; every script allows for that.
+    A function may run twice, when a reply is lost and the client tries again; every one allows for that.
     """
 
     def __init__(self, config: Config, spider: str) -> None:
@@ -529,7 +537,7 @@ class State:
         return found[self.number]
 
     def scripts_of(self, spider: str) -> Scripts:
-        """Return the scripts for the frontier of `spider`, over this connection."""
+        """Return the functions for the frontier of `spider`, over this connection."""
         config = self.config
         return Scripts(
             self.redis,

@@ -16,9 +16,9 @@ _MOST_S = 0.02  # that slots may come sooner, within a second, than those before
 
 
 class RedisClock:
-    """Maps the crawl's time (Redis `TIME` in µs, see clock.lua) to this worker's monotonic clock (seconds).
+    """Maps the crawl's time (µs, see the Lua module `clock`) to this worker's monotonic clock (seconds).
 
-    A script that was called at `sent`, ran at `ran`, and answered at `received` bounds the difference between the
+    A call that was sent at `sent`, ran at `ran`, and answered at `received` bounds the difference between the
     clocks: at least `sent - ran`, at most `received - ran`. The smallest upper bound is the estimate, never too
     small, so that no slot is used early.
 
@@ -38,7 +38,7 @@ class RedisClock:
         self.valid_from = now + DOUBT_S
 
     def observe(self, sent: float, ran: int, received: float) -> float:
-        """Learn from a script: called at `sent` and answered at `received` (here, s), run at `ran` (Redis, µs).
+        """Learn from a function: called at `sent` and answered at `received` (here, s), run at `ran` (Redis, µs).
 
         Return 0.0, or, if it raises doubt, the seconds by which Redis' clock went ahead of this one: negative if
         it fell behind.

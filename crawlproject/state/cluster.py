@@ -310,7 +310,7 @@ _PAUSES = {
 def _redirected(slot: Slot, host: str, error: redis.ResponseError) -> redis.ConnectionError | None:
     """Return what an error of a node means for the call: it was not made, and may be made again. None: else.
 
-    ASK is never followed: a script would make a second copy of a key that is still to be moved.
+    ASK is never followed: a function would make a second copy of a key that is still to be moved.
     """
     if isinstance(error, exceptions.MovedError):  # first: it is a kind of AskError
         if error.slot_id != slot.number:
@@ -541,10 +541,10 @@ async def replicated(client: redis.asyncio.Redis, what: str, write: Callable[[Pi
 
 
 def check_replicated(verb: str, confirmed: int) -> None:
-    """Check what WAIT answered after a script.
+    """Check what WAIT answered after a call.
 
     Raises:
-        redis.RedisError: no replica has what the script wrote. It is written all the same.
+        redis.RedisError: no replica has what the function wrote. It is written all the same.
 
     """
     if confirmed == 0:

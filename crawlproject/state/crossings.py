@@ -2,7 +2,7 @@
 
 Every worker may carry, at any time and beside the others. What is on its way is in the outbox until the shard that
 it is for has it; a worker that ends between two steps, or a call that is lost or comes late, neither loses nor
-doubles it: the scripts say why.
+doubles it: the functions say why.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
-
-from redis.exceptions import ResponseError
 
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.found_elsewhere import bring, unpacked
@@ -29,7 +27,7 @@ _TURN_S = 0.5  # between two looks whether it is still another worker's turn to 
 _WAIT_S = 1  # for a seed that users push
 _RETRY_S = 1.0
 _WAYS = 8  # where in an item it says how many ways it has come,
-_FIRST_KEPT = 4  # and what stands there when it has stayed once: see preludes/shards.lua
+_FIRST_KEPT = 4  # and what stands there when it has stayed once: see the Lua module `shards`
 
 
 class Carrier:
@@ -93,11 +91,7 @@ class Carrier:
                 return
             if self._of_shard and shard == self._state.number:
                 _report_kept(items)
-            if not await self._scripts.forget_sent(shard, taken):
-                fields = " or ".join(f"from:{self._outbox}{server and ':'}{server}" for server in taken)
-                raise ResponseError(
-                    f"WRONGTYPE {target.keys.crossings} has {fields} above all that was sent: remove that field"
-                )
+            await self._scripts.forget_sent(shard, taken)
 
     async def stop(self) -> None:
         """Carry no more."""

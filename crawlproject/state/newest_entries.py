@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from crawlproject.state.client import State
 
 RawEntry = tuple[bytes, dict[bytes, bytes]]
@@ -17,11 +15,7 @@ async def newest_entries(state: State, streams: Mapping[str, int]) -> dict[str, 
     async with state.redis.pipeline(transaction=False) as pipe:
         for stream, count in streams.items():
             pipe.xrevrange(stream, count=count)
-        replies: list[Any] = await pipe.execute(raise_on_error=False)
-    # a key that holds something else has no entries
-    return {
-        stream: reply if isinstance(reply, list) else [] for stream, reply in zip(streams, replies, strict=True)
-    }
+        return dict(zip(streams, await pipe.execute(), strict=True))
 
 
 async def entries_after(state: State, stream: str, after: bytes | None, count: int) -> tuple[int, list[RawEntry]]:
@@ -29,24 +23,20 @@ async def entries_after(state: State, stream: str, after: bytes | None, count: i
     async with state.redis.pipeline(transaction=True) as pipe:
         pipe.xlen(stream)
         pipe.xrevrange(stream, "+", "-" if after is None else b"(" + after, count=count)
-        length, entries = await pipe.execute(raise_on_error=False)
-    found = isinstance(length, int) and isinstance(entries, list)
-    return (length, entries) if found else (0, [])
+        length, entries = await pipe.execute()
+    return length, entries
 
 
 async def entries_back(
     state: State, stream: str, most: int, most_bytes: float, page_size: int
 ) -> AsyncIterator[list[RawEntry]]:
-    """Yield the newest `most` entries of a stream in pages, newest first; nothing if the key is not a stream.
+    """Yield the newest `most` entries of a stream in pages, newest first.
 
     The page in which their fields come to `most_bytes` is the last one.
     """
     end = b"+"
     while most > 0 and most_bytes > 0:
-        try:
-            page: Any = await state.redis.xrevrange(stream, end, count=min(most, page_size))
-        except ResponseError:
-            return
+        page: Any = await state.redis.xrevrange(stream, end, count=min(most, page_size))
         if not page:
             return
         yield page

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
@@ -34,10 +32,7 @@ async def note_fault(state: State, keys: Keys, fault: str) -> None:
 async def count_spilled(state: State) -> int:
     """Return how many requests of a frontier are in its store."""
     redis: Any = state.redis
-    try:
-        return max(whole_number(await redis.get(state.keys.spilled)) or 0, 0)
-    except ResponseError:  # a key that holds something else
-        return 0
+    return max(whole_number(await redis.get(state.keys.spilled)) or 0, 0)
 
 
 async def dropped_extent(state: State, keys: Keys, most: int) -> bytes | None:

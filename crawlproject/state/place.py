@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from redis.exceptions import ResponseError
-
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
@@ -40,20 +38,14 @@ async def find_request(state: State, source: str, is_it: Callable[[bytes], bool]
             ahead = await _search(client, f"{prefix}{priority}:{source}", is_it)
             if ahead is not None:
                 return Place(where, priority, ahead)
-    try:
-        delayed = await client.zrange(keys.delayed_of + source, 0, MOST - 1)
-    except ResponseError:  # a key that holds something else
-        delayed = []
+    delayed = await client.zrange(keys.delayed_of + source, 0, MOST - 1)
     found = next((entry for entry in delayed if is_it(entry)), None)
     return None if found is None else Place("delayed", _priority(found))
 
 
 async def _search(redis: Any, key: str, is_it: Callable[[bytes], bool]) -> int | None:
     for first in range(0, MOST, _PAGE):
-        try:
-            entries = await redis.lrange(key, first, first + _PAGE - 1)
-        except ResponseError:  # a key that holds something else
-            return None
+        entries = await redis.lrange(key, first, first + _PAGE - 1)
         for index, entry in enumerate(entries):
             if is_it(entry):
                 return first + index
@@ -76,10 +68,7 @@ class NextLook(NamedTuple):
 async def next_look(state: State, source: str, digest: bytes) -> NextLook | None:
     """Return when `source`'s page with this digest for the seen filter is looked at again; None for never."""
     redis: Any = state.redis
-    try:
-        line = await redis.hget(state.keys.revisits_of + source, digest[:8])
-    except ResponseError:  # a key that holds something else
-        return None
+    line = await redis.hget(state.keys.revisits_of + source, digest[:8])
     numbers = [whole_number(part) for part in (line or b"").partition(b"\n")[0].split(b" ")]
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         return None

@@ -63,7 +63,6 @@ class StreamReader:
         self.last = dict.fromkeys(streams or state.keys.streams, START)
         self._known: set[str] = set()  # streams in which Redis knew it when it began
         self._told: dict[str, str] = {}  # by stream, the gap that was told of last
-        self._is_shard = state.count > 1
         self._redis = state.redis
         self._reader_of = state.keys.reader_of
         self._scripts = ReaderScripts(state.redis, state.keys)
@@ -165,15 +164,14 @@ class StreamReader:
             if self._told.get(stream) == at:
                 self.last[stream] = START
             return where, None
-        added = info.get("entries-added")
+        added = info["entries-added"]
         noted: Any = self._redis.hget(self._reader_of + self.name, f"place:{stream}")
         place, _, number = (noted or b"").decode(errors="replace").partition(" ")
-        if place == at and number.isdigit() and added is not None:
+        if place == at and number.isdigit():
             left = length if is_cut else _unread(self._scripts, stream, at, newest)
             count = added - int(number) - left
             return (where, count) if count > 0 else None
-        may_be_divided = stream in self._known and (added == length or (added is None and self._is_shard))
-        if at == START or may_be_divided:  # a new reader; a shard of a divided crawl
+        if at == START or (stream in self._known and added == length):  # a new reader; a shard of a divided crawl
             return None
         return where, None
 

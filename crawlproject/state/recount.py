@@ -24,9 +24,8 @@ _SOURCES_A_CALL = 100
 _ATTEMPTS = 3
 _OF_LINKS = 3  # priorities: 0 to 2
 _LINE = re.compile(rb"\d+ \d+( \d+)?")  # of the ledger
-_REFERENCE = re.compile(
-    rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:[0-9a-f]{40}:(\d+)"
-)  # to an extent (preludes/extents.lua)
+# To an extent (the Lua module `packs`).
+_REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:[0-9a-f]{40}:(\d+)")
 _COUNTERS = ("outstanding", "overflow", "spilled")
 # How much is under each of these prefixes, by their names in Keys.
 COUNTED = {
@@ -102,7 +101,7 @@ async def recount(state: State) -> Recount:
 
     Raises:
         FrontierInUse: they are not, or something else has changed it three times while it was counted.
-        RedisError: a key that all sources share is of another type; the message names it.
+        RedisError: a key that all sources share is of another type, among other things.
 
     """
     for _ in range(_ATTEMPTS):
@@ -150,7 +149,7 @@ async def _seen_filter(state: State) -> tuple[str, int | None]:
     """Return what the keys of the last exact generation begin with, "" if it is not counted; and its count."""
     try:
         words, number = await _client(state).hmget(state.keys.seen_meta, "exact", "exact_count")
-    except ResponseError:  # of another type: the script names it
+    except ResponseError:  # of another type
         return "", None
     generations = (words or b"").split()
     if not generations or not generations[-1].isdigit():
@@ -176,7 +175,7 @@ async def _counted(state: State, filter_word: str) -> Count:
 
 
 async def _sent(state: State) -> int:
-    """Count the requests in the outboxes to other shards (see preludes/shards.lua)."""
+    """Count the requests in the outboxes to other shards (see the Lua module `shards`)."""
     found = 0
     for number in range(state.count if state.count > 1 else 0):
         at = 0
@@ -289,7 +288,7 @@ def escaped(text: str) -> str:
 
 
 async def _scanned(state: State, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Yield the fields of a hash; none of a key of another type, which the script names."""
+    """Yield the fields of a hash; none of a key of another type."""
     with suppress(ResponseError):
         async for name, value in _client(state).hscan_iter(key, count=_PAGE):
             yield name, value

@@ -1,4 +1,4 @@
-"""What was requested of a source, by hours, as preludes/requests.lua keeps it; others' data count as nothing."""
+"""What was requested of a source, by hours, as the Lua module `report` keeps it; others' data count as nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crawlproject.state.client import State
 
 KEPT_DAYS = 90
 
-_BLOCK_HOURS = 96  # as in preludes/requests.lua
+_BLOCK_HOURS = 96  # as in the Lua module `report`
 _HOUR_S = 3600
 _COUNTS = 7  # at the head of an hour; kinds follow
 _MOST_KINDS = 40
@@ -23,7 +23,7 @@ class Hour(NamedTuple):
 
     `first` and `last` are when the first and the last request were sent, `peak` is the most in one second of the
     clock, `peak_at` that second; `rate` the highest that was in force (requests a second), `received` the bytes of
-    bodies. `kinds` counts what the requests ended in, and what else happened: see preludes/requests.lua.
+    bodies. `kinds` counts what the requests ended in, and what else happened: see the Lua module `report`.
     """
 
     begin: int
@@ -73,11 +73,11 @@ async def read_requests(state: State, source: str) -> RequestsOf:
         for block in blocks:
             pipe.hgetall(f"{state.keys.requests_of}{block}:{source}")
         pipe.lrange(state.keys.incidents_of + source, 0, _MOST_INCIDENTS - 1)
-        *found, entries = await pipe.execute(raise_on_error=False)
+        *found, entries = await pipe.execute()
     hours: list[Hour] = []
     robots: dict[str, FetchedRobots] = {}
     for block, fields in zip(blocks, found, strict=True):
-        for name, packed in fields.items() if isinstance(fields, dict) else ():
+        for name, packed in fields.items():
             if name[:2] in {b"r:", b"R:"}:
                 fetched = _robots(name, packed)
                 if fetched is not None and since <= fetched.time <= now:
@@ -87,7 +87,7 @@ async def read_requests(state: State, source: str) -> RequestsOf:
                 hour = _hour((block * _BLOCK_HOURS + int(name)) * _HOUR_S, packed)
                 if hour is not None and since <= hour.begin <= now:
                     hours.append(hour)
-    incidents = [one for entry in (entries if isinstance(entries, list) else ()) if (one := _incident(entry))]
+    incidents = [one for entry in entries if (one := _incident(entry))]
     return RequestsOf(
         now,
         sorted(hours),
@@ -97,7 +97,7 @@ async def read_requests(state: State, source: str) -> RequestsOf:
 
 
 def _unpacked(packed: Any) -> list[Any]:
-    """Return a list that a script has packed; [] where it has not."""
+    """Return a list that a function has packed; [] where it has not."""
     try:
         values = msgpack.unpackb(packed, raw=True, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):

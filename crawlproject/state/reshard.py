@@ -67,11 +67,11 @@ ITS_OWN = _names("quarantine readers pack_folder")
 ANEW = _names(
     """outstanding overflow spilled packs dead_refusals places packs_dead spill_fault
     texts_of quarantine_turn workers resting leases_of processing_of dropped robots_of robots_stored robots_size
-    robots_fetch_of pulse leader fence catalogue_readings paused data_fault ordered_by_of sample feeders carrier
+    robots_fetch_of pulse leader fence catalogue_readings paused ordered_by_of sample feeders carrier
     crossings outbox_of outbox_sequence seeds_received seeds_out seeds_sequence layout users_seeds users_halted
     users_temp_halted users_excluded users_override_rate_of worker_settings"""
 ) | set(DUE_SETS)
-# What a division, at its end too, reads as what it must be; the scripts that it begins with check others.
+# What a division, at its end too, reads as what it must be.
 _MUST_BE = dict.fromkeys(STREAMS, "stream") | {
     "leader": "string",
     "seeds": "list",

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, cast
 
 from crawlproject.models import PRIORITIES
 from crawlproject.sources.rates import MINIMUM_RATE
+from crawlproject.state import functions
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.script_text import ScriptText
-from crawlproject.state.scripts.runner import packed
 from crawlproject.state.scripts.sources import Attribution, attribute_arguments
 
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
@@ -72,9 +71,8 @@ def sources_with_enough(state: BlockingState, seeds: Collection[tuple[str | None
     Of each seed: the source that it names, and the registrable domain of its URL.
     """
     redis, keys = state.redis, state.keys
-    text = ScriptText("attribute", keys)
     arguments = attribute_arguments(list(seeds)) | {"min_rate": MINIMUM_RATE}
-    reply: Any = redis.register_script(text.text)(keys=text.keys, args=[packed(arguments)])
+    reply: Any = functions.call_blocking(redis, functions.command("attribute", keys, arguments))
     sources = sorted({Attribution.of(row).source for row in reply})
     if len(sources) > _SHARES:
         return []

@@ -2,7 +2,7 @@
 
 Every worker does it, at any time and beside the others. A seed is in the list of the users, in a chunk of the
 outbox beside that, or in the list of the shard; a worker that ends between two steps, or a call that is lost or
-comes late, neither loses nor doubles one: the scripts say why.
+comes late, neither loses nor doubles one: the functions say why.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import OutboxScripts
 
 _CHUNK = 1_000  # seeds; as many as Lua unpacks at once, and well below
@@ -21,7 +22,7 @@ class SeedOutbox:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._keys = state.keys
+        self._keys = Keys(f"{{{state.keys.users_seeds}}}", state.keys.spider, state.keys.crawl)
         self._redis = state.client_for(self._keys.users_seeds)
         self._scripts = OutboxScripts(self._redis, self._keys, state.clock, state.health)
         self._refused = b""  # the number of the chunk that was refused last
@@ -43,7 +44,7 @@ class SeedOutbox:
             await self._scripts.ack_seeds(chunk.number)
         elif self._refused == chunk.number:  # else perhaps others were faster, and it is no longer there
             raise ResponseError(
-                f"WRONGTYPE {self._keys.seeds_received} has a chunk that was not sent yet: remove it"
+                f"WRONGTYPE {self._state.keys.seeds_received} has a chunk that was not sent yet: remove it"
             )
         self._refused = chunk.number
 

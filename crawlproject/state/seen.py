@@ -16,10 +16,7 @@ _LARGEST_BUCKET = 512  # Redis' own default; with 400 on average, none is larger
 async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
     """Return how what was seen is kept, as a sentence, and what of the settings or of Redis does not fit that."""
     client: Any = state.redis
-    try:
-        kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count", "before")
-    except redis.ResponseError as error:  # of another type: the scripts refuse it, too
-        return "Seen filter: not known", [f"{state.keys.seen_meta}: {error}"]
+    kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count", "before")
     exact, exact_count, bloom, bloom_count, before = (
         printable((value or b"").decode(errors="replace").strip(), 200) for value in kept
     )

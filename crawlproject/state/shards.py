@@ -22,7 +22,7 @@ class SourceElsewhere(Exception):
 
 @lru_cache(maxsize=65_536)
 def shard_of(source: str, shards: int) -> int:
-    """Return the number of the shard, from 0, that a source is in; preludes/shards.lua says the same."""
+    """Return the number of the shard, from 0, that a source is in; the Lua module `shards` says the same."""
     if shards == 1:
         return 0
     digest = hashlib.sha1(source.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgpack
-from redis.exceptions import ResponseError
 
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.numbers import whole_number
@@ -23,12 +22,11 @@ async def read_counts(state: State, sources: Sequence[str], counts: Sequence[str
         pipe.hmget(state.keys.counts_at_rest, sources)
         for count in counts:
             pipe.hmget(state.keys.counts_of + count, sources)
-        at_rest, *replies = await pipe.execute(raise_on_error=False)
-    packed = [counts_in(value) for value in _values(at_rest, len(sources))]
+        at_rest, *replies = await pipe.execute()
+    packed = [counts_in(value) for value in at_rest]
     return {
         name: [
-            (whole_number(value) or 0) + before.get(name, 0)
-            for value, before in zip(_values(reply, len(sources)), packed, strict=True)
+            (whole_number(value) or 0) + before.get(name, 0) for value, before in zip(reply, packed, strict=True)
         ]
         for name, reply in zip(counts, replies, strict=True)
     }
@@ -50,21 +48,14 @@ def counts_in(packed: bytes | None) -> dict[str, int]:
 async def read_dead_letter_counts(state: State, sources: Sequence[str]) -> list[int]:
     """Return how many dead letters each of `sources` has at present."""
     redis: Any = state.redis
-    try:
-        reply = await redis.hmget(state.keys.dead_sources, sources)
-    except ResponseError:
-        reply = None
-    return [whole_number(value) or 0 for value in _values(reply, len(sources))]
+    return [whole_number(value) or 0 for value in await redis.hmget(state.keys.dead_sources, sources)]
 
 
 async def read_spent_budgets(state: State, sources: Sequence[str]) -> list[tuple[int, int]]:
     """Return how many links each of `sources` has admitted within its budget, and how many of them are poor."""
     redis: Any = state.redis
-    try:
-        reply = await redis.hmget(state.keys.ledger, sources)
-    except ResponseError:
-        reply = None
-    lines = ([whole_number(part) for part in (line or b"").split(b" ")] for line in _values(reply, len(sources)))
+    reply = await redis.hmget(state.keys.ledger, sources)
+    lines = ([whole_number(part) for part in (line or b"").split(b" ")] for line in reply)
     return [(parts[0] or 0, parts[1] or 0) if len(parts) in {2, 3} else (0, 0) for parts in lines]
 
 
@@ -73,8 +64,7 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
     async with state.redis.pipeline(transaction=False) as pipe:
         for source in sources:
             pipe.lrange(state.keys.statuses_of + source, 0, 49)
-        replies: list[Any] = await pipe.execute(raise_on_error=False)
-    found = (Counter(reply if isinstance(reply, list) else []) for reply in replies)
+        found = map(Counter[bytes], await pipe.execute())
     return [
         {status.decode(errors="replace")[:20]: count for status, count in statuses.most_common()}
         for statuses in found
@@ -84,12 +74,12 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
 async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
     """Return how long fetches of each of `sources` took lately, by bucket of `LATENCY_BOUNDS`; [] without any.
 
-    Of the last few minutes: counts are halved every five minutes (see samples.lua).
+    Of the last few minutes: counts are halved every five minutes (see the Lua module `samples`).
     """
     async with state.redis.pipeline(transaction=False) as pipe:
         for source in sources:
             pipe.hget(state.keys.window_of + source, "fetches")
-        replies: list[Any] = await pipe.execute(raise_on_error=False)
+        replies: list[Any] = await pipe.execute()
     return [fetches_in(reply) for reply in replies]
 
 
@@ -99,14 +89,11 @@ def read_all_fetches(state: BlockingState) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     cursor, more = 0, True
     while more:
-        try:
-            cursor, page = redis.zscan(state.keys.active, cursor, count=_PAGE)
-        except ResponseError:
-            return {}
+        cursor, page = redis.zscan(state.keys.active, cursor, count=_PAGE)
         with redis.pipeline(transaction=False) as pipe:
             for source, _ in page:
                 pipe.hget(state.keys.window_of.encode() + source, "fetches")
-            replies = pipe.execute(raise_on_error=False)
+            replies = pipe.execute()
         for (source, _), reply in zip(page, replies, strict=True):
             if fetches := fetches_in(reply):
                 found[source.decode(errors="replace")] = fetches
@@ -115,7 +102,7 @@ def read_all_fetches(state: BlockingState) -> dict[str, list[int]]:
 
 
 def fetches_in(packed: Any) -> list[int]:
-    """Return the histogram that samples.lua has packed; [] where it has not."""
+    """Return the histogram that the Lua module `samples` has packed; [] where it has not."""
     buckets = [0] * (len(LATENCY_BOUNDS) + 1)
     try:
         _, *pairs = msgpack.unpackb(packed)
@@ -124,7 +111,3 @@ def fetches_in(packed: Any) -> list[int]:
     except (ValueError, TypeError, OverflowError, IndexError, msgpack.UnpackException):
         return []
     return buckets if any(buckets) else []
-
-
-def _values(reply: Any, count: int) -> list[Any]:
-    return reply if isinstance(reply, list) else [None] * count

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import redis
-from redis.exceptions import ResponseError
 
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
@@ -39,10 +38,7 @@ async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str
 async def _present_in(state: State, project: Sequence[str]) -> list[str]:
     """Return those of one shard."""
     client: Any = state.redis
-    try:
-        asked = await client.zrevrange(state.keys.spiders, 0, _MOST - 1)
-    except ResponseError:  # a key that holds something else
-        asked = []
+    asked = await client.zrevrange(state.keys.spiders, 0, _MOST - 1)
     others = sorted(name.decode(errors="replace") for name in asked)
     names = [*project, *filter(_NAME.fullmatch, others)]
     names = list(dict.fromkeys(names))

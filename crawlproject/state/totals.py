@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import REDIS_TROUBLE, BlockingState
 from crawlproject.state.health import plain
@@ -104,13 +102,11 @@ def _totals_of_shard(state: BlockingState) -> dict[str, Any]:
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)
         pipe.hgetall(keys.totals)
-        (outstanding, overflow), *lengths, workers, sums = pipe.execute(raise_on_error=False)
-    seeds, dead = map(_length, lengths)
+        (outstanding, overflow), seeds, dead, workers, of_seeds = pipe.execute()
     with state.redis.pipeline(transaction=False) as pipe:
-        for worker in workers if isinstance(workers, list) else ():
+        for worker in workers:
             pipe.hlen(keys.leases_of.encode() + worker)
-        leased = sum(map(_length, pipe.execute(raise_on_error=False)))
-    of_seeds = sums if isinstance(sums, dict) else {}
+        leased = sum(pipe.execute())
     sources: dict[str, dict[str, Any]] = {
         source: {"rate_limit": limit.rps if (limit := limit_of(written)) else None, **dict.fromkeys(_COUNTS, 0)}
         for source, written in _scan(state, keys.rates)
@@ -140,14 +136,5 @@ def _totals_of_shard(state: BlockingState) -> dict[str, Any]:
 def _scan(state: BlockingState, key: str) -> Iterator[tuple[str, bytes]]:
     """Yield the fields of a hash, a page at a time: all at once would hold Redis up for a second at a million."""
     redis: Any = state.redis
-    try:
-        for source, value in redis.hscan_iter(key, count=_PAGE):
-            yield source.decode(errors="replace"), value
-    except ResponseError as error:
-        if "WRONGTYPE" not in str(error):
-            raise
-
-
-def _length(reply: Any) -> int:
-    """Return the length that a command of a pipeline has found; that of a key of another kind is 0."""
-    return reply if isinstance(reply, int) else 0
+    for source, value in redis.hscan_iter(key, count=_PAGE):
+        yield source.decode(errors="replace"), value

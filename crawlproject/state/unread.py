@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from crawlproject.state.client import State
 from crawlproject.state.readers import is_behind, is_entry_id, positions_in
 from crawlproject.texts import printable
@@ -29,16 +27,7 @@ class UnreadEvents:
         self._left = 0
 
     async def look(self) -> dict[str, int]:
-        """Return the unread events by reader: of the 20 that are furthest behind.
-
-        Empty while the readers' key, or a stream, is of a type that it should not be, as the leader logs.
-        """
-        try:
-            return await self._look()
-        except ResponseError:
-            return {}
-
-    async def _look(self) -> dict[str, int]:
+        """Return the unread events by reader: of the 20 that are furthest behind."""
         redis: Any = self.state.redis
         places = {
             (name, stream): at if is_entry_id(at) else "0-0"
@@ -82,14 +71,11 @@ class UnreadEvents:
 
 
 async def count_without_reader(state: State) -> int:
-    """Return the events in streams that have no reader; 0 where keys are of a type that they should not be."""
+    """Return the events in streams that have no reader."""
     redis: Any = state.redis
-    try:
-        found = positions_in(await redis.hgetall(state.keys.readers)).values()
-        others = [stream for stream in state.keys.streams if not any(stream in at for at in found)]
-        return sum([await redis.xlen(stream) for stream in others])
-    except ResponseError:
-        return 0
+    found = positions_in(await redis.hgetall(state.keys.readers)).values()
+    others = [stream for stream in state.keys.streams if not any(stream in at for at in found)]
+    return sum([await redis.xlen(stream) for stream in others])
 
 
 class _Unread:

@@ -1,7 +1,7 @@
 """The keys that operators write to on a Redis Cluster: without the hash tag, each in a slot of its own.
 
 They are the one place for the whole crawl, spelled as on one Redis. The leader of a shard brings them into line
-with the shard's own keys, which the scripts read.
+with the shard's own keys, which the functions read.
 """
 
 from __future__ import annotations

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from crawlproject.state import functions
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.clock import MICROS
-from crawlproject.state.script_text import ScriptText
-from crawlproject.state.scripts.runner import packed
 
 
 def alive_workers(state: BlockingState) -> list[str]:
     """Return the workers that have sent a heartbeat to a shard within CRAWL_HEARTBEAT_TIMEOUT."""
-    text = ScriptText("alive", state.keys)
     arguments = {"timeout": int(state.config.heartbeat_timeout * MICROS)}
-    found: Any = state.redis.register_script(text.text)(keys=text.keys, args=[packed(arguments)])
+    found: Any = functions.call_blocking(state.redis, functions.command("alive", state.keys, arguments))
     return [worker.decode(errors="replace") for worker in found]
 
 

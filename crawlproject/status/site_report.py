@@ -28,7 +28,7 @@ LONGEST_ROBOTS = 20_000  # characters of each
 
 _NOT_RESULTS = frozenset(
     {"txt", "robots", "opt_out", "slowed", "held", "opened", "halted", "lost"}
-)  # kinds of an hour, see preludes/requests.lua
+)  # kinds of an hour, see the Lua module `report`
 
 
 class UnknownSource(CrawlprojectError):

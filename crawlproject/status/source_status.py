@@ -143,7 +143,7 @@ async def statuses_of_shard(
 
 
 def _budget(config: Config, admitted: int, poor: int, good_pages: int) -> dict[str, int | None]:
-    """Return the budget of a source for links; see preludes/budget.lua."""
+    """Return the budget of a source for links; see the Lua module `budgets`."""
     most = config.pages_budget_max
     allowed = min(config.pages_budget + config.pages_budget_per_page * good_pages, most) if most else None
     return {"admitted": admitted, "poor": poor, "allowed": allowed}

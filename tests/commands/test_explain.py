@@ -324,7 +324,6 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     assert "next look:  in " in scrapy("explain", *args).stdout
     poor = explained(scrapy, "https://museum.org/p?a=1", "--spider", "pages")
     assert poor["link"] == {"worth": "poor", "reason": "query"}
-    await redis.set(keys.overflow_of + "0:" + said["source"], "junk")
     await redis.hset(keys.ledger, said["source"], "junk")
     assert explained(scrapy, "https://museum.org/none", "--spider", "pages")["budget"]["admitted"] == 0
     assert "place" not in explained(scrapy, "https://museum.org/p7")

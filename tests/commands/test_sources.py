@@ -92,7 +92,7 @@ async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
     await redis.sadd(keys.sources, "museum.org")
     await redis.rpush(f"{keys.queue_of}1:museum.org", *[b"\x01\x00\x01x"] * 3)
     await redis.rpush(f"{keys.overflow_of}1:museum.org", *[b"\x01\x00\x01x"] * 5)
-    await redis.rpush(f"{keys.extents_of}0:museum.org", f"packs/1-ab:0:100:{DIGEST}:64", "junk")
+    await redis.rpush(f"{keys.extents_of}0:museum.org", f"packs/1-ab:0:100:{DIGEST}:64")
     await redis.hset(keys.ledger, "museum.org", "240 12")
     for name, number in {
         "good_pages": 80,

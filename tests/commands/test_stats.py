@@ -119,19 +119,6 @@ async def test_what_others_wrote_counts_as_none(scrapy: Scrapy, state: State, fo
     assert told["sources"]["caf\ufffd"]["rate_limit"] == 5
 
 
-async def test_keys_of_another_kind_count_as_none(scrapy: Scrapy, state: State) -> None:
-    redis, keys = db(state), state.keys
-    await redis.zadd(keys.workers, {"w": 1.0})
-    await redis.set(keys.leases_of + "w", b"\xff")
-    for key in (keys.totals, keys.rates, keys.counts_at_rest, keys.counts_of + "fetched", keys.dead, keys.seeds):
-        await redis.set(key, b"\xff")
-    await redis.hset(keys.counts_of + "failed", "museum", 2)
-    said = scrapy("stats")
-    assert (said.returncode, said.stderr) == (0, "")
-    told = json.loads(said.stdout)
-    assert (told["failed"], told["fetched"], told["leased"], told["dead_letters"]) == (2, 0, 0, 0)
-
-
 async def test_a_worker_that_is_silent_does_not_count(scrapy: Scrapy, state: State) -> None:
     await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     assert json.loads(scrapy("stats").stdout)["workers"] == 1

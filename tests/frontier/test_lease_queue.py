@@ -453,10 +453,10 @@ async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -
     for request in await worker.popped(2):
         lease = request.meta[LEASE]
         worker.queue.settle(lease, Settlement(lease.id, "museum", event=("link_rot", "{}")))
-    await worker.redis.set(state.keys.dead, "in the way")
-    with pytest.raises(redis.ResponseError):
+    await worker.redis.set(state.keys.excluded, "in the way")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE crawl:excluded is a string, not a set"):
         await worker.queue.flush()
-    await worker.redis.delete(state.keys.dead)
+    await worker.redis.delete(state.keys.excluded)
     await worker.queue.flush()
     assert await worker.redis.xlen(state.keys.link_rot_events) == 2
     assert await worker.redis.get(state.keys.outstanding) == b"0"

@@ -213,24 +213,6 @@ async def test_a_broken_pack_is_counted_and_the_crawl_ends(
     assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") == b"64"
 
 
-@pytest.mark.parametrize(
-    "reference", [b"nonsense", b"../../etc/passwd:0:100:3", b"a/1-b:0:99:" + b"0" * 40 + b":999999999", b"\xff"]
-)
-async def test_a_reference_that_others_have_written_leads_nowhere(
-    crawl: State, packs: FolderPacks, reference: bytes
-) -> None:
-    overflow = Overflow(crawl, packs)
-    await discover(crawl, 100)
-    await overflow.spill()
-    await db(crawl).lpush(f"{crawl.keys.extents_of}1:{SITE}", reference)
-    await db(crawl).hset(crawl.keys.rates, SITE, "100000")
-    if reference.startswith(b"a/"):
-        with pytest.raises(StoreTrouble, match="is missing there"):
-            await crawled(crawl, overflow)
-        return
-    assert len(await crawled(crawl, overflow)) == 100
-
-
 async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
     crawl: State, packs: FolderPacks
 ) -> None:

@@ -393,7 +393,7 @@ def test_the_lease_is_kept_while_a_part_takes_long(client: redis.Redis, tmp_path
         assert client.hget(key, "until") != b"1"
 
 
-def test_a_look_is_one_call_of_a_script(client: redis.Redis, tmp_path: Path) -> None:
+def test_a_look_is_one_call_of_a_function(client: redis.Redis, tmp_path: Path) -> None:
     """It keeps the lease, too."""
     one = dataset(client, tmp_path)
     with one.opened():
@@ -403,7 +403,7 @@ def test_a_look_is_one_call_of_a_script(client: redis.Redis, tmp_path: Path) -> 
             one.drain()
         calls: Any = client.info("commandstats")
     by_the_thread = 20  # it renews once a second
-    assert 50 <= calls["cmdstat_evalsha"]["calls"] <= 50 + by_the_thread
+    assert 50 <= calls["cmdstat_fcall"]["calls"] <= 50 + by_the_thread
 
 
 def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(

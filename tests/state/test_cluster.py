@@ -185,12 +185,12 @@ async def test_a_master_that_is_killed_is_left_for_its_replica(cluster: Cluster,
     await state.open()
     with connect_blocking(settings) as client:
         assert await state.scripts.lead("leader", ready=True) == 1
-        client.set(KEYS.data_fault, "before")
+        client.set(KEYS.spill_fault, "before")
         master = cluster.owner_of(KEYS.seeds)
         master.client.wait(1, 1000)
         master.kill()
         assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
-        assert until(lambda: client.get(KEYS.data_fault), despite=redis.RedisError) == b"before"
+        assert until(lambda: client.get(KEYS.spill_fault), despite=redis.RedisError) == b"before"
     await state.close()
     master.start()
 
@@ -200,7 +200,7 @@ async def test_a_master_that_hung_is_left_before_it_knows(cluster: Cluster, clus
     state = State(settings, "images")
     await state.open()
     with connect_blocking(settings) as client:
-        client.set(KEYS.data_fault, "before")
+        client.set(KEYS.spill_fault, "before")
         master = cluster.owner_of(KEYS.seeds)
         master.client.wait(1, 1000)
         master.process.send_signal(signal.SIGSTOP)
@@ -210,7 +210,7 @@ async def test_a_master_that_hung_is_left_before_it_knows(cluster: Cluster, clus
         finally:
             master.process.send_signal(signal.SIGCONT)
         assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
-        assert client.get(KEYS.data_fault) == b"before"
+        assert client.get(KEYS.spill_fault) == b"before"
         assert client.get(KEYS.leader) == b"leader"
     await state.close()
 

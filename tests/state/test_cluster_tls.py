@@ -25,7 +25,7 @@ from crawlproject.state.users_keys import write_users_rate
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.state.conftest import certified
-from tests.state.servers import OF_CRAWL, Cluster, Server, add_user, denied, speaks_tls
+from tests.state.servers import OF_CRAWL, Cluster, Server, add_user, denied, tls_server
 from tests.state.test_shards_crawl import MUSEUMS, SHARDS, ShardedCrawl
 from tests.waiting import until
 
@@ -34,14 +34,13 @@ OF_NODES = "of-nodes"
 
 def secured_by(folder: Path, certificates: Path) -> Cluster:
     """Return a cluster that speaks TLS only, and wants client certificates and a password."""
-    if not speaks_tls():
-        pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
     files = {
         "tls_cert_file": f"{certificates}/certificate.pem",
         "tls_key_file": f"{certificates}/key.pem",
         "tls_ca_cert_file": f"{certificates}/ca.pem",
     }
-    return Cluster(folder, tls=files | {"tls_replication": "yes", "tls_cluster": "yes"}, password=OF_NODES)
+    tls = files | {"tls_replication": "yes", "tls_cluster": "yes"}
+    return Cluster(folder, tls=tls, password=OF_NODES, program=tls_server())
 
 
 @pytest.fixture
@@ -169,12 +168,9 @@ async def test_nodes_are_reached_by_the_names_in_their_certificates(tmp_path: Pa
             RedisUnavailable, match=r"another name: let nodes tell theirs \(cluster-announce-hostname"
         ):
             connect_blocking(settings)
-        try:
-            for node in cluster.nodes:
-                node.client.config_set("cluster-announce-hostname", "localhost")
-                node.client.config_set("cluster-preferred-endpoint-type", "hostname")
-        except redis.ResponseError:
-            pytest.skip("this redis-server is older than 7.0: its nodes have no names")
+        for node in cluster.nodes:
+            node.client.config_set("cluster-announce-hostname", "localhost")
+            node.client.config_set("cluster-preferred-endpoint-type", "hostname")
         until(lambda: knows_names(cluster))
         state = State(settings, "images")
         await state.open()

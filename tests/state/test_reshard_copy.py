@@ -128,21 +128,6 @@ async def test_workers_say_that_there_is_a_filter_of_before(on_one_redis: Before
     await after.close()
 
 
-async def test_a_note_of_that_which_is_of_another_type_is_named(on_one_redis: Before) -> None:
-    """As of a crawl that was never divided: seeds become dead letters, and nothing is fetched again."""
-    await on_one_redis.divide()
-    after = await on_one_redis.open()
-    shard = after.shard_for("s1.example")
-    client: Any = shard.redis
-    await client.delete(shard.keys.seen_meta)
-    await client.rpush(shard.keys.seen_meta, "x")
-    with pytest.raises(
-        redis.ResponseError, match=rf"WRONGTYPE {shard.keys.seen_meta} is a list, not a hash: remove"
-    ):
-        await enqueue(shard, [request("s1.example", 1)])
-    await after.close()
-
-
 async def test_what_is_purged_may_come_again(before: Before, crawl: State) -> None:
     await fill(crawl)
     await before.divide()

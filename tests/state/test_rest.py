@@ -204,14 +204,6 @@ async def test_who_pays_for_others_rests_too(crawl: Quiet) -> None:
     assert await crawl.db.exists(STATUSES) == 0
 
 
-async def test_counts_that_others_have_spoilt_stay_where_they_are(crawl: Quiet) -> None:
-    await crawl.count("..")
-    await crawl.db.hset("crawl:images:counts_at_rest", MUSEUM, "junk")
-    await crawl.rest()
-    assert await crawl.db.hget("crawl:images:counts:fetched", MUSEUM) == b"2"
-    assert (await read_counts(crawl.state, [MUSEUM], ["fetched"]))["fetched"] == [2]
-
-
 async def test_redis_out_of_memory_lets_sources_rest(crawl: Quiet) -> None:
     await crawl.count("..")
     await crawl.db.config_set("maxmemory", 1)

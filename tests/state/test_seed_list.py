@@ -47,7 +47,7 @@ async def test_room_is_what_the_settings_leave(state: State) -> None:
 
 
 Taker = Callable[[State], Awaitable[list[bytes]]]
-USERS = Keys("{users}", "images", "crawl")
+USERS = Keys("{images:start_urls}", "images", "crawl")
 
 
 async def by_the_worker(state: State) -> list[bytes]:

@@ -25,6 +25,7 @@ from tests.state.servers import Cluster, Server
 from tests.waiting import until_async
 
 KEYS = Keys("{crawl}", "images")
+USERS_KEYS = Keys(f"{{{KEYS.users_seeds}}}", KEYS.spider, KEYS.crawl)
 
 Call = Callable[[], Awaitable[Any]]
 Mover = Generator[Call, Any, None]
@@ -42,7 +43,7 @@ class Movers:
 
     def __init__(self, state: State, chance: random.Random, *, numbered: bool) -> None:
         self.db: Any = state.redis
-        self.outbox = OutboxScripts(state.redis, KEYS, state.clock)
+        self.outbox = OutboxScripts(state.redis, USERS_KEYS, state.clock)
         self.shard = Scripts(state.redis, KEYS, state.clock)
         self.chance = chance
         self.numbered = numbered
@@ -116,7 +117,7 @@ async def test_without_the_numbers_seeds_are_doubled(state: State) -> None:
 
 async def test_a_chunk_is_bounded_in_seeds_and_bytes(state: State) -> None:
     db: Any = state.redis
-    outbox = OutboxScripts(state.redis, KEYS, state.clock)
+    outbox = OutboxScripts(state.redis, USERS_KEYS, state.clock)
     await db.lpush(KEYS.users_seeds, *(b"%03d" % number for number in range(10)))
     assert await outbox.send_seeds(4) == await outbox.send_seeds(9)  # the same until it is acknowledged
     chunk = await outbox.send_seeds(4)
@@ -130,7 +131,7 @@ async def test_a_chunk_is_bounded_in_seeds_and_bytes(state: State) -> None:
 
 async def test_a_sequence_that_is_forgotten_goes_on_above_the_former_one(state: State) -> None:
     db: Any = state.redis
-    outbox = OutboxScripts(state.redis, KEYS, state.clock)
+    outbox = OutboxScripts(state.redis, USERS_KEYS, state.clock)
     numbers = []
     for seed in ("a", "b"):
         await db.lpush(KEYS.users_seeds, seed)
@@ -146,7 +147,7 @@ async def test_after_a_power_cut_seeds_arrive_though_the_clock_is_behind(state: 
     """The number of their chunk is below one that the shard has, and that this place has forgotten."""
     server = Server(tmp_path)
     one: Any = Redis(port=server.port)
-    outbox = OutboxScripts(one, KEYS, state.clock)
+    outbox = OutboxScripts(one, USERS_KEYS, state.clock)
 
     async def forward() -> bool:
         await one.lpush(KEYS.users_seeds, "a")

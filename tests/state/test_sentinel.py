@@ -17,7 +17,7 @@ from crawlproject.config import SentinelAddress, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.client import State, connect_blocking
 from demo.gallery import Gallery
-from tests.state.servers import Pair, Server, free_port, speaks_tls, tls_options
+from tests.state.servers import Pair, Server, free_port, tls_options, tls_server
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import until, until_async
 
@@ -196,11 +196,9 @@ async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:
 @pytest.fixture
 def secured(tmp_path: Path, certificates: Path) -> Iterator[tuple[Server, Server]]:
     """A master and a sentinel that speak TLS only, and want certificates and passwords."""
-    if not speaks_tls():
-        pytest.skip("this redis-server is built without TLS: apt-get install redis-server")
-    tls = tls_options(certificates)
-    master = Server(tmp_path, tls=tls, password="of-servers")
-    sentinel = Server(tmp_path, sentinel=True, tls=tls, password="of-sentinels")
+    tls, program = tls_options(certificates), tls_server()
+    master = Server(tmp_path, tls=tls, password="of-servers", program=program)
+    sentinel = Server(tmp_path, sentinel=True, tls=tls, password="of-sentinels", program=program)
     watch = sentinel.client.execute_command
     watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
     watch("SENTINEL", "SET", "crawl", "auth-pass", "of-servers")

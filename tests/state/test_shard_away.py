@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import msgpack
 import pytest
 import pytest_asyncio
 from redis.exceptions import RedisError
@@ -508,34 +507,6 @@ async def test_each_page_has_its_share_of_the_budget_when_its_links_arrive(worke
         assert await send_links(here, 1, [links], {**options, **more}, most=None)
     await carry_all(worker)
     assert await counted(worker, 1) == (1 + 2) + 2
-
-
-async def test_what_others_put_into_an_outbox_ends_as_a_dead_letter(worker: FrontierScheduler) -> None:
-    here, there = worker.state.shards[:2]
-    good = [NewRequest(b"\x01\x00\x00\x80", digest_of("", "a"), False, None, domains(1)[0])]
-    options = {"high_water": 99, "refuse_unknown": False}
-    bodies = [
-        b"",
-        b"\xc1",
-        msgpack.packb(7),
-        msgpack.packb({"options": options}),
-        msgpack.packb({"options": options, "requests": [["entry", b"", False, None, None, False]]}),
-        msgpack.packb({"options": options, "requests": [[b"entry", b"", False, None, None, False]]}),
-        msgpack.packb({"options": options, "requests": [[b"entry", b"short", False, None, "a.example", False]]}),
-        msgpack.packb({"options": {**options, "more": 1}, "requests": []}),
-        msgpack.packb({"options": options, "groups": [[1, 2, 3, 4, 5]]}),
-    ]
-    for body in bodies:
-        assert await here.scripts.send_found(1, "requests", body, count=1, most=None)
-        assert await here.scripts.send_found(1, "links", body, count=1, most=None)
-    assert await send_requests(here, 1, good, options, most=None)
-    redis: Any = here.redis
-    await redis.rpush(
-        f"{here.keys.outbox_of}1", b"junk", msgpack.packb(["1", "links", "x", "", "", "0", 0, "", 1]) * 2
-    )
-    await carry_all(worker)
-    assert await counted(worker, 1) == 1
-    assert await there.redis.xlen(there.keys.dead) == 2 * len(bodies) + 2
 
 
 async def test_a_worker_starts_without_the_node_of_the_layout_if_others_live_that_know_it(

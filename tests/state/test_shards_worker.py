@@ -148,13 +148,13 @@ async def test_a_worker_asks_little_of_shards_that_others_are_the_homes_of(
 
     await until_async(lambda: sum(map(one._homes.is_home_of, range(16))) <= 2)
     await asyncio.sleep(1.5)  # what was begun before ends
-    before = {command: calls(command) for command in ("blmove", "evalsha")}
+    before = {command: calls(command) for command in ("blmove", "fcall")}
     await asyncio.sleep(3)
     a_second = {command: (calls(command) - count) / 3 for command, count in before.items()}
     await maybe_deferred_to_future(one.close("finished"))
     await one.state.close()
     assert a_second["blmove"] < 6  # for seeds, 17 for all shards and where users push
-    assert a_second["evalsha"] < 14  # to lease from two or three shards, and to carry; 16 more to carry from all
+    assert a_second["fcall"] < 14  # to lease from two or three shards, and to carry; 16 more to carry from all
 
 
 async def test_of_a_worker_that_rested_and_is_gone_nothing_stays(worker: FrontierScheduler) -> None:

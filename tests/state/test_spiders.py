@@ -29,10 +29,3 @@ async def test_a_name_that_no_shell_should_see_is_left_out(state: State, name: b
     await redis.zadd(state.keys.spiders, {name: 1})
     await redis.hset(b"crawl:" + name + b":totals", "fetched", 1)
     assert await present_spiders(state) == []
-
-
-async def test_a_key_of_another_type_hides_only_others(state: State) -> None:
-    redis: Any = state.redis
-    await redis.set(state.keys.spiders, "junk")
-    await redis.set(Keys("crawl", "images").outstanding, 1)
-    assert await present_spiders(state, ["images"]) == ["images"]

@@ -68,9 +68,3 @@ async def test_readers_are_bounded_and_their_names_printable(state: State) -> No
     assert (found["r00"], found["r01"]) == (100, 99)
     assert all(name.isprintable() for name in found)
     assert "r40" not in found
-
-
-async def test_keys_of_another_type_cost_this_figure_alone(state: State) -> None:
-    redis: Any = state.redis
-    await redis.set(state.keys.readers, "junk")
-    assert await UnreadEvents(state).look() == {}

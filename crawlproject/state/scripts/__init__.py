@@ -1,6 +1,6 @@
-"""The Lua scripts as Python calls, by subject: arguments packed and replies decoded here and nowhere else.
+"""The functions as Python calls, by subject: arguments packed and replies decoded here and nowhere else.
 
-Each script is a file, a verb, whose header is its contract; script_text.py says what stands before its text.
+Each is a file in state/lua/functions/, named by a verb; what stands before it says what it takes and answers.
 """
 
 from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Feeding, Histograms, Overview, Pause
@@ -90,4 +90,4 @@ __all__ = [
 
 
 class Scripts(FrontierScripts, OverflowScripts, SeedScripts, SourceScripts, CrawlScripts):
-    """All scripts of one Redis."""
+    """All functions of one Redis."""

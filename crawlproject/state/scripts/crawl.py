@@ -1,11 +1,9 @@
-"""Scripts of the whole crawl: who leads, what is kept within bounds, what the monitor collects."""
+"""Functions of the whole crawl: who leads, what is kept within bounds, what the monitor collects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
-
-from redis.exceptions import ResponseError
 
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
@@ -16,7 +14,7 @@ SAMPLE_TTL_S = 60
 
 
 class Pause(NamedTuple):
-    """Why no requests go out, see pause.lua; `reason` is a sentence. Both are "" when they go out."""
+    """Why no requests go out, see the Lua module `pause`; `reason` is a sentence. Both are "" when they go out."""
 
     kind: str
     reason: str
@@ -101,9 +99,7 @@ class CrawlScripts(ScriptRunner):
     async def trim(self, fence: int, *, maxlen: int, drop: bool = False) -> tuple[str, int]:
         """Bound streams and slots; return the reason of a pause, or "", and how many events `drop` has cost."""
         ttl = int(LEADER_TTL_S * 1000)
-        reason, dropped, fault = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
-        if fault:
-            self._health.failed(ResponseError(fault.decode(errors="replace")))
+        reason, dropped = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
         return reason.decode(errors="replace"), int(dropped)
 
     async def mirror_set(
@@ -148,7 +144,7 @@ class CrawlScripts(ScriptRunner):
         return int(count), last.decode()
 
     async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
-        """Return why nothing goes out of any source; see preludes/pause.lua."""
+        """Return why nothing goes out of any source; see the Lua module `pause`."""
         pause = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
         return Pause(*texts(pause))
 

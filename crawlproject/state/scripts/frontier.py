@@ -1,11 +1,11 @@
-"""Scripts of the frontier: seeds, leases and their ends, workers, dead letters."""
+"""Functions of the frontier: seeds, leases and their ends, workers, dead letters."""
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
 from redis.exceptions import ResponseError
@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.scripts.runner import columns, texts
+from crawlproject.state.scripts.runner import texts
 from crawlproject.state.scripts.seen import SeenScripts
 
 _LONGEST_HOST = 100  # characters that are noted of it
@@ -40,37 +40,7 @@ PARSE_BOUNDS = (
     1.0,
     5.0,
 )
-# Lists with what all items have, each at its place: Redis unpacks few long tables faster than many short ones.
-_ENQUEUE_COLUMNS = ("sources", "domains", "entries", "digests", "found", "again", "dead", "known")
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
-_SETTLE_COLUMNS = (
-    *(
-        "sources",
-        "statuses",
-        "fine",
-        "hosts",
-        "latencies",
-        "buckets",
-        "fetches",
-        "fetch_buckets",
-        "parses",
-        "parse_buckets",
-        "slows",
-        "holds",
-        "answered",
-        "unsent",
-        "unused",
-        "rates",
-        "sents",
-        "results",
-        "received",
-        "sent_rates",
-        "forbidden",
-    ),
-    *("streams", "events", "dead", "refusals", "images", "attempts"),
-    *("entries", "names", "domains", "strays", "delays"),
-    *("revisits", "revisit_pages", "intervals"),
-)
 
 
 class Grant(NamedTuple):
@@ -134,7 +104,7 @@ class Enqueued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many links found on pages each source may admit; see preludes/budget.lua."""
+    """How many links found on pages each source may admit; see the Lua module `budgets`."""
 
     base: int
     per_page: int
@@ -159,6 +129,12 @@ class LinkGroup:
     entries: list[bytes] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
     hosts: list[int | None] = field(default_factory=list)
+
+    def packed(self) -> dict[str, Any]:
+        """Return it as discover.lua takes it: "" for a host that does not count."""
+        hosts = ["" if host is None else str(host) for host in self.hosts]
+        names = {"domain": self.domain, "source": self.source, "entries": self.entries, "digests": self.digests}
+        return {name: value for name, value in names.items() if value is not None} | {"hosts": hosts}
 
 
 class DiscoverReply(NamedTuple):
@@ -225,7 +201,7 @@ class NewRequest:
     """A request to enqueue, with its digest for the seen filter. `found`: on a page, so that it is no seed.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
-    (see preludes/belonging.lua). Without a domain, `source` is known to be that.
+    (see the Lua module `belonging`). Without a domain, `source` is known to be that.
     """
 
     entry: bytes
@@ -236,17 +212,9 @@ class NewRequest:
     found: bool = False
 
     def packed(self) -> dict[str, Any]:
-        """Return what there is of the request, by column of enqueue.lua."""
-        found: dict[str, Any] = {"entries": self.entry, "digests": self.digest}
-        if self.found:
-            found["found"] = True
-        if self.again:
-            found["again"] = True
-        if self.domain is not None:
-            found["domains"] = self.domain
-        if self.source is not None:
-            found["sources"] = self.source
-        return found
+        """Return the fields that are set, as enqueue.lua takes them."""
+        named = (name for name in ("entry", "digest", "again", "source", "domain", "found"))
+        return {name: value for name in named if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +224,8 @@ class Rejected:
     reason: str
 
     def packed(self) -> dict[str, Any]:
-        """Return what there is of the seed, by column of enqueue.lua."""
-        return {"dead": self.reason}
+        """Return it as enqueue.lua takes it."""
+        return {"reason": self.reason}
 
 
 class Revisit(NamedTuple):
@@ -270,9 +238,8 @@ class Revisit(NamedTuple):
     interval: float
 
     def packed(self) -> dict[str, Any]:
-        """Return it by column of settle.lua."""
-        interval = int(self.interval * MICROS)
-        return {"revisit_pages": self.digest[:8], "revisits": self.entry, "intervals": interval}
+        """Return it as settle.lua takes it."""
+        return {"digest": self.digest[:8], "entry": self.entry, "interval": self.interval}
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +250,7 @@ class Settlement:
     reason (a `refusal`: the site forbids it, or nobody has vouched for it), `image` is what is known of its
     image, and `attempt` what is to stand of the last attempt in its event (JSON); else
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
-    source that this domain, and the `name` in its seed if that is given, tell (see preludes/belonging.lua): a
+    source that this domain, and the `name` in its seed if that is given, tell (see the Lua module `belonging`): a
     `stray` behind what waits there.
     `counts` are added to those of `source`. `parse_s` is the time that reading the page took. `revisit`: the page
     is looked at again.
@@ -330,6 +297,32 @@ class Settlement:
     requested: Requested | None = None
     forbidden: str | None = None
 
+    def packed(self) -> dict[str, Any]:
+        """Return the fields that are set, and in which bucket each duration is, as settle.lua takes them."""
+        found = {name: value for name in _SETTLED if (value := getattr(self, name))}
+        if self.fine is not None:
+            found["fine"] = self.fine
+        if self.event is None and not self.done:
+            found["entry"] = self.entry
+        if self.requested is not None:
+            found["requested"] = self.requested.packed()
+        if self.revisit is not None:
+            found["revisit"] = self.revisit.packed()
+        if self.host is not None:
+            found["host"] = self.host[:_LONGEST_HOST]
+        for name, bucket, bounds in _DURATIONS:
+            if (seconds := getattr(self, name)) is not None:
+                found |= {name: seconds, bucket: bisect_left(bounds, seconds)}
+        return found
+
+
+_SETTLED = tuple(one.name for one in fields(Settlement))
+_DURATIONS = (
+    ("latency", "latency_bucket", LATENCY_BOUNDS),
+    ("fetch_s", "fetch_bucket", LATENCY_BOUNDS),
+    ("parse_s", "parse_bucket", PARSE_BOUNDS),
+)
+
 
 class DeadRetry(NamedTuple):
     """A dead letter to revive: a stored request with its source, or the seed as it came.
@@ -345,22 +338,8 @@ class DeadRetry(NamedTuple):
     name: str | None = None
 
 
-def _parsed(seconds: float) -> dict[str, int]:
-    return {"parses": int(seconds * MICROS), "parse_buckets": bisect_left(PARSE_BOUNDS, seconds)}
-
-
-def _reported(one: Settlement) -> dict[str, Any]:
-    """Return what the report of its source says of a settlement, by column of settle.lua."""
-    found: dict[str, Any] = {} if one.forbidden is None else {"forbidden": one.forbidden}
-    if (sent := one.requested) is not None:
-        found |= {"sents": sent.sent, "received": sent.received, "sent_rates": round(sent.rate * 1000)}
-        if sent.result != one.status:
-            found["results"] = sent.result
-    return found
-
-
 def _lost(reply: Sequence[Any]) -> list[Lost]:
-    """Return the workers found dead, as a script names them: worker, returned, dead, worker, ..."""
+    """Return the workers found dead, as a function names them: worker, returned, dead, worker, ..."""
     return [
         Lost(worker.decode(errors="replace"), returned, dead)
         for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
@@ -433,8 +412,7 @@ class FrontierScripts(SeenScripts):
         reply = await run(
             "enqueue",
             worker=worker,
-            count=len(items),
-            **columns(_ENQUEUE_COLUMNS, rows),
+            items=rows,
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
@@ -467,20 +445,14 @@ class FrontierScripts(SeenScripts):
         each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
         have so many. With several shards a replica has what was admitted: the page's lease may end in another.
         """
-        digests = [digest for group in groups for digest in group.digests]
-        known: Sequence[bool] = ()
+        packed = [group.packed() for group in groups]
         if self._before is not None:
-            known = await self._known_before([(digest, True) for digest in digests])
+            for group in packed:
+                group["known"] = await self._known_before([(digest, True) for digest in group["digests"]])
         run = self._run_replicated if self._shard else self._run
         reply = await run(
             "discover",
-            sources=[group.source for group in groups],
-            domains=[group.domain for group in groups],
-            sizes=[len(group.entries) for group in groups],
-            entries=[entry for group in groups for entry in group.entries],
-            digests=digests,
-            known=known if any(known) else None,
-            hosts=["" if host is None else str(host) for group in groups for host in group.hosts],
+            groups=packed,
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
             overflow_stored=overflow_stored,
@@ -571,62 +543,18 @@ class FrontierScripts(SeenScripts):
         """
         if not settlements:
             return SettleReply([], [])
-        names = {name for one in settlements for name in one.counts}
         reply = await self._run(
             "settle",
             worker=worker,
-            ids=[one.id for one in settlements],
-            counts={name: [one.counts.get(name) for one in settlements] for name in names},
+            settlements=[one.packed() for one in settlements],
             high_water=high_water,
             latency_backoff=latency_backoff,
             refuse_unknown=refuse_unknown,
             dead_maxlen=dead_maxlen,
-            **columns(_SETTLE_COLUMNS, [self._settlement(one) for one in settlements]),
         )
         settled, held_back = reply
         sources = [source.decode(errors="replace") for source in held_back]
         return SettleReply([one == 1 for one in settled], sources)
-
-    def _settlement(self, one: Settlement) -> dict[str, Any]:
-        """Return what there is of a settlement beside its id and its counts, by column of settle.lua."""
-        slot, rate = one.unused or (None, None)
-        slots = {"unsent": one.unsent, "unused": slot, "rates": rate}
-        found: dict[str, Any] = {name: value for name, value in slots.items() if value is not None}
-        found |= _reported(one)
-        found |= {} if one.parse_s is None else _parsed(one.parse_s)
-        found |= {} if one.revisit is None else one.revisit.packed()
-        if one.source != one.id.partition(":")[2]:
-            found["sources"] = one.source
-        if one.answered:
-            found["answered"] = True
-        if one.status is not None:
-            found["statuses"] = one.status
-            if one.fine is not None:
-                found["fine"] = one.fine
-                if one.host:
-                    found["hosts"] = one.host[:_LONGEST_HOST]
-            if one.latency is not None:
-                found["latencies"] = int(one.latency * MICROS)
-                found["buckets"] = bisect_left(LATENCY_BOUNDS, one.latency)
-            if one.fetch_s is not None:
-                found["fetches"] = int(one.fetch_s * MICROS)
-                found["fetch_buckets"] = bisect_left(LATENCY_BOUNDS, one.fetch_s)
-            if one.slows:
-                found["slows"] = True
-            if one.hold is not None:
-                found["holds"] = int(one.hold * MICROS)
-        if one.event is not None:
-            stream, found["events"] = one.event
-            found["streams"] = 1 + self._emitted.index(stream)
-        elif one.dead is not None:
-            found |= {"dead": one.dead, "entries": one.entry}
-            optional = {"refusals": one.refusal or None, "images": one.image, "attempts": one.attempt}
-            found |= {name: value for name, value in optional.items() if value is not None}
-        elif not one.done:
-            found |= {"entries": one.entry, "delays": int(one.delay * MICROS)}
-            optional = {"domains": one.domain, "names": one.name, "strays": one.stray or None}
-            found |= {name: value for name, value in optional.items() if value is not None}
-        return found
 
     async def revisit(self, *, count: int, high_water: int, refuse_unknown: bool) -> tuple[int, int] | None:
         """Store the requests for pages whose next look is due, of `count` sources at most; return how many there
@@ -774,7 +702,7 @@ class FrontierScripts(SeenScripts):
             redis: Any = self._redis
             try:
                 self._parts = whole_number(await redis.hget(self._known.seen_meta, "before") or b"0") or 0
-            except ResponseError:  # of another type: the script that comes next refuses it, and names it
+            except ResponseError:  # of another type
                 return 0
         return self._parts
 

@@ -1,4 +1,4 @@
-"""Scripts of the overflow: its extents, and the packs of the store that they are in."""
+"""Functions of the overflow: its extents, and the packs of the store that they are in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crawlproject.state.scripts.runner import ScriptRunner, columns
+from crawlproject.state.scripts.runner import ScriptRunner
 
 
 class Tail(NamedTuple):
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 
 class OverflowScripts(ScriptRunner):
-    """What moves requests between Redis and the store. The headers of the scripts say what each is sure of."""
+    """What moves requests between Redis and the store. The headers of the functions say what each is sure of."""
 
     async def spill_take(self, *, most: int, folder: str, again: Sequence[str] = ()) -> SpillReply:
         """Read the heads of tails that are long enough, of up to `most` sources; nothing is taken away."""
@@ -68,13 +68,8 @@ class OverflowScripts(ScriptRunner):
 
     async def spill_commit(self, pack: str, began: int, extents: Sequence[Extent]) -> list[bool]:
         """Have the extents of a stored pack take the places of tails' heads; tell of each whether it did."""
-        names = {"source": "sources", "rank": "ranks", "digest": "digests"} | {
-            "offset": "offsets",
-            "length": "lengths",
-            "requests": "counts",
-        }
-        rows = [{names[name]: value for name, value in extent._asdict().items()} for extent in extents]
-        done = await self._run("spill_commit", pack=pack, began=began, **columns(tuple(names.values()), rows))
+        packed = [extent._asdict() for extent in extents]
+        done = await self._run("spill_commit", pack=pack, began=began, extents=packed)
         return [one == 1 for one in done]
 
     async def refill_take(self, *, most: int) -> list[Wanted]:

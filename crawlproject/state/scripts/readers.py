@@ -1,4 +1,4 @@
-"""The scripts of the event streams' readers."""
+"""The functions of the event streams' readers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from redis import Redis as BlockingRedis
-from redis.commands.core import Script
-from redis.exceptions import NoScriptError
+from redis.exceptions import ResponseError
 
+from crawlproject.state import functions
 from crawlproject.state.cluster import REPLICATED_MS, check_replicated
 from crawlproject.state.keys import Keys
-from crawlproject.state.script_text import ScriptText
-from crawlproject.state.scripts.runner import packed
 
 LEASE_S = 5.0  # that a reader's lease outlasts its holder
 
@@ -44,7 +42,7 @@ class Lost(NamedTuple):
 
 
 class ReaderScripts:
-    """The scripts of the event streams' readers, who block. Each method is one round trip.
+    """The functions of the event streams' readers, who block. Each method is one round trip.
 
     `reader` is a name; `holder` identifies one process, and describes it to people; `file` is the id of the file
     that is written, "" for none.
@@ -53,7 +51,6 @@ class ReaderScripts:
     def __init__(self, client: BlockingRedis, keys: Keys) -> None:
         self._client = client
         self._known = keys
-        self._loaded: dict[str, tuple[Script, list[str]]] = {}
 
     def take(self, reader: str, holder: Mapping[str, str], file: str) -> Taken | LeaseHolder:
         """Take the lease of a reader; return who holds it if that is another."""
@@ -120,27 +117,26 @@ class ReaderScripts:
         return int(count), last
 
     def _run(self, verb: str, replicated: bool = False, /, **arguments: Any) -> list[str]:
-        if verb not in self._loaded:
-            text = ScriptText(verb, self._known)
-            self._loaded[verb] = self._client.register_script(text.text), text.keys
-        script, keys = self._loaded[verb]
+        command = functions.command(verb, self._known, arguments)
         reply: list[bytes | int]
         if replicated:
-            args = packed(arguments)
             try:
-                reply, confirmed = self._confirmed("EVALSHA", str(script.sha), keys, args)
-            except NoScriptError:
-                reply, confirmed = self._confirmed("EVAL", str(script.script), keys, args)
+                reply, confirmed = self._confirmed(command)
+            except ResponseError as error:
+                if not functions.is_missing(error):
+                    raise
+                functions.load_blocking(self._client)
+                reply, confirmed = self._confirmed(command)
             check_replicated(verb, confirmed)
         else:
-            reply = script(keys=keys, args=[packed(arguments)])
+            reply = functions.call_blocking(self._client, command)
         # surrogateescape: see `packed`
         return [str(item) if isinstance(item, int) else item.decode(errors="surrogateescape") for item in reply]
 
-    def _confirmed(self, how: str, text: str, keys: list[str], args: bytes) -> list[Any]:
-        """Return what a script replies, and how many replicas have what it wrote."""
+    def _confirmed(self, command: tuple[Any, ...]) -> list[Any]:
+        """Return what a function replies, and how many replicas have what it wrote."""
         with self._client.pipeline(transaction=False) as pipe:  # one connection: WAIT counts what that wrote
-            pipe.execute_command(how, text, len(keys), *keys, args)  # type: ignore[no-untyped-call]
+            pipe.execute_command(*command)  # type: ignore[no-untyped-call]
             pipe.execute_command("WAIT", 1, REPLICATED_MS)  # type: ignore[no-untyped-call]
             return list(pipe.execute())
 

@@ -1,26 +1,24 @@
-"""Runs Lua scripts: loads each once, packs its arguments, learns from its reply what time it is."""
+"""Calls the functions of one Redis, and learns from their replies what time it is."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import msgpack
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
-from redis.commands.core import AsyncScript
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from crawlproject.config import CircuitRules, SeenRules
 from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MINIMUM_RATE
+from crawlproject.state import functions
 from crawlproject.state.clock import MICROS, RedisClock, local_time
 from crawlproject.state.cluster import replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.script_text import ScriptText
 
 if TYPE_CHECKING:
     from crawlproject.state.seen_before import SeenBefore
@@ -28,21 +26,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class _Loaded(NamedTuple):
-    """A script, its keys, and the arguments that are the same at each call."""
-
-    script: AsyncScript
-    keys: list[str]
-    arguments: dict[str, Any]
-
-
 class ScriptRunner:
-    """The scripts of one Redis. Each method of its subclasses is one round trip and raises what the client raises.
+    """The functions of one Redis. Each method of a subclass is one round trip and raises what the client raises.
 
-    `health` is told of each one that went well, and of data in Redis that is in the way of a single source.
+    `health` is told of each one that went well.
     `delay` is what the spider keeps between its requests to one source, in seconds.
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
-    many; with one the scripts hear nothing of it. `before`: where to ask what was seen before the crawl was
+    many; with one the functions hear nothing of it. `before`: where to ask what was seen before the crawl was
     divided. `waits`: a replica has what any of them writes, if there is one.
     """
 
@@ -61,33 +51,29 @@ class ScriptRunner:
         waits: bool = False,
     ) -> None:
         self._redis = redis
-        self._rules = (rules or CircuitRules()).packed()
-        self._seen = (seen or SeenRules()).packed()
-        self._pace = int(delay * MICROS)
-        self._overflow_tail = overflow_tail
         self._shard = {"shard": shard[0], "shards": shard[1]} if shard[1] > 1 else {}
-        self._emitted = [
-            key.rpartition(":")[2]
-            for key in (keys.image_events, keys.link_rot_events, keys.page_events, keys.probe_events)
-        ]  # as in settle.lua
+        self._settings = functions.packed(
+            {
+                "min_rate": MINIMUM_RATE,
+                "circuit": (rules or CircuitRules()).packed(),
+                "pace": int(delay * MICROS),
+                "overflow_tail": overflow_tail,
+                **(seen or SeenRules()).packed(),
+                **self._shard,
+            }
+        )
         self._known = keys
         self._before = before
         self._parts: int | None = None  # of that; None: not known yet
         self._clock = clock
         self._health = health or Health()
         self._waits = waits
-        self._loaded: dict[str, _Loaded] = {}
 
     async def _run(self, verb: str, **arguments: Any) -> Any:
         if self._waits:
             return await self._run_replicated(verb, **arguments)
-        loaded = self._load(verb)
-        args = [packed(arguments | loaded.arguments)]
         try:
-            try:
-                reply = await loaded.script(keys=loaded.keys, args=args)
-            except NoScriptError:  # a flush of scripts just after this one was loaded
-                reply = await loaded.script(keys=loaded.keys, args=args)
+            reply = await functions.call(self._redis, self._command(verb, arguments))
         except RedisError as error:
             if is_readonly(error):  # a master that was demoted: the next call looks for the new one
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
@@ -96,46 +82,29 @@ class ScriptRunner:
         return reply
 
     async def _run_replicated(self, verb: str, **arguments: Any) -> Any:
-        """Run a script whose effects are not to be forgotten: a replica has them, if its master has any.
+        """Call a function whose effects are not to be forgotten: a replica has them, if its master has any.
 
         Raises:
             RedisError: none has confirmed it in time, among other things. What was written is written.
 
         """
-        loaded = self._load(verb)
-        args = packed(arguments | loaded.arguments)
-        keys, count, script = loaded.keys, len(loaded.keys), loaded.script
+        command = self._command(verb, arguments)
 
-        def known(pipe: Pipeline) -> None:
-            pipe.evalsha(str(script.sha), count, *keys, args)
-
-        def whole(pipe: Pipeline) -> None:
-            pipe.eval(str(script.script), count, *keys, args)
+        def write(pipe: Pipeline) -> None:
+            pipe.execute_command(*command)
 
         try:
-            [reply] = await replicated(self._redis, verb, known)
-        except NoScriptError:
-            [reply] = await replicated(self._redis, verb, whole)
+            [reply] = await replicated(self._redis, verb, write)
+        except ResponseError as error:
+            if not functions.is_missing(error):
+                raise
+            await functions.load(self._redis)
+            [reply] = await replicated(self._redis, verb, write)
         self._health.answered()
         return reply
 
-    def _load(self, verb: str) -> _Loaded:
-        loaded = self._loaded.get(verb)
-        if loaded is None:
-            text = ScriptText(verb, self._known)
-            common = {
-                "min_rate": MINIMUM_RATE,
-                "circuit": self._rules,
-                "pace": self._pace,
-                "spider": self._known.spider,
-                "namespace": self._known.namespace,
-                "overflow_tail": self._overflow_tail,
-                **self._seen,
-                **self._shard,
-            }
-            common = {name: value for name, value in common.items() if name in text.arguments}
-            loaded = self._loaded[verb] = _Loaded(self._redis.register_script(text.text), text.keys, common)
-        return loaded
+    def _command(self, verb: str, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+        return functions.command(verb, self._known, arguments, self._settings)
 
     def _observe(self, sent: float, ran: bytes) -> None:
         moved = self._clock.observe(sent, int(ran), local_time())
@@ -146,20 +115,6 @@ class ScriptRunner:
                 moved,
                 DOUBT_S,
             )
-
-
-def columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return lists with the values of all rows, None where a row has none; empty where no row has one."""
-    used = {name for row in rows for name in row}
-    return {name: [row.get(name) for row in rows] if name in used else [] for name in names}
-
-
-def packed(arguments: Mapping[str, Any]) -> bytes:
-    """Return the arguments of a script as it unpacks them."""
-    # use_bin_type: Redis' cmsgpack knows the first msgpack specification, which has no bytes.
-    # surrogateescape: an id that is not UTF-8 goes back as it came.
-    packed: bytes = msgpack.packb(arguments, use_bin_type=False, unicode_errors="surrogateescape")
-    return packed
 
 
 def texts(values: Sequence[bytes]) -> list[str]:

@@ -35,9 +35,9 @@ class CarrierScripts(ScriptRunner):
         items: list[bytes] = await self._run_replicated("offer", to=to, count=count, size=size)
         return items
 
-    async def forget_sent(self, to: int, taken: Mapping[str, int]) -> bool:
-        """Forget what shard `to` has, as `receive` has said there; False if it cannot have that."""
-        return int(await self._run("forget_sent", to=to, taken=dict(taken))) >= 0
+    async def forget_sent(self, to: int, taken: Mapping[str, int]) -> None:
+        """Forget what shard `to` has, as `receive` has said there."""
+        await self._run("forget_sent", to=to, taken=dict(taken))
 
     async def receive(
         self, outbox: str, items: Sequence[bytes], *, high_water: int, refuse_unknown: bool

@@ -1,4 +1,4 @@
-"""Scripts of a seen filter that was written before: asked, and told to forget."""
+"""Functions of a seen filter that was written before: asked, and told to forget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts of the sources: send slots, rates, circuits, robots.txt."""
+"""Functions of the sources: send slots, rates, circuits, robots.txt."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ReviewReply(NamedTuple):
 
 def attribute_arguments(pairs: Sequence[tuple[str | None, str | None]]) -> dict[str, Any]:
     """Return the arguments of attribute.lua for pairs of a name and a domain."""
-    return {"count": len(pairs), "names": [name for name, _ in pairs], "domains": [domain for _, domain in pairs]}
+    return {"requests": [{"source": name, "domain": domain} for name, domain in pairs]}
 
 
 class SourceScripts(ScriptRunner):
@@ -136,7 +136,7 @@ class SourceScripts(ScriptRunner):
     ) -> SlotReply:
         """Reserve the next send slot of a source for a request to `host` without a lease, at most a second ahead.
 
-        With `domain`, `source` is only what the request names as its source (see preludes/belonging.lua).
+        With `domain`, `source` is only what the request names as its source (see the Lua module `belonging`).
         `sent_by` is the source whose robots.txt leads to this one.
 
         Raises:

@@ -232,14 +232,6 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
     assert await state.scripts.idle(halted_too=False)
 
 
-async def test_what_crawlproject_has_not_written_was_never_outstanding(state: State) -> None:
-    await start(state)
-    await enqueue(state, [image("http://a.example/1")])
-    await db(state).zadd(state.keys.delayed_of + "museum", {"noise": 1})
-    await state.scripts.drop_queued("museum", "purged", count=9)
-    assert await outstanding(state) == 0
-
-
 async def test_many_excluded_requests_in_quarantine_are_dropped_call_by_call(state: State) -> None:
     await start(state)
     line = b"museum\n" + codec.with_deliveries(image("http://gone.example/1").entry, 2)

@@ -333,22 +333,6 @@ async def test_a_resumed_source_over_robots_txt_does_not_wait_for_its_delay(stat
     assert status.next_slot - status.now < 0.1
 
 
-@pytest.mark.parametrize("stored", ["fast over-robots", "over-robots", "1e9 over-robots", "20 over-robots now"])
-async def test_a_limit_that_is_none_lifts_nothing(state: State, stored: str) -> None:
-    await join(state)
-    await rule(state, ("museum", 10))
-    await put(state, [entry("a")])
-    await keep_copy(state, "http://museum/robots.txt", "museum", delay=50.0)
-    await db(state).set(state.keys.override_rate_of + "museum", stored)
-    await lease(state)
-    [status] = await state.scripts.inspect(["museum"])
-    assert (status.limit, status.over_robots, status.effective) == (10.0, False, 1 / 50)
-    await db(state).hset(state.keys.rates, "museum", stored)
-    await lease(state)
-    [status] = await state.scripts.inspect(["museum"])
-    assert (status.limit, status.over_robots, status.effective) == (0.2, False, 1 / 50)
-
-
 async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 10))

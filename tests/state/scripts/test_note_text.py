@@ -48,10 +48,3 @@ async def test_junk_in_the_table_is_overwritten(state: State, junk: bytes) -> No
     await db(state).set(state.keys.texts_of + "0", junk)
     assert await state.scripts.note_text(b"c" * 9, HERE, places=1000)
     assert not await state.scripts.note_text(b"c" * 9, THERE, places=1000)
-
-
-async def test_where_the_table_is_something_else_every_text_is_new(state: State) -> None:
-    await db(state).lpush(state.keys.texts_of + "0", "x")
-    assert await state.scripts.note_text(b"d" * 9, HERE, places=1000)
-    assert await state.scripts.note_text(b"d" * 9, THERE, places=1000)
-    assert b"texts:0 is a list" in await db(state).get(state.keys.data_fault)

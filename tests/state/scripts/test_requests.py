@@ -218,19 +218,3 @@ async def test_trouble_is_noted_with_its_time_and_reason(state: State) -> None:
 
 
 JUNK = [b"", b"\xff", b"\xc1", msgpack.packb({1: 2}), msgpack.packb(["x"] * 9), msgpack.packb([1.5] * 7)]
-
-
-@pytest.mark.parametrize("junk", [*JUNK, msgpack.packb([2**60] * 7), msgpack.packb([1] * 7 + [b"200", -1, 7])])
-async def test_an_hour_that_others_have_written_counts_as_nothing(crawl: State, junk: bytes) -> None:
-    at = await moment(crawl)
-    await send(crawl, [at])
-    client, keys = db(crawl), crawl.keys
-    [key] = [key async for key in client.scan_iter(match=keys.requests_of + "*")]
-    [field] = await client.hkeys(key)
-    await client.hset(key, mapping={field: junk, "r:x": junk, b"\xff": junk, "99": junk})
-    await client.lpush(keys.incidents_of + "museum", junk)
-    found = await read_requests(crawl, "museum")
-    assert (found.hours, found.robots, found.incidents) == ([], [], [])
-    await client.set(keys.seconds_of + "museum", junk + b":" + junk)
-    await send(crawl, [at])
-    assert joined((await read_requests(crawl, "museum")).hours).requests == 1

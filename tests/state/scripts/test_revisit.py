@@ -157,14 +157,3 @@ async def test_a_full_frontier_and_one_without_a_leader_get_no_looks(state: Stat
     assert await revisit(state) == 0
     await lead(state)
     assert await revisit(state) == 1
-
-
-async def test_what_was_not_written_by_crawlproject_is_taken_out(state: State) -> None:
-    await begin(state)
-    await visit(state, look("a", 3600))
-    await db(state).hset(state.keys.revisits_of + "museum", "junk", "noise")
-    await db(state).zadd(state.keys.revisits, {"other": 1, "no name": 1})
-    await make_due(state)
-    assert await revisit(state) == 1
-    assert (await planned(state)).keys() == {"a"}
-    assert await db(state).zrange(state.keys.revisits, 0, -1) == [b"museum"]

@@ -18,7 +18,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest
 from crawlproject.state.seen import seen_filter_notes
-from tests.state.scripts.calls import db, entry, outstanding, rule
+from tests.state.scripts.calls import db, entry, rule
 
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]
 SINGLE = 32  # bytes of a digest
@@ -194,29 +194,6 @@ async def test_links_go_to_the_bloom_filter_and_seeds_do_not(state: State, redis
     await one.close()
 
 
-@pytest.mark.parametrize("found", [False, True], ids=["seeds", "links"])
-async def test_requests_whose_place_holds_another_type_are_dead_letters(
-    state: State, redis_url: str, found: bool
-) -> None:
-    await rule(state)
-    one = await opened(redis_url, CRAWL_SEEN_CAPACITY=1000, CRAWL_SEEN_LINKS="bloom:0.01")
-    await enqueue(one, ["https://museum.org/first.jpg"], found=found)
-    prefix = one.keys.seen_bloom_of if found else one.keys.seen_of
-    for number in range(64):
-        key = f"{prefix}0:{number}" if found else f"{prefix}e0:{number:x}"
-        await db(state).delete(key)
-        await db(state).rpush(key, "x")
-    reply = await enqueue(one, URLS, found=found)
-    assert (reply.admitted, reply.dead) == (0, 200)
-    letters = await db(state).xrange(one.keys.dead)
-    assert {
-        letter[b"reason"].partition(b" is a ")[0].startswith(b"WRONGTYPE " + prefix.encode())
-        for _, letter in letters
-    } == {True}
-    assert await outstanding(one) == 1
-    await one.close()
-
-
 async def test_what_was_forgotten_is_new_in_whichever_generation_it_was(state: State, redis_url: str) -> None:
     await rule(state)
     one = await opened(redis_url, CRAWL_SEEN_CAPACITY=1000)
@@ -230,16 +207,6 @@ async def test_what_was_forgotten_is_new_in_whichever_generation_it_was(state: S
     assert await db(state).hget(one.keys.seen_meta, "exact_count") == b"99"
     assert (await enqueue(one, urls[:100] + urls[-100:])).admitted == 2
     await one.close()
-
-
-async def test_a_filter_that_cannot_be_understood_stops_what_would_change_it(state: State) -> None:
-    await rule(state)
-    await enqueue(state, URLS[:1])
-    await db(state).hset(state.keys.seen_meta, "exact", "nonsense")
-    before = {key: await db(state).dump(key) for key in await db(state).keys("crawl:images:*")}
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE crawl:images:seen_meta does not say how"):
-        await enqueue(state, URLS[1:2])
-    assert {key: await db(state).dump(key) for key in await db(state).keys("crawl:images:*")} == before
 
 
 async def test_the_death_of_redis_while_the_filter_grows_loses_nothing_that_was_admitted(tmp_path: Path) -> None:
@@ -323,10 +290,3 @@ async def test_whatever_stands_in_seen_meta_a_worker_starts(state: State, value:
             await db(state).hset(state.keys.seen_meta, mapping=dict.fromkeys(fields, value))
             said, _ = await seen_filter_notes(one)
             assert said.isprintable()
-
-
-async def test_a_worker_starts_with_a_seen_meta_of_another_type(state: State) -> None:
-    await db(state).set(state.keys.seen_meta, "x")
-    said, (warning,) = await seen_filter_notes(state)
-    assert said == "Seen filter: not known"
-    assert warning.startswith("crawl:images:seen_meta: WRONGTYPE")

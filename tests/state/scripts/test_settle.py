@@ -6,7 +6,6 @@ import asyncio
 
 import msgpack
 import pytest
-import redis
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
@@ -103,32 +102,6 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
     assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
 
 
-async def test_a_key_of_the_wrong_type_fails_before_anything_is_written(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
-    (grant,) = (await lease(state)).grants
-    await db(state).set(state.keys.link_rot_events, "not a stream")
-    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))
-    with pytest.raises(redis.ResponseError, match="link_rot is a string, not a stream"):
-        await state.scripts.settle("w", [done])
-    assert await outstanding(state) == 1
-    await db(state).delete(state.keys.link_rot_events)
-    assert (await state.scripts.settle("w", [done])).settled == [True]
-
-
-async def test_a_key_of_a_source_that_an_operator_has_spoilt_holds_no_settlement_up(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
-    (grant,) = (await lease(state)).grants
-    await db(state).set(state.keys.statuses_of + "museum", "200")
-    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")
-    assert (await state.scripts.settle("w", [done])).settled == [True]
-    assert await db(state).xlen(state.keys.image_events) == 1
-    assert b"statuslast50req:museum is a string" in await db(state).get(state.keys.data_fault)
-
-
 @pytest.mark.parametrize("stream", ["image_metadata_updates", "link_rot", "pages"])
 async def test_an_event_goes_to_its_stream_once(state: State, stream: str) -> None:
     await join(state)
@@ -152,26 +125,6 @@ async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
     )
     statuses = await db(state).lrange(state.keys.statuses_of + "museum", 0, -1)
     assert [int(status) for status in statuses] == list(range(59, 9, -1))
-
-
-@pytest.mark.parametrize("foreign", ["1.0:a\x01b", "1.0:" + "x" * 600, "9999999999999999.0:a"])
-async def test_a_foreign_lease_takes_no_other_settlement_along(state: State, foreign: str) -> None:
-    """One that looks like a lease, and is not: it is settled with others in one call."""
-    scripts, redis = state.scripts, db(state)
-    await rule(state, ("museum", 100))
-    await join(state)
-    await put(state, [entry("a")])
-    [grant] = (await lease(state)).grants
-    await redis.hset(state.keys.leases_of + "w", foreign, b"\x01\x00\x00x")
-    source = foreign.partition(":")[2]
-    ends = [
-        Settlement(foreign, source, b"\x01\x00\x00x"),
-        Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fine=True),
-    ]
-    reply = await scripts.settle("w", ends)
-    assert reply.settled == [True, True]
-    assert await redis.xlen(state.keys.link_rot_events) == 1
-    assert await redis.hlen(state.keys.leases_of + "w") == 0
 
 
 async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: State) -> None:
@@ -248,6 +201,3 @@ async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None
     found = await fetch_after(msgpack.packb([turn - 2, 3, 80, 4, 1]))
     assert found[3] in {20, 10}  # a turn may begin meanwhile
     assert (found[4], found[7]) == (0, 1)
-    for junk in (b"junk", msgpack.packb([turn, "x", 7, 3, -5]), msgpack.packb({"a": 1}), msgpack.packb([])):
-        found = await fetch_after(junk)
-        assert (found[7], sum(found)) == (1, 1)

@@ -190,7 +190,6 @@ async def test_junk_of_others_shares_nothing_and_stops_nobody(state: State, page
     await fill(pages, 100)
     await db(state).zadd(state.keys.spiders, {b"\xff": float("inf"), "": float("inf"), "nobody": float("inf")})
     await db(state).hset(state.keys.turns, mapping={"museum": "many pages"})
-    await db(state).set(f"{state.keys.namespace}:nobody:places", "x")
     clock = await Clock.of(state)
     given = await crawl(clock, 4, {state: OFTEN_S, pages: SELDOM_S})
     assert 0.45 <= given["pages"] / given.total() <= 0.55

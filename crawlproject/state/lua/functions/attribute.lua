@@ -1,0 +1,21 @@
+-- Says which sources requests belong to, and why.
+--
+-- A: requests, of each the `source` that its seed names and the `domain` of its URL; either may be missing.
+-- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
+--    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to}
+register('attribute', function(ctx, K, A)
+  belonging.look_up(ctx, A.requests)
+  local reply = {}
+  for index, request in ipairs(A.requests) do
+    local name, domain = request.source, request.domain
+    local belief, kind = name and belonging.belief_in(ctx, name), ''
+    if type(belief) == 'string' then
+      kind = 'bound'
+    elseif name then
+      local has_row = belief and redis.call('HEXISTS', K.limits, name) == 1
+      kind = has_row and 'row' or belief and 'rate' or belonging.is_domain(name) and 'domain' or 'unknown'
+    end
+    reply[index] = {belonging.source_of(ctx, name, domain) or '', kind, kind == 'bound' and belief or ''}
+  end
+  return reply
+end, {'no-writes'})

@@ -1,0 +1,171 @@
+-- Dedupes and stores a batch of requests, and takes their seeds off this worker's processing list, all at once.
+--
+-- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
+--    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; items, each with the
+--    fields of NewRequest or Rejected (state/scripts/frontier.py) that are set, and known (true: the crawl had seen it
+--    before it was divided). The first one stands for the seed taken first.
+--    once (none, or the items are of an outbox, from where they may come twice: whose it is, and their number there. What was
+--    to be stored seen or not is stored the first time).
+-- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
+--    on the processing list (a retry of a call that went through, a worker that lapsed), or all stays for now where it
+--    is, because without a pulse no catalogue says which source is which, or dead letters are at their bound (seeds).
+--
+-- With several shards: {..., outstanding, forwarded, elsewhere}. A seed whose source is in another shard goes there by the
+-- outbox; other items are left to the caller: elsewhere has their numbers, each followed by that of its shard.
+--
+-- What is excluded is counted, and that is all: it is neither a dead letter nor seen.
+--
+-- A.overflow_maxlen bounds what is in Redis: not what was spilled to the store.
+--
+-- What is beyond its source's share goes to the source's overflow (see queues.lua). At the high-water mark
+-- seeds go back to where they came from, in order, and so do those for an overflow when all overflows together are at
+-- their bound. Even then one of a higher priority than a request that is queued takes its place.
+register('enqueue', function(ctx, K, A)
+  local outstanding, overflow, tails, pulse = unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse))
+  outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
+  tails = overflow - tonumber(tails or 0)
+  local at_bound = A.digest and dead_letters.are_at_bound(ctx)
+  local seeds = {}
+  if not pulse then return {} end
+  if A.digest then
+    if not redis.call('ZSCORE', K.workers, A.worker) then return {} end
+    if at_bound then return {} end
+    seeds = seed_list.in_hand(ctx, A.worker)
+    if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
+  end
+
+  belonging.look_up(ctx, A.items)
+  local sources, payers, names, chosen = {}, {}, {}, {} -- `names`: with those that are for events only
+  for index, item in ipairs(A.items) do
+    local name, source = item.source, belonging.source_of(ctx, item.source, item.domain)
+    sources[index] = source or false
+    if source and not chosen[source] then
+      chosen[source] = true
+      payers[#payers + 1], names[#names + 1] = source, source
+    end
+    if name and name ~= source then names[#names + 1] = name end
+  end
+  due_index.look_up(ctx, payers)
+  exclusions.look_up(ctx, names)
+
+  local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
+  local forwarded, elsewhere = 0, {}
+  local once = A.once and 'brought:' .. A.once[1]
+  local is_repeated = once and (tonumber(redis.call('HGET', K.crossings, once)) or 0) >= tonumber(A.once[2])
+  local batches, batch_of = {}, {} -- what is to be stored, by queue
+  local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
+  local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
+
+  -- Whether one more would be beyond the source's share; not looked at while a share is more than all hold together.
+  local function is_full(source)
+    local all = outstanding + growth + 1
+    if overflow == 0 and queues.excess_of(ctx, all, all) <= 0 then return false end
+    if not stock[source] then
+      local overflows = overflow > 0 and queues.has_overflow(ctx, source)
+      stock[source] = overflows and math.huge or queues.backlog_of(ctx, source) + (batched[source] or 0)
+    end
+    return queues.excess_of(ctx, stock[source] + 1, all) > 0
+  end
+
+  -- Whether a request takes the place of one of its source that is queued.
+  local function outranks_another(source, entry)
+    for rank = 1, queues.rank_of(entry) - 1 do
+      local key = queues.keys_of(ctx, source)[rank]
+      if batch_of[key] or redis.call('LLEN', key) > 0 then return true end
+    end
+    return false
+  end
+
+  local function has_room(source, entry)
+    return outstanding + growth < A.high_water
+      and (tails + spilled < A.overflow_maxlen or not is_full(source) or outranks_another(source, entry))
+  end
+
+  local function admit(source, entry, in_place)
+    if in_place and is_full(source) then
+      beyond[source], spilled = (beyond[source] or 0) + 1, spilled + 1
+    else
+      growth = growth + 1
+      if stock[source] then stock[source] = stock[source] + 1 end
+    end
+    local key = queues.key_for(ctx, source, entry)
+    local batch = batch_of[key]
+    if not batch or #batch.entries >= 1000 then
+      batch = {source = source, rank = queues.rank_of(entry), entries = {}}
+      batch_of[key], batches[#batches + 1] = batch, batch
+    end
+    batch.entries[#batch.entries + 1] = entry
+    batched[source] = (batched[source] or 0) + 1
+    admitted = admitted + 1
+  end
+
+  local function reject(seed, entry, source, reason)
+    dead_letters.add(ctx, seed and 'seed' or 'entry', seed or entry, source, reason, 0)
+    dead = dead + 1
+  end
+
+  for index, item in ipairs(A.items) do
+    local seed, source, name, entry = seeds[index], sources[index], item.source, item.entry
+    if item.reason then
+      reject(seed, nil, source or '', item.reason)
+    elseif source and shards.is_elsewhere(ctx, source) then
+      local shard = shards.shard_of(ctx, source)
+      if not seed then
+        elsewhere[#elsewhere + 1], elsewhere[#elsewhere + 2] = index, shard
+      else
+        shards.send(ctx, shard, 'seed', seed, name, item.domain)
+        forwarded = forwarded + 1
+      end
+    elseif exclusions.has_request(ctx, source, entry, name) then
+      excluded_of[source] = (excluded_of[source] or 0) + 1
+    elseif name and rates.refused(ctx, name) then
+      reject(seed, entry, name, 'unknown source: ' .. name)
+    elseif rates.refused(ctx, source) then
+      reject(seed, entry, source, 'unknown source: ' .. source)
+    elseif seed and not has_room(source, entry) then
+      returned[#returned + 1] = seed
+    else
+      local new = 0
+      if not item.known then new = seen_filter.mark(ctx, item.digest, item.found) end
+      if new == 0 and (is_repeated or not item.again) then
+        duplicates = duplicates + 1
+      else
+        rates.register(ctx, source)
+        admit(source, entry, seed)
+      end
+    end
+  end
+  seen_filter.save(ctx)
+
+  local touched, added, queued, waiting = {}, {}, 0, 0
+  for _, batch in ipairs(batches) do
+    local source, entries = batch.source, batch.entries
+    if beyond[source] and queues.waits_apart(ctx, source, batch.rank) then -- behind those of their priority
+      local list = queues.overflow_lists_of(ctx, source)[batch.rank]
+      redis.call('RPUSH', list, unpack(entries))
+      waiting = waiting + #entries
+    else
+      queues.append(ctx, source, entries)
+      queued, touched[source], added[source] = queued + #entries, true, (added[source] or 0) + #entries
+    end
+  end
+  if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
+  if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
+  outstanding = outstanding + queued
+  for source, count in pairs(beyond) do
+    outstanding = outstanding + queues.keep_to_share(ctx, source, math.min(count, added[source] or 0), outstanding)
+    touched[source] = true
+  end
+  for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
+  if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
+  if once and not is_repeated then redis.call('HSET', K.crossings, once, A.once[2]) end
+  for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.add(K.totals, name, count) end
+  local dropped = 0
+  for source, count in pairs(excluded_of) do
+    dropped = dropped + count
+    exclusions.count_dropped(ctx, source, 'excluded', count)
+  end
+  due_index.schedule_all(ctx, touched)
+  if ctx.outbox then return {admitted, duplicates, dead, #returned, dropped, outstanding, forwarded, elsewhere} end
+  return {admitted, duplicates, dead, #returned, dropped, outstanding}
+end)

@@ -1,0 +1,459 @@
+-- Hands out requests together with their send slots.
+--
+-- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
+--    idle (the worker holds no lease); helps (it is not the home of this shard; none: it is); horizon (us ahead that slots are reserved); spread (us between sources that
+--    have waited); min_rate; circuit; pace; spider; namespace; refuse_unknown; dead_maxlen; max_deliveries; high_water.
+-- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
+--    A lease whose slot is '' is of a request that does not belong to its source (see belonging.lua): it must not go
+--    out, but back to where it belongs, which the caller finds by its domain.
+--    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
+--    see pause.lua. With several shards {'ok', 'alone'} says that this worker is to make room for a quarantined
+--    request of this one, and takes no more of any other.
+--
+-- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
+-- one half of the rest, and what is left over rolls on; within a tier the source with the greatest wait x weight
+-- of its class comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see pace.lua)
+-- gets slots as far apart as that; those between are others'. A source that is halted or held is put
+-- where its time comes; one whose circuit is half open gets a few probes.
+--
+-- Spiders that have work for the same source share its slots: see turns.lua.
+--
+-- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
+-- takes no other along. Quarantined requests wait in a list of their own; the worker whose turn it is takes no more
+-- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
+-- within a second lets the others pass. No more than MOST_QUARANTINED wait there, as some scripts look at all of them: a
+-- further one is delayed for a minute. As one goes out in a second or so, there is room for others by then.
+-- A worker that helps takes no turn, and gives up the one that it had as the home: it may never ask again.
+register('lease', function(ctx, K, A)
+  local outstanding, pulse, unread, sequence, overflow, tails =
+    unpack(redis.call('MGET', K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow, K.spilled))
+  outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
+  tails = overflow - tonumber(tails or 0)
+  if overflow == 0 then setmetatable(ctx.has.apart, {__index = function() return false end}) end -- none is to be looked for
+  local reply = {text(ctx.now), {'ok', ''}, outstanding, ''}
+
+  -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
+  sequence = math.max(tonumber(sequence or 0), ctx.now)
+
+  if not redis.call('ZSCORE', K.workers, A.worker) then
+    reply[2] = {'lapsed', ''}
+    return reply
+  end
+  local pause = pause.reason(ctx, pulse, unread, outstanding, tails)
+  if pause[1] ~= '' then
+    reply[2] = pause
+    return reply
+  end
+
+  local MOST_ROUNDS = 4
+  local LEAST_READ = 8 -- sources of a tier
+  local MOST_QUARANTINED = 500
+  local RETRIED_US = 60000000 -- one for which there was no room in quarantine
+
+  -- What is due. The sets are read in chunks, as far as is needed: each tier's part of the sources that are wanted, should
+  -- each of them get one lease, and then, in further rounds, what is still missing. Sources that may get no more stay at the
+  -- head of a tier, and are passed over; so they hide no others.
+  local rooms = A.rooms
+  local due = {{}, {}, {}} -- by tier, the fastest first: sources that have been read and not been served
+  local reading = {
+    heads = {{}, {}, {}}, -- by tier: where each of its classes has been read to
+    reach = ctx.now + A.horizon,
+    full = 0, -- how many sources may get no more
+    chosen = {}, -- sources that were read
+    inhabited = {}, -- the due sets that are not empty
+  }
+  for _, room in pairs(rooms) do
+    if room <= 0 then reading.full = reading.full + 1 end
+  end
+
+  -- Comes to the next source of a class; its wait is nil when no further one is due.
+  local function advance(head)
+    head.at = head.at + 2
+    if not head.rows[head.at] and not head.ended then
+      local last = head.read + head.chunk - 1
+      head.rows = redis.call('ZRANGE', ctx.DUE[head.place], head.read, last, 'WITHSCORES')
+      head.at, head.read, head.ended = 1, last + 1, #head.rows < 2 * head.chunk
+      head.chunk = 2 * head.chunk
+    end
+    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1])
+    local early = head.score and reading.reach - head.score
+    head.wait = early and early >= 0 and early * head.weight or nil
+  end
+
+  local function open_due_sets()
+    local keys = {}
+    for _, key in pairs(ctx.DUE) do keys[#keys + 1] = key end
+    local others = redis.call('EXISTS', unpack(keys)) -- so many of these there are, and are still to be found
+    for class = 0, 4 do -- most requests are of the first ones
+      for index = 1, 3 do
+        if others == 0 then return end
+        local head = {place = (3 - index) .. class, weight = 2 ^ class, chunk = 16, read = 0, rows = {}, at = 1}
+        advance(head)
+        if head.rows[1] then reading.inhabited[head.place], others = true, others - 1 end
+        if head.wait then table.insert(reading.heads[index], head) end
+      end
+    end
+  end
+
+  -- The next `most` sources of a tier that are due, in the order of their turns: the one with the greatest wait x weight of its
+  -- class first. So no class starves, and of two that are short of slots the higher one waits half as long.
+  local function read_due(index, most, sources, places_read, scores)
+    local of_tier, wanted = reading.heads[index], #sources + most
+    for _ = 1, most + reading.full do
+      if #sources >= wanted or #of_tier == 0 then break end
+      local place = 1
+      for other = 2, #of_tier do
+        if of_tier[other].wait >= of_tier[place].wait then place = other end
+      end
+      local head = of_tier[place]
+      if (rooms[head.source] or 1) > 0 then
+        local last = #sources + 1
+        sources[last], places_read[last], scores[last] = head.source, head.place, head.score
+      end
+      advance(head)
+      if not head.wait then table.remove(of_tier, place) end
+    end
+  end
+
+  -- Reads what the next round of `left` leases needs, and looks all of it up; `shares`: the part of what is left that each
+  -- tier gets. `also`: a source to be looked up with them. Returns whether anything was read.
+  local function read_round(left, shares, also)
+    local sources, places_read, scores, ends, chosen = {}, {}, {}, {}, reading.chosen
+    for index = 1, 3 do
+      local before, budget = #sources, math.ceil(left / shares[index])
+      local most = budget > 0 and math.max(budget, LEAST_READ) or 0
+      read_due(index, most - #due[index], sources, places_read, scores)
+      ends[index] = #sources
+      left = left - math.min(#due[index] + #sources - before, budget)
+    end
+    local stands = {}
+    for first = 1, #sources, 1000 do
+      for _, place in ipairs(redis.call('HMGET', K.places, unpack(sources, first, math.min(first + 999, #sources)))) do
+        stands[#stands + 1] = place
+      end
+    end
+    local unknown, index = {also}, 1
+    for position, source in ipairs(sources) do
+      local place = places_read[position]
+      while position > ends[index] do index = index + 1 end
+      if ctx.places[source] == nil then
+        due_index.note_place(ctx, source, stands[position])
+        -- What others have put into a due set stands there if it does not stand elsewhere.
+        if not ctx.places[source] then ctx.places[source], ctx.moves[source] = place, scores[position] end
+      end
+      if chosen[source] or ctx.places[source] ~= place then
+        due_index.depart(ctx, source, place)
+      else
+        chosen[source], ctx.due_at[source] = true, scores[position]
+        table.insert(due[index], source)
+        if ctx.slots[source] == nil then unknown[#unknown + 1] = source end
+      end
+    end
+    due_index.look_up(ctx, unknown)
+    queues.look_up_delayed(ctx, unknown)
+    exclusions.look_up(ctx, unknown)
+    due_index.follow_overrides(ctx, unknown)
+    belonging.look_up_beliefs(ctx, unknown)
+    turns.look_up(ctx, unknown)
+    return #sources > 0
+  end
+
+  local function source_of_quarantined(line)
+    local source = line and line:match('^(.-)\n')
+    return source and naming.is_valid(source) and source
+  end
+  local quarantined = redis.call('LINDEX', K.quarantine, 0)
+  open_due_sets()
+  turns.look_up_rivals(ctx)
+  local was_read = read_round(A.want, {2, 2, 1}, source_of_quarantined(quarantined) or nil)
+  local leases = K.leases_of .. A.worker
+
+  -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
+  clock.keep(ctx)
+  reply[1] = text(ctx.now)
+  if ctx.resume > ctx.now then
+    reply[4] = text(ctx.resume)
+    return reply
+  end
+
+  local rate_texts = {} -- rate -> as it is written: most sources have one of few
+
+  local function rate_text(rate)
+    local written = rate_texts[rate]
+    if not written then
+      written = string.format('%.17g', rate)
+      rate_texts[rate] = written
+    end
+    return written
+  end
+
+  -- Leases `entries` with the slots from `slot` on; returns the slot after the last one.
+  local function give(source, slot, interval, rate, entries)
+    local circuit, stored = circuits.of(ctx, source), {}
+    local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, rate_text(rate)
+    local step = math.max(interval, A.pace)
+    if circuit.state == 'half_open' then circuits.change(ctx, source).probing = circuit.probing + #entries end
+    for _, entry in ipairs(entries) do
+      sequence = sequence + 1
+      local id, place = text(sequence) .. ending, #reply
+      stored[#stored + 1], stored[#stored + 2] = id, entry
+      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, text(slot), shown_rate, entry
+      slot = slot + step
+    end
+    redis.call('HSET', leases, unpack(stored))
+    slots.set(ctx, source, slot - step + interval)
+    if A.pace > 0 then pace.set(ctx, source, slot - step + A.pace) end
+    return slot
+  end
+
+  local function save()
+    if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
+    for place in pairs(due_index.save(ctx)) do reading.inhabited[place] = true end
+    turns.save(ctx)
+    circuits.save(ctx)
+  end
+
+  -- How many requests the circuit lets out now; a period that is over gives way to probes, and a source that an
+  -- operator has taken out of the halted set is resumed at once.
+  local function admitted(source)
+    if due_index.held_until(ctx, source) > 0 then return 0 end
+    local circuit = circuits.of(ctx, source)
+    if circuit.state == 'halted' then circuits.close(ctx, source, 'permanent', 'an operator resumed it', true) end
+    if circuit.state == 'open' then circuits.let_probes_out(ctx, source) end
+    return circuit.state == 'half_open' and circuits.probes_left(ctx, source) or math.huge
+  end
+
+  local kept_for_quarantined -- the source of the request that a worker makes room for: its next slot is that one's
+  for _ = 1, 100 do
+    local source = source_of_quarantined(quarantined)
+    if not quarantined or source and not exclusions.has_request(ctx, source, quarantined:sub(#source + 2)) then break end
+    redis.call('LPOP', K.quarantine)
+    if source then
+      exclusions.drop(ctx, source, 'excluded', {quarantined:sub(#source + 2)})
+      redis.call('DECR', K.outstanding)
+    else
+      dead_letters.add(ctx, 'entry', quarantined, '', 'quarantined request not written by crawlproject', 0)
+    end
+    quarantined = redis.call('LINDEX', K.quarantine, 0)
+  end
+  local source_to_prove = source_of_quarantined(quarantined)
+  if source_to_prove and exclusions.has_request(ctx, source_to_prove, quarantined:sub(#source_to_prove + 2)) then
+    source_to_prove = nil -- there are more of them: at the next call
+  end
+  if source_to_prove then
+    local source = source_to_prove
+    local lasts = redis.call('PTTL', K.quarantine_turn)
+    if lasts > 30000 or lasts == -1 then redis.call('DEL', K.quarantine_turn) end -- the clock was set back, or it is junk
+    local rate, slot = due_index.effective_rate(ctx, source), math.max(slots.next(ctx, source), pace.free_at(ctx, source))
+    local interval = rates.interval_of(rate)
+    if not interval or slot > ctx.now + 1000000 or admitted(source) == 0 then
+      -- Nobody waits for it, least of all the worker whose turn it was.
+      redis.call('RPUSH', K.quarantine, redis.call('LPOP', K.quarantine))
+      if redis.call('GET', K.quarantine_turn) == A.worker then redis.call('DEL', K.quarantine_turn) end
+    else
+      if not A.helps then
+        redis.call('SET', K.quarantine_turn, A.worker, 'NX')
+      elseif redis.call('GET', K.quarantine_turn) == A.worker then
+        redis.call('DEL', K.quarantine_turn)
+      end
+      if redis.call('GET', K.quarantine_turn) == A.worker then
+        redis.call('PEXPIRE', K.quarantine_turn, 30000)
+        if ctx.outbox then reply[2] = {'ok', 'alone'} end
+        reply[4] = text(slot)
+        if A.idle and slot <= ctx.now + A.horizon then
+          redis.call('LREM', K.quarantine, 1, quarantined)
+          redis.call('SET', K.quarantine_turn, '', 'PX', 1000) -- the next one's turn comes after other work
+          give(source, slot, interval, rate, {quarantined:sub(#source + 2)})
+        end
+        save()
+        return reply
+      end
+      if redis.call('GET', K.quarantine_turn) ~= '' then kept_for_quarantined = source end
+    end
+  end
+
+  local found_quarantined = false
+
+  -- Sources that have waited are all free now. Starting them all now would keep a worker from starting those on
+  -- time whose moment it is, so they get their slots one after the other, and keep that distance.
+  local behind = 0
+  local function spread(slot)
+    if slot > ctx.now then return slot end
+    behind = behind + 1
+    return ctx.now + (behind - 1) * A.spread
+  end
+
+  -- Work of a source that has left the catalogue, where unknown ones are refused, or whose name is invalid: a hundred
+  -- requests a call.
+  local function refuse(source, reason)
+    local entries = queues.take(ctx, source, 100)
+    for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
+    redis.call('DECRBY', K.outstanding, #entries)
+    if overflow > 0 then queues.promote(ctx, source, outstanding) end
+    due_index.schedule(ctx, source)
+    return 0
+  end
+
+  -- Work of an excluded source: it is dropped. In all, a call drops `may_drop` requests or a few more.
+  local may_drop = 250
+  local function drop_work_of(source)
+    if may_drop <= 0 then return 0 end
+    local entries = queues.take(ctx, source, may_drop)
+    exclusions.drop(ctx, source, 'excluded', entries)
+    may_drop = may_drop - #entries
+    redis.call('DECRBY', K.outstanding, #entries)
+    if overflow > 0 then queues.promote(ctx, source, outstanding) end
+    due_index.schedule(ctx, source)
+    return 0
+  end
+
+  -- Takes out of `entries` what goes to an excluded host: it is dropped, and uses no slot. Returns whether that is enough.
+  -- Where there is one, more may stand behind it, at the heads of the queues: of a slow source they would be taken singly.
+  local function drop_some(source, entries)
+    local dropped = exclusions.drop_excluded(ctx, source, entries)
+    if dropped == 0 then return false end
+    local keys = queues.keys_of(ctx, source)
+    for index = #keys, 1, -1 do
+      local ahead, gone = redis.call('LRANGE', keys[index], 0, 49), {}
+      for _, entry in ipairs(ahead) do
+        if not exclusions.has_request(ctx, source, entry) then break end
+        gone[#gone + 1] = entry
+      end
+      if #gone > 0 then
+        redis.call('LTRIM', keys[index], #gone, -1)
+        ctx.has.queued[source] = nil
+        exclusions.drop(ctx, source, 'excluded', gone)
+        dropped = dropped + #gone
+      end
+      if #gone < #ahead then break end
+    end
+    may_drop = may_drop - dropped
+    redis.call('DECRBY', K.outstanding, dropped)
+    return may_drop <= 0
+  end
+
+  -- Leases those of `entries` that do not belong to their source, without slots. Returns the others, and whether that is
+  -- enough: in all, a call moves `may_move` requests or a few more.
+  --
+  -- Where they come to they are outstanding as before: what their source has in its overflow may take their places only as
+  -- far as the frontier is not full. Else the last one stays for now, so that a source with an overflow has a queue.
+  local may_move = 250
+  local has_moved = {} -- sources
+  local function move_strays(source, entries)
+    local is_foreign = shards.is_elsewhere(ctx, source) -- however it has come here: its slots are given out elsewhere
+    if not is_foreign and belonging.belief_in(ctx, source) == true then return entries, false end
+    local strays, stored, stays, waits = {}, {}, {}, false
+    for _, entry in ipairs(entries) do
+      local list = not is_foreign and belonging.belongs(ctx, source, entry) and stays or strays
+      list[#list + 1] = entry
+    end
+    if #strays == 0 then return entries, false end
+    has_moved[source] = true
+    if overflow > 0 and outstanding >= A.high_water and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
+      queues.put_back(ctx, source, table.remove(strays))
+      slots.set(ctx, source, math.max(slots.next(ctx, source), ctx.now + 1000000))
+      waits = true
+    end
+    for _, entry in ipairs(strays) do
+      sequence = sequence + 1
+      local id, place = text(sequence) .. '.0:' .. source, #reply -- of no generation: it is no probe
+      stored[#stored + 1], stored[#stored + 2] = id, entry
+      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, '', '', entry
+    end
+    may_move = may_move - #strays
+    if #stored > 0 then redis.call('HSET', leases, unpack(stored)) end
+    return stays, waits or may_move <= 0
+  end
+
+  -- Takes out of `entries` what is to be leased alone. Returns whether that is enough: in all, a call moves `may_quarantine`
+  -- requests or a few more.
+  local last_delivery, may_quarantine, has_room = math.max(A.max_deliveries - 1, 1), 250, nil
+  local function quarantine(source, entries)
+    local before = #entries
+    for index = before, 1, -1 do
+      if queues.deliveries_of(entries[index]) >= last_delivery then
+        local entry = table.remove(entries, index)
+        has_room = has_room or MOST_QUARANTINED - redis.call('LLEN', K.quarantine)
+        if has_room > 0 then
+          redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
+          has_room, found_quarantined = has_room - 1, true
+        else
+          queues.delay(ctx, source, entry, text(sequence) .. '.' .. has_room, RETRIED_US)
+          has_room = has_room - 1
+        end
+      end
+    end
+    may_quarantine = may_quarantine - (before - #entries)
+    return #entries < before and may_quarantine <= 0
+  end
+
+  local function grant(source, budget)
+    if source == kept_for_quarantined then return 0 end
+    if not naming.is_valid(source) then return refuse(source, 'invalid source name: feed it again under another') end
+    if exclusions.has(ctx, source) then return drop_work_of(source) end
+    if rates.refused(ctx, source) then return refuse(source, 'unknown source: ' .. source) end
+    local rate = due_index.effective_rate(ctx, source)
+    local interval = rates.interval_of(rate)
+    local room = math.min(budget, rooms[source] or A.room, admitted(source))
+    if room <= 0 then
+      if due_index.held_until(ctx, source) > 0 or circuits.of(ctx, source).state == 'half_open' then due_index.schedule(ctx, source) end
+      return 0
+    end
+    local slot, given, last = spread(math.max(slots.next(ctx, source), pace.free_at(ctx, source))), 0, ctx.now
+    if interval then last = ctx.now + turns.horizon_at(ctx, source, interval) end
+    while interval and given < room and slot <= last do
+      local count = math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1)
+      local entries = queues.take(ctx, source, count, due_index.class_of(ctx, source))
+      if #entries == 0 then break end
+      local enough = drop_some(source, entries)
+      local stays, moved_enough = move_strays(source, entries)
+      entries, enough = stays, enough or moved_enough
+      enough = quarantine(source, entries) or enough
+      if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
+      if enough then break end
+    end
+    rooms[source] = (rooms[source] or A.room) - given
+    if overflow > 0 then
+      local most = has_moved[source] and A.high_water - outstanding or nil
+      outstanding = outstanding + queues.promote(ctx, source, outstanding, most)
+    end
+    due_index.schedule(ctx, source)
+    turns.note(ctx, source, given, interval, slot <= last)
+    return given
+  end
+
+  -- Grants work of a tier. What it has not come to is left for the next time; whom the budget stopped comes last then.
+  local function serve(index, budget)
+    local given, rest, stopped = 0, {}, nil
+    for _, source in ipairs(due[index]) do
+      if given >= budget then
+        rest[#rest + 1] = source
+      else
+        given = given + grant(source, budget - given)
+        if given >= budget then stopped = source end
+      end
+    end
+    rest[#rest + 1] = stopped
+    due[index] = rest
+    return given
+  end
+
+  local left, shares = A.want, {2, 2, 1}
+  for _ = 1, was_read and MOST_ROUNDS or 0 do
+    local before = left
+    for index = 1, 3 do
+      if left > 0 then left = left - serve(index, math.ceil(left / shares[index])) end
+    end
+    if left <= 0 then break end
+    shares = {1, 1, 1}
+    if not read_round(left, shares) and left == before then break end
+  end
+
+  save()
+  for place in pairs(reading.inhabited) do
+    local first = tonumber(redis.call('ZRANGE', ctx.DUE[place], 0, 0, 'WITHSCORES')[2])
+    if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
+  end
+  if found_quarantined then reply[4] = text(ctx.now) end
+  return reply
+end)

@@ -1,0 +1,217 @@
+local settling = {}
+
+function state.counts() return {} end -- of a settlement's call: name -> source -> number
+function state.buckets() return {} end -- bucket of a histogram -> number
+function state.heard() return {} end -- sources that a status was noted of
+function state.touched() return {} end -- sources to be scheduled anew
+function state.arrived() return {} end -- source -> requests that have come to its queues from those of others
+
+function settling.count(ctx, name, source, number)
+  local of_name = ctx.counts[name]
+  if not of_name then
+    of_name = {}
+    ctx.counts[name] = of_name
+  end
+  of_name[source] = (of_name[source] or 0) + number
+end
+
+-- Counts how long something took, by bucket.
+function settling.count_bucket(ctx, bucket, sum, micros)
+  local buckets = ctx.buckets
+  buckets[bucket] = (buckets[bucket] or 0) + 1
+  if sum then buckets[sum] = (buckets[sum] or 0) + micros end
+end
+
+-- What a status says of the source that paid for it.
+function settling.learn(ctx, one)
+  local status, fine, payer, generation = one.status, one.fine, one.payer, one.generation
+  if not status then return samples.end_without_sample(ctx, payer, generation, one.answered) end
+  if not ctx.heard[payer] and circuits.are_statuses_deleted(ctx, payer) then
+    local was = circuits.of(ctx, payer).state
+    local kind = was == 'halted' and 'permanent' or was ~= 'closed' and 'temporary' or nil
+    circuits.close(ctx, payer, kind, 'an operator deleted the statuses', true)
+  end
+  ctx.heard[payer] = true
+  circuits.note_status(ctx, payer, status)
+  local circuit = circuits.of(ctx, payer)
+  if circuit.noted == 0 and (one.slows or circuit.state ~= 'closed' or circuit.factor < 1) then
+    circuits.change(ctx, payer).noted = 1
+  end
+  if one.slows then
+    samples.slow_down(ctx, payer, 0.5, 'status ' .. status)
+    if one.hold then
+      local held, ends = circuit.hold, ctx.now + one.hold * 1000000
+      circuits.change(ctx, payer).hold = math.max(held, ends)
+      -- Those in flight are answered alike: one hold.
+      if held <= ctx.now or ends > held + 5000000 then
+        report.note_incident(ctx, payer, 'held', string.format('status %s, Retry-After: %.0f s', status, one.hold), 'held')
+      end
+    end
+  end
+  if one.latency then
+    local micros = math.floor(one.latency * 1000000)
+    settling.count(ctx, 'answers', payer, 1)
+    settling.count(ctx, 'latency_us', payer, micros)
+    settling.count_bucket(ctx, one.latency_bucket)
+    if ctx.A.latency_backoff then samples.note_latency(ctx, payer, micros) end
+  end
+  if one.fetch_s then
+    settling.count_bucket(ctx, 'fetch:' .. one.fetch_bucket, 'fetch_us', math.floor(one.fetch_s * 1000000))
+    samples.note_fetch(ctx, payer, one.fetch_bucket)
+  end
+  if fine == nil then return samples.end_without_sample(ctx, payer, generation, one.answered) end
+  if one.host then samples.note_host(ctx, payer, one.host, fine) end
+  samples.sample(ctx, payer, generation, fine)
+end
+
+-- What the report of the source says of this end.
+function settling.report(ctx, one)
+  local sent, status, payer = one.requested, one.status, one.payer
+  if sent then
+    report.note_request(ctx, payer, sent.sent, sent.result, sent.received, sent.sent_rate)
+  elseif status and not status:find('^%d') then
+    report.note_kind(ctx, payer, '-' .. status, 1)
+  end
+  if one.forbidden then report.note_kind(ctx, payer, one.forbidden, 1) end
+end
+
+-- Gives a request back; returns whether it is outstanding still.
+function settling.give_back(ctx, one, own)
+  local source = one.domain and belonging.source_of(ctx, one.name, one.domain) or own
+  local entry, micros = one.entry, math.floor((one.delay or 0) * 1000000)
+  if exclusions.has(ctx, own) or exclusions.has_request(ctx, source, entry) then
+    exclusions.drop(ctx, own, 'excluded', {entry})
+    return false
+  end
+  if rates.refused(ctx, source) then
+    dead_letters.add(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
+    return false
+  end
+  if shards.is_elsewhere(ctx, source) then
+    local name = one.domain and one.name or not one.domain and source or nil
+    shards.send(ctx, shards.shard_of(ctx, source), 'request', entry, name, one.domain, micros, one.stray)
+    return true
+  end
+  local stored = queues.arrive(ctx, source, entry, one.id, micros, one.stray)
+  if stored then ctx.touched[source] = true end
+  if source ~= one.payer or one.stray then ctx.arrived[source] = (ctx.arrived[source] or 0) + (stored and 1 or 0) end
+  return stored
+end
+
+-- A source whose slots were missed, with many others' in the same moment, waits for none of its intervals in vain, and
+-- comes to stand apart from them. Not where the rate was lowered since: see renew.lua.
+function settling.return_slot(ctx, payer, slot, rate)
+  local last, interval = slots.free_at(ctx, payer), rates.interval_of(due_index.effective_rate(ctx, payer))
+  if last and interval and due_index.effective_rate(ctx, payer) >= rate and math.abs(last - slot - interval) < 100 then
+    slots.set(ctx, payer, slot)
+  end
+  ctx.touched[payer] = true
+end
+
+-- Ends one lease; returns whether it was still there, and by how many the frontier shrinks. The lease ends before anything
+-- else is written for it. One at a time: should a later one meet what nobody has foreseen, those after it are still there.
+function settling.end_lease(ctx, leases, one)
+  if not one.payer or redis.call('HDEL', leases, one.id) == 0 then return 0, 0 end
+  local payer, source, ended = one.payer, one.source or one.payer, 1
+  if one.event then
+    redis.call('XADD', ctx.tag .. ':' .. one.event[1], '*', 'event', one.event[2])
+  elseif one.dead then
+    dead_letters.add(ctx, 'entry', one.entry, source, one.dead, queues.deliveries_of(one.entry), one.refusal, one.image, one.attempt)
+  elseif not one.done and settling.give_back(ctx, one, source) then
+    ended = 0
+  end
+  settling.learn(ctx, one)
+  settling.report(ctx, one)
+  for name, number in pairs(one.counts or {}) do settling.count(ctx, name, source, number) end
+  if one.parse_s then
+    settling.count_bucket(ctx, 'parse:' .. one.parse_bucket, 'parse_us', math.floor(one.parse_s * 1000000))
+  end
+  if one.revisit then
+    revisits.note(ctx, source, one.revisit.digest, one.revisit.entry, math.floor(one.revisit.interval * 1000000))
+  end
+  if one.unsent then
+    pace.undo(ctx, payer, one.unsent)
+    ctx.touched[payer] = true
+  end
+  if one.unused then settling.return_slot(ctx, payer, one.unused[1], one.unused[2]) end
+  return 1, ended
+end
+
+-- Finds out who has paid for each, and looks at all these sources at once.
+function settling.look_up(ctx, settlements)
+  local names, chosen, is_sent = {}, {}, false
+  for _, one in ipairs(settlements) do
+    local _, generation, payer = grants.parts_of(one.id)
+    one.generation, one.payer = generation, payer
+    if payer and not chosen[payer] then
+      chosen[payer] = true
+      names[#names + 1] = payer
+    end
+    is_sent = is_sent or one.requested
+  end
+  circuits.look_up_halted(ctx, names)
+  circuits.look_up(ctx, names)
+  circuits.look_up_rules(ctx, names)
+  circuits.look_up_statuses(ctx, names)
+  if is_sent then report.look_up_seconds(ctx, names) end
+end
+
+function settling.save_counts(ctx)
+  local active, totals, recent = {}, {}, {}
+  for name, of_sources in pairs(ctx.counts) do
+    local total = 0
+    for source, number in pairs(of_sources) do total, active[source] = total + number, true end
+    statistics.add_all(ctx.K.counts_of .. name, of_sources)
+    totals[name] = total
+  end
+  if next(totals) then statistics.add_all(ctx.K.totals, totals) end
+  if next(ctx.buckets) then statistics.add_all(ctx.K.latencies, ctx.buckets) end
+  for payer in pairs(ctx.heard) do active[payer] = true end
+  for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(ctx.now), source end
+  if #recent > 0 then redis.call('ZADD', ctx.K.active, unpack(recent)) end
+end
+
+-- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
+-- source, and the end of the lease.
+--
+-- A: worker; settlements, each the fields of Settlement (state/scripts/frontier.py) that are set, and in which bucket
+--    `latency`, `fetch_s` and `parse_s` are; high_water; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff
+--    (whether slow answers slow a source down).
+-- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
+--    those that paid to which nothing may go out now}
+--
+-- What comes to a source from another one, by a redirect or because it belongs there, takes no more of the frontier than
+-- that source's share: the rest goes to its overflow. To a source of another shard it goes by the outbox, and counts as
+-- outstanding here until that shard has it.
+--
+-- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
+-- What trips a circuit stops it in this very call: nothing is granted afterwards.
+register('settle', function(ctx, K, A)
+  local leases, reply, ended = K.leases_of .. A.worker, {}, 0
+  settling.look_up(ctx, A.settlements)
+  for index, one in ipairs(A.settlements) do
+    local settled, gone = settling.end_lease(ctx, leases, one)
+    reply[index], ended = settled, ended + gone
+  end
+  if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
+  local touched = ctx.touched
+  if next(ctx.arrived) then
+    local outstanding = tonumber(redis.call('GET', K.outstanding) or 0)
+    for source, number in pairs(ctx.arrived) do
+      outstanding = outstanding + queues.keep_to_share(ctx, source, number, outstanding)
+      touched[source] = true
+    end
+  end
+  settling.save_counts(ctx)
+  for source in pairs(ctx.changed) do touched[source] = true end
+  due_index.schedule_all(ctx, touched)
+  circuits.save_statuses(ctx)
+  samples.save_windows(ctx)
+  circuits.save(ctx)
+  report.save(ctx)
+  local held_back = {}
+  for payer in pairs(ctx.heard) do
+    if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end
+  end
+  return {reply, held_back}
+end, {'allow-oom'})

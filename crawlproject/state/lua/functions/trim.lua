@@ -1,0 +1,63 @@
+-- Keeps the event streams and the slots within bounds, and the size of all copies of robots.txt correct.
+--
+-- A: fence; maxlen; drop (whether the oldest events go, read or not, beyond maxlen); ttl (ms); shards (how many there
+--    are; none: one).
+-- Reply: {reason of a pause or '', entries dropped unread}
+--
+-- Unless `drop` says so, nothing is dropped that a reader has yet to read, or that nobody has read: past `maxlen` such
+-- entries leasing pauses. When Redis is out of memory, all that every reader has read goes.
+register('trim', function(ctx, K, A)
+  local AT_ONCE = 5000 -- members of a set, entries of a stream
+
+  if tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return {'', 0} end
+  -- Drops what is older, but no more than takes a few milliseconds.
+  local function drop_older(set, bound)
+    local count = redis.call('ZCOUNT', set, '-inf', bound)
+    if count > 0 then redis.call('ZREMRANGEBYRANK', set, 0, math.min(count, AT_ONCE) - 1) end
+  end
+
+  drop_older(K.slots, '(' .. text(ctx.now))
+  robots.forget_expired(ctx, 100)
+  if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
+
+  local bound = 'CRAWL_STREAM_MAXLEN events'
+  if A.shards then
+    bound = string.format('%d events, the part of CRAWL_STREAM_MAXLEN that each of %d shards has,', A.maxlen, A.shards)
+  end
+
+  -- For a shell the option is one word, whoever has chosen the name.
+  local function forget_command(name)
+    local option = '--forget=' .. name
+    if option:find('[^%w@%%+=:,./_-]') then option = "'" .. option:gsub("'", "'\"'\"'") .. "'" end
+    return table.concat({'scrapy', 'events', option}, ' ')
+  end
+
+  local function why_unread(behind)
+    if not behind then
+      return ' that no reader has read: run scrapy events results.jsonl --follow, or let the oldest go (CRAWL_EVENTS_UNREAD=drop)'
+    end
+    local name = behind[1]:gsub('%c', '?')
+    return ' that reader ' .. name .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
+      .. forget_command(name)
+  end
+
+  local positions, is_full = readers.read_by_all(ctx), readers.is_memory_full()
+  local reason, dropped = '', 0
+  for _, stream in ipairs(ctx.EVENT_STREAMS) do
+    if is_full or redis.call('XLEN', stream) > A.maxlen then readers.drop_read(stream, positions) end
+    if redis.call('XLEN', stream) > A.maxlen then
+      if A.drop then
+        dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
+      else
+        reason = stream .. ' holds more than ' .. bound .. why_unread(positions[stream])
+      end
+    end
+  end
+  statistics.add(K.totals, 'events_trimmed', dropped)
+  if reason ~= '' then
+    redis.call('SET', K.paused, reason, 'PX', A.ttl)
+  elseif redis.call('PTTL', K.paused) > A.ttl then
+    redis.call('DEL', K.paused) -- the clock was set back
+  end
+  return {reason, dropped}
+end, {'allow-oom'})

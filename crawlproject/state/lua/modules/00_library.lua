@@ -1,0 +1,39 @@
+-- One library of Redis Functions. Its text is the files of this folder, joined in the order of their names, and then those of
+-- `functions/`: a module is a table, and a file of `functions/` is one function that is called from outside.
+--
+-- `ctx` is what one call knows. Nothing outlives a call but constants: what it has read, and what it is to write, is in
+-- `ctx`, never in a variable of the library. What follows from constants alone may be kept (`memo`). Fields of `ctx`:
+--    K: the keys, by their names in state/keys.py
+--    A: the arguments, and behind them what the caller sets for all calls (its settings)
+--    any name of `state`: what that function returns, from when it is first asked for until the end of the call
+--
+-- Redis carries out a function that writes only while it takes writes: out of memory, or without enough replicas, it refuses
+-- the call before it begins. So nothing is done by halves. Flags of a function: 'allow-oom' for one that ends something, frees
+-- memory or tells, which goes through out of memory; 'no-writes' for one that only reads.
+
+local state = {}
+
+local function in_ctx(ctx, name)
+  local make = state[name]
+  if not make then return nil end
+  local value = make(ctx)
+  rawset(ctx, name, value)
+  return value
+end
+
+-- A function that keeps what `make` returns for each text. Callers have few different ones; beyond, it begins anew.
+local function memo(make)
+  local kept, count = {}, 0
+  return function(key)
+    local value = kept[key]
+    if not value then
+      value = make(key)
+      if count >= 64 then kept, count = {}, 0 end
+      kept[key], count = value, count + 1
+    end
+    return value
+  end
+end
+
+-- Arguments that a call does not name are those of its settings.
+local behind_arguments = memo(function(settings) return {__index = cmsgpack.unpack(settings)} end)

@@ -1,0 +1,61 @@
+-- Keys: how each is spelled. state/keys.py says what it holds, and its test compares the two.
+
+-- Those of the crawl, behind its tag and a colon.
+local OF_CRAWL = {
+  slots = 'slots', spiders = 'spiders', turns = 'turns', rates = 'rates', limits = 'limits',
+  override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts', claims = 'claims',
+  options = 'options', circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
+  temp_halted = 'temp_halted', excluded = 'excluded', told_of = 'told:', excluded_by = 'excluded_by',
+  excluded_by_file = 'excluded_by_file', watchlist = 'troubled', robots_of = 'robots:',
+  robots_stored = 'robots_stored', robots_size = 'robots_size', robots_fetch_of = 'robots_fetch:',
+  robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
+  requests_of = 'requests:', seconds_of = 'seconds:', incidents_of = 'incidents:', pulse = 'pulse',
+  leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock', layout = 'layout',
+  image_events = 'image_metadata_updates', probe_events = 'image_probes',
+  link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
+  halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
+  audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers', reader_of = 'reader:',
+}
+
+-- Those of a spider, behind its name and a further colon.
+local OF_SPIDER = {
+  seeds_received = 'seeds_received', outbox_of = 'out:',
+  outbox_sequence = 'out_sequence', crossings = 'crossings', carrier = 'carrier', processing_of = 'in_hand:',
+  feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', places = 'places',
+  paced = 'paced', seen_of = 'seen:', seen_bloom_of = 'seen_bloom:', seen_meta = 'seen_meta',
+  texts_of = 'texts:', outstanding = 'outstanding', overflow_of = 'overflow:', overflow = 'overflow',
+  extents_of = 'extents:', spilled = 'spilled', spill_ready = 'spill_ready', refill_ready = 'refill_ready',
+  spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
+  dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
+  found_hosts_of = 'found_hosts:', dropped = 'dropped', quarantine = 'suspects',
+  quarantine_turn = 'suspect_turn', workers = 'workers', resting = 'resting', leases_of = 'leases:',
+  lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
+  totals = 'totals', dead_refusals = 'dead_refusals', dead_sources = 'dead_sources', latencies = 'latencies',
+  active = 'active', sample = 'reading', due_24 = 'due:24', due_23 = 'due:23', due_22 = 'due:22',
+  due_21 = 'due:21', due_20 = 'due:20', due_14 = 'due:14', due_13 = 'due:13', due_12 = 'due:12',
+  due_11 = 'due:11', due_10 = 'due:10', due_04 = 'due:04', due_03 = 'due:03', due_02 = 'due:02',
+  due_01 = 'due:01', due_00 = 'due:00',
+}
+
+-- Those of the list that users push seeds to, on a Redis Cluster: they are in the slot of that one.
+local OF_USERS_SEEDS = {users_seeds = '', seeds_out = ':out', seeds_sequence = ':sequence'}
+
+-- The keys of a crawl and a spider, by name; each is spelled when it is first asked for.
+local keys_of = memo(function(owners)
+  local tag, spider = owners:match('^(.*)\n(.*)$')
+  local seeds = spider .. ':start_urls'
+
+  local function spelled(keys, name)
+    local key
+    if OF_SPIDER[name] then key = tag .. ':' .. spider .. ':' .. OF_SPIDER[name]
+    elseif OF_CRAWL[name] then key = tag .. ':' .. OF_CRAWL[name]
+    elseif name == 'seeds' then key = tag == 'crawl' and seeds or tag .. ':' .. seeds
+    elseif name == 'users_seeds' then key = tag:match('^{(.*)}$') or seeds
+    elseif OF_USERS_SEEDS[name] then key = tag .. OF_USERS_SEEDS[name]
+    else error('no key has the name ' .. tostring(name)) end
+    rawset(keys, name, key)
+    return key
+  end
+
+  return setmetatable({}, {__index = spelled})
+end)

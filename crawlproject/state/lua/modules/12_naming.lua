@@ -1,0 +1,49 @@
+-- Names of sources, and the hosts of URLs and of stored requests.
+local naming = {}
+
+-- Whether a source can have that name (sources/names.py): of ASCII only letters, digits and `._:-`, with no `-` in front;
+-- all else is UTF-8, and not looked at more closely.
+function naming.is_valid(source)
+  if #source == 0 or #source > 512 or source:find('^-') or source:find('[^%w._:\128-\255-]') then return false end
+  if not source:find('[\128-\255]') then return true end
+  for _, form in ipairs({'[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]'}) do -- RFC 3629, section 4
+    source = source:gsub(form, 'x')
+  end
+  return not source:find('[\128-\255]')
+end
+
+-- The meta of a stored request; empty for one with bytes in it, which Redis cannot unpack.
+function naming.meta_of(entry)
+  local is_read, request = pcall(cmsgpack.unpack, entry:sub(4))
+  return is_read and request.meta or {}
+end
+
+-- The source that the seed of a stored request names; nil where it names none, or a redirect has led elsewhere since.
+function naming.source_in(entry)
+  if not entry:find('\166source', 1, true) or entry:find('redirect_urls', 1, true) then return nil end
+  return naming.meta_of(entry).source
+end
+
+-- The host in a URL in its stored form, '' where there is none: escaped, in lower case and, as IDNA, in ASCII.
+function naming.host_in(url)
+  local authority = url:match('^%a+://([^/?#]*)') or ''
+  local place = authority:match('@([^@]*)$') or authority
+  return ((place:match('^%[([^%]]*)%]') or place:match('^[^:]*')):lower():gsub('%.+$', ''))
+end
+
+-- The host that a stored request goes to, '' where that cannot be told. Its URL is the first of its attributes
+-- (frontier/codec.py), as Scrapy spells it.
+function naming.host_of(entry)
+  if not entry:find('^...[\128-\143]\163url') then return '' end
+  local kind, one, two = entry:byte(9, 11) -- of a string, up to 65,535 bytes: a URL is no longer
+  local from, length = 10, kind - 160
+  if kind == 217 then
+    from, length = 11, one
+  elseif kind == 218 then
+    from, length = 12, one * 256 + two
+  end
+  return naming.host_in(entry:sub(from, from + length - 1))
+end

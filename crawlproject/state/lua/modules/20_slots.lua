@@ -1,0 +1,74 @@
+-- Send slots: the next free one of each source.
+--
+-- Slots are written once, at the end of a call, by slots.save().
+local slots = {}
+
+-- What is known; what is to be written
+function state.slots() return {} end
+function state.changed_slots() return {} end
+
+-- The next free slot as it was last set, or false.
+function slots.free_at(ctx, source)
+  if ctx.slots[source] == nil then ctx.slots[source] = tonumber(redis.call('ZSCORE', ctx.K.slots, source)) or false end
+  return ctx.slots[source]
+end
+
+function slots.set(ctx, source, slot)
+  ctx.slots[source] = slot
+  ctx.changed_slots[source] = slot
+end
+
+function slots.save(ctx)
+  local values = {}
+  for source, slot in pairs(ctx.changed_slots) do values[#values + 1], values[#values + 2] = text(slot), source end
+  write_all('ZADD', ctx.K.slots, values)
+end
+
+-- The next slot that can be given out.
+function slots.next(ctx, source) return math.max(slots.free_at(ctx, source) or 0, ctx.now) end
+
+-- Pace: the delay that a spider keeps between its own requests to one source, beside that source's rate.
+--
+-- A: pace (us between them; 0: no delay).
+--
+-- It binds this spider's leases alone, neither other spiders nor requests without a lease (robots.txt). What is changed is
+-- written once, at the end of a call, by pace.save(). With no delay nothing is read.
+local pace = {}
+
+-- source -> when this spider may send to it (us)
+function state.paces() return {known = {}, changed = {}} end
+
+function pace.set(ctx, source, at) ctx.paces.known[source], ctx.paces.changed[source] = at, at end
+
+function pace.look_up(ctx, sources)
+  if ctx.A.pace <= 0 then return end
+  for index, score in ipairs(read_all('ZMSCORE', ctx.K.paced, sources)) do
+    local source, at = sources[index], tonumber(score) or 0
+    ctx.paces.known[source] = at
+    -- The delay has been shortened; a slot is given out at most half a second ahead.
+    if at > ctx.now + ctx.A.pace + 500000 then pace.set(ctx, source, ctx.now + ctx.A.pace) end
+  end
+end
+
+-- The moment before which this spider sends nothing to a source; it may be past.
+function pace.free_at(ctx, source)
+  if ctx.A.pace <= 0 then return 0 end
+  if not ctx.paces.known[source] then pace.look_up(ctx, {source}) end
+  return ctx.paces.known[source]
+end
+
+-- The request that had this slot was not sent: it costs the source's next one no delay.
+function pace.undo(ctx, source, slot)
+  if ctx.A.pace > 0 and math.abs(pace.free_at(ctx, source) - slot - ctx.A.pace) < 2 then pace.set(ctx, source, slot) end
+end
+
+-- Writes what has changed, and forgets what is past, a few more than were written. The key expires
+-- when nothing has been written for longer than the delay.
+function pace.save(ctx)
+  local values = {}
+  for source, at in pairs(ctx.paces.changed) do values[#values + 1], values[#values + 2] = text(at), source end
+  if #values == 0 then return end
+  write_all('ZADD', ctx.K.paced, values)
+  write_all('ZREM', ctx.K.paced, redis.call('ZRANGEBYSCORE', ctx.K.paced, '-inf', text(ctx.now), 'LIMIT', 0, #values + 100))
+  redis.call('PEXPIRE', ctx.K.paced, text(ctx.A.pace / 1000 + 60000))
+end

@@ -1,0 +1,270 @@
+-- Circuits: what the results of a source say about it, and what that holds back.
+--
+-- A circuit is closed: each result is a sample in a sliding window, and too many errors open it;
+--    open: nothing goes out until `ends`; then half_open: a few probes go out, and decide. All fine: closed.
+--    An error: open again, for twice as long. Or halted: nothing goes out until an operator resumes it, after
+--    many errors in a row, after some open periods in a row without a success, or by the operator's own order.
+-- `generation` counts the changes of state. A lease carries that of its grant; the result of an older one
+--    neither opens nor closes anything, so that what was in flight at a trip cannot bring about the next. But it is
+--    one of the results in a row: an error adds to `run`, a success ends it and `periods`, the open periods since the
+--    last success. Not so the results of a generation older than `cleared`, that of the last closing: what was sent
+--    before an operator resumed a source is not held against it either.
+-- `hold` is a moment before which nothing goes out (Retry-After). `factor` is the part of its limit that the
+--    source is crawled at, `slowed` the moment it was last lowered, `quiet` since when it had no reason to be.
+-- `rests`: it is all that is left of a source that was quiet, and expires (see circuits.forget_quiet).
+-- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
+--    missing afterwards, an operator has deleted them, which clears what they have led to.
+--
+-- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.options).
+local circuits = {}
+
+local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted',
+  'periods', 'cleared'}
+local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the limit
+local LEAST_FACTOR = 1 / 32
+
+local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
+  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0, periods = 0, cleared = 0}}
+
+-- What is known
+function state.circuits() return {} end
+function state.rules_of_sources() return {} end
+function state.halted() return {} end
+
+function circuits.is_halted(ctx, source)
+  if ctx.halted[source] == nil then ctx.halted[source] = redis.call('SISMEMBER', ctx.K.halted, source) == 1 end
+  return ctx.halted[source]
+end
+
+-- Reads of several sources at once whether they are halted.
+function circuits.look_up_halted(ctx, sources)
+  for index, member in ipairs(read_all('SMISMEMBER', ctx.K.halted, sources)) do ctx.halted[sources[index]] = member == 1 end
+end
+
+function circuits.of(ctx, source)
+  local circuit = ctx.circuits[source]
+  if circuit then return circuit end
+  local fields = redis.call('HGETALL', ctx.K.circuit_of .. source)
+  if #fields == 0 then -- most sources have never been in trouble
+    circuit = setmetatable({}, UNTROUBLED)
+  else
+    local found = {}
+    for index = 1, #fields, 2 do found[fields[index]] = fields[index + 1] end
+    circuit = {state = found.state or 'closed', why = found.why or '', rests = found.rests}
+    for _, name in ipairs(NUMBERS) do circuit[name] = tonumber(found[name]) or 0 end
+    if circuit.factor == 0 then circuit.factor = 1 end -- one that rests has none
+  end
+  ctx.circuits[source] = circuit
+  return circuit
+end
+
+-- Looks at several sources at once: as a rule none of them has ever been in trouble.
+function circuits.look_up(ctx, sources)
+  if not none_has(ctx.K.circuit_of, sources) then return end
+  for _, source in ipairs(sources) do ctx.circuits[source] = setmetatable({}, UNTROUBLED) end
+end
+
+-- Notes the rules of a source: `options` is what the catalogue says of it.
+function circuits.note_rules(ctx, source, options)
+  local own = options and cjson.decode(options).circuit
+  ctx.rules_of_sources[source] = own and setmetatable(own, {__index = ctx.A.circuit}) or ctx.A.circuit
+end
+
+-- Reads the rules of several sources at once.
+function circuits.look_up_rules(ctx, sources)
+  for index, options in ipairs(read_all('HMGET', ctx.K.options, sources)) do circuits.note_rules(ctx, sources[index], options) end
+end
+
+function circuits.rules_of(ctx, source)
+  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, redis.call('HGET', ctx.K.options, source)) end
+  return ctx.rules_of_sources[source]
+end
+
+-- The part of its limit that a source is crawled at now: each quiet minute has given back a tenth.
+function circuits.factor_of(ctx, circuit)
+  if circuit.factor >= 1 then return 1 end
+  return math.min(1, circuit.factor + math.floor((ctx.now - circuit.quiet) / TENTH_BACK_EVERY_US) / 10)
+end
+
+-- How many probes may go out now, in half_open.
+function circuits.probes_left(ctx, source)
+  local circuit = circuits.of(ctx, source)
+  return math.max(math.ceil(circuits.rules_of(ctx, source).probes) - circuit.probing - circuit.passed, 0)
+end
+
+-- Changes of circuits, and the events that tell of them. Circuits are written once, at the end of a call, by circuits.save(),
+-- statuses by circuits.save_statuses().
+
+function state.changed() return {} end
+-- those to be written; whether a source has some
+function state.statuses() return {} end
+function state.on_record() return {} end
+
+function circuits.change(ctx, source)
+  ctx.changed[source] = true
+  return circuits.of(ctx, source)
+end
+
+function circuits.save(ctx)
+  for source in pairs(ctx.changed) do
+    local circuit, values = ctx.circuits[source], {}
+    for _, name in ipairs(NUMBERS) do
+      values[#values + 1], values[#values + 2] = name, string.format('%.17g', circuit[name])
+    end
+    if circuit.rests then
+      redis.call('HDEL', ctx.K.circuit_of .. source, 'rests')
+      redis.call('PERSIST', ctx.K.circuit_of .. source)
+    end
+    redis.call('HSET', ctx.K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
+    redis.call('SADD', ctx.K.watchlist, source)
+  end
+end
+
+-- A lease of this generation is over: where it was a probe, another may go out. Returns whether it was one.
+function circuits.free_probe(ctx, source, generation)
+  local circuit = circuits.of(ctx, source)
+  if circuit.state ~= 'half_open' or circuit.generation ~= generation or circuit.probing == 0 then return false end
+  circuits.change(ctx, source).probing = circuit.probing - 1
+  return true
+end
+
+-- Notes a status of a source, for circuits.save_statuses().
+function circuits.note_status(ctx, source, status)
+  local noted = ctx.statuses[source]
+  if noted then noted[#noted + 1] = status else ctx.statuses[source] = {status} end
+end
+
+function circuits.save_statuses_of(ctx, source)
+  local noted = ctx.statuses[source]
+  if not noted then return end
+  ctx.statuses[source] = nil
+  local length = redis.call('LPUSH', ctx.K.statuses_of .. source, unpack(noted))
+  if length > 50 then redis.call('LTRIM', ctx.K.statuses_of .. source, 0, 49) end
+end
+
+function circuits.save_statuses(ctx)
+  for source in pairs(ctx.statuses) do circuits.save_statuses_of(ctx, source) end
+end
+
+-- The newest `most` statuses of a source as JSON, as in {"200": 34, "503": 6}.
+function circuits.response_codes(ctx, source, most)
+  circuits.save_statuses_of(ctx, source)
+  local counts, names, parts = {}, {}, {}
+  for _, status in ipairs(most > 0 and redis.call('LRANGE', ctx.K.statuses_of .. source, 0, most - 1) or {}) do
+    if not counts[status] then names[#names + 1] = status end
+    counts[status] = (counts[status] or 0) + 1
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do parts[#parts + 1] = '"' .. name .. '": ' .. counts[name] end
+  return '{' .. table.concat(parts, ', ') .. '}'
+end
+
+-- Tells of a change of state: `what` happened, why, by whom, and how many of the last statuses have led to it (all 50).
+function circuits.announce(ctx, stream, name, source, kind, what, why, by, results)
+  local shown = audit.shown_name(ctx, source)
+  local msg = shown .. ' ' .. what .. '. Response codes: ' .. circuits.response_codes(ctx, source, math.min(results or 50, 50))
+  audit.note(ctx, name, {source = shown, type = kind, msg = msg, reason = why, by = by}, stream)
+end
+
+-- Changes of state
+
+function circuits.enter(ctx, source, state)
+  local circuit = circuits.change(ctx, source)
+  circuit.state, circuit.generation = state, circuit.generation + 1
+  circuit.probing, circuit.passed = 0, 0
+  circuit.noted = ctx.statuses[source] and 1 or redis.call('EXISTS', ctx.K.statuses_of .. source)
+  return circuit
+end
+
+-- `results`: how many there were in the window that tripped it; without it an operator has done so.
+function circuits.open(ctx, source, why, results)
+  local rules, circuit = circuits.rules_of(ctx, source), circuits.enter(ctx, source, 'open')
+  circuit.opens = circuit.opens + 1
+  circuit.ends = ctx.now + math.min(rules.open * 2 ^ math.min(circuit.opens - 1, 30), rules.open_max)
+  redis.call('SADD', ctx.K.temp_halted, source)
+  local what = results and 'tripped temporary halt' or 'was put on temporary halt'
+  local by = results and audit.worker_at_work(ctx) or audit.operator_of(ctx, source, 'halt')
+  circuits.announce(ctx, ctx.K.halted_events, 'crawl_halted', source, 'temporary', what, why, by, results)
+  report.note_incident(ctx, source, 'opened', why, 'opened')
+end
+
+function circuits.let_probes_out(ctx, source)
+  circuits.enter(ctx, source, 'half_open').ends = ctx.now -- it may have been over for long: see watch.lua
+  redis.call('SREM', ctx.K.temp_halted, source)
+  local why, by = 'its open period is over', audit.worker_at_work(ctx)
+  circuits.announce(ctx, nil, 'crawl_probing', source, 'temporary', 'is probed', why, by)
+end
+
+-- `results`: how many errors in a row there were; without it an operator has halted it.
+function circuits.halt(ctx, source, why, results)
+  circuits.enter(ctx, source, 'halted')
+  redis.call('SREM', ctx.K.temp_halted, source)
+  redis.call('SADD', ctx.K.halted, source)
+  ctx.halted[source] = true
+  local what = results and 'tripped permanent halt' or 'was put on permanent halt'
+  local by = results and audit.worker_at_work(ctx) or audit.operator_of(ctx, source, 'halt')
+  circuits.announce(ctx, ctx.K.halted_events, 'crawl_halted', source, 'permanent', what, why, by, results)
+  report.note_incident(ctx, source, 'halted', why, 'halted')
+end
+
+-- Closed, with nothing counted against it; `by_operator` also at the full rate again.
+function circuits.close(ctx, source, kind, why, by_operator)
+  local circuit = circuits.enter(ctx, source, 'closed')
+  circuit.opens, circuit.run, circuit.periods, circuit.ends, circuit.noted = 0, 0, 0, 0, 0
+  circuit.cleared = circuit.generation
+  if by_operator then
+    circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
+    local slot, interval = slots.free_at(ctx, source), rates.interval_of(rates.of(ctx, source))
+    local delay = robots.binding_delay_of(ctx, source) * 1000000 -- that is not ours to forgive
+    local soonest = interval and ctx.now + math.max(interval, delay)
+    if slot and soonest and slot > soonest then slots.set(ctx, source, soonest) end
+  end
+  redis.call('DEL', ctx.K.window_of .. source)
+  ctx.windows[source] = nil
+  redis.call('SREM', ctx.K.temp_halted, source)
+  redis.call('SREM', ctx.K.halted, source)
+  ctx.halted[source] = false
+  local by = by_operator and audit.operator_of(ctx, source, 'halt') or audit.worker_at_work(ctx)
+  if not kind then return end
+  circuits.announce(ctx, ctx.K.resumed_events, 'crawl_resumed', source, kind, 'resumed from ' .. kind .. ' halt', why, by)
+  report.note_incident(ctx, source, 'resumed', why)
+end
+
+function circuits.close_if_passed(ctx, source)
+  local circuit = circuits.of(ctx, source)
+  if circuit.passed >= circuits.rules_of(ctx, source).probes then
+    circuits.close(ctx, source, 'temporary', text(circuit.passed) .. ' probes succeeded', false)
+  end
+end
+
+-- Looks which of several sources have statuses; as a rule all of them.
+function circuits.look_up_statuses(ctx, sources)
+  local keys = {}
+  for index, source in ipairs(sources) do keys[index] = ctx.K.statuses_of .. source end
+  if #keys == 0 or redis.call('EXISTS', unpack(keys)) < #keys then return end
+  for _, source in ipairs(sources) do ctx.on_record[source] = true end
+end
+
+-- An operator who deletes the statuses clears what they have led to.
+function circuits.are_statuses_deleted(ctx, source)
+  if ctx.on_record[source] or redis.call('EXISTS', ctx.K.statuses_of .. source) == 1 then return false end
+  local circuit = circuits.of(ctx, source)
+  return circuit.noted == 1 or (circuit.state == 'closed' and redis.call('EXISTS', ctx.K.window_of .. source) == 1)
+end
+
+-- Forgets what serves only the present of a source that has been quiet: its circuit, if nothing is held against it, and
+-- its statuses. An unbroken run of errors counts towards a halt for a day more. Nothing is forgotten of a source whose
+-- window is still there, or that is halted, open, probed, held or slowed down.
+function circuits.forget_quiet(ctx, source)
+  local key, circuit = ctx.K.circuit_of .. source, circuits.of(ctx, source)
+  local is_watched = circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
+  if is_watched or circuits.is_halted(ctx, source) or redis.call('EXISTS', ctx.K.window_of .. source) == 1 then return end
+  if not circuit.rests then
+    redis.call('DEL', key)
+    if circuit.run > 0 then
+      redis.call('HSET', key, 'run', text(circuit.run), 'generation', text(circuit.generation), 'rests', 1)
+      redis.call('PEXPIRE', key, 86400000)
+    end
+  end
+  redis.call('LTRIM', ctx.K.statuses_of .. source, 1, 0)
+end

@@ -1,0 +1,109 @@
+-- Exclusions: sources and domains that nothing goes out to, and what becomes of the requests for them.
+--
+-- A name in K.excluded stands for the source of that name, and, as a domain, for that host and all hosts below it. A name
+-- without a dot is no domain that others are below: "museum" is a source, not all of .museum. It stands for seeds that
+-- name it, too, whatever source their requests belong to.
+--
+-- What is dropped leaves the frontier at once, and is counted. It stays in K.dropped until its place in the seen filter has
+-- been given up (forget_dropped.lua), which needs a hash that Lua has not got: its seed is crawled when it is fed again.
+local exclusions = {}
+
+-- Nearly always there are none, and nothing more is looked at.
+function state.has_exclusions(ctx) return redis.call('EXISTS', ctx.K.excluded) == 1 end
+
+-- name -> whether it is excluded, where that is known
+function state.excluded() return {} end
+
+-- Looks at several names at once.
+function exclusions.look_up(ctx, names)
+  if not ctx.has_exclusions then return end
+  for index, member in ipairs(read_all('SMISMEMBER', ctx.K.excluded, names)) do ctx.excluded[names[index]] = member == 1 end
+end
+
+function exclusions.has(ctx, name)
+  if not ctx.has_exclusions then return false end
+  if ctx.excluded[name] == nil then ctx.excluded[name] = redis.call('SISMEMBER', ctx.K.excluded, name) == 1 end
+  return ctx.excluded[name]
+end
+
+function exclusions.has_host(ctx, host)
+  if host == '' or not ctx.has_exclusions then return false end
+  local domain = host
+  repeat
+    if exclusions.has(ctx, domain) then return true end
+    domain = domain:match('^[^.]*%.(.+)$')
+  until not domain or not domain:find('.', 1, true)
+  return false
+end
+
+-- Whether a request of a source is excluded: by that source, by where it goes, or by the `name` in its seed, which is
+-- looked for where it is not given.
+function exclusions.has_request(ctx, source, entry, name)
+  if not ctx.has_exclusions then return false end
+  if exclusions.has(ctx, source) or exclusions.has_host(ctx, naming.host_of(entry)) then return true end
+  name = name or naming.source_in(entry)
+  return name ~= nil and exclusions.has(ctx, name)
+end
+
+-- Notes in the audit trail that an operator has excluded a name (`what`: 'excluded'), or included it again ('included').
+function exclusions.note(ctx, what, name, operator, reason)
+  local msg = name .. (what == 'excluded' and ' is excluded' or ' is included again')
+  audit.note(ctx, 'crawl_' .. what, {source = name, type = 'operator', msg = msg, by = 'operator, ' .. operator, reason = reason})
+end
+
+-- The same of names that CRAWL_EXCLUDE has, or has no more.
+function exclusions.note_file(ctx, what, names)
+  if #names == 0 then return end
+  local shown = table.concat(names, ', ', 1, math.min(#names, 10)) .. (#names > 10 and ', ...' or '')
+  local msg = string.format('CRAWL_EXCLUDE names %d %s: %s', #names, what == 'excluded' and 'more' or 'no more', shown)
+  local source = #names == 1 and names[1] or ''
+  audit.note(ctx, 'crawl_' .. what, {source = source, type = 'file', msg = msg, by = audit.worker_at_work(ctx)})
+end
+
+-- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.
+function exclusions.count_dropped(ctx, source, what, count)
+  if source ~= '' then statistics.add(ctx.K.counts_of .. what, source, count) end
+  statistics.add(ctx.K.totals, what, count)
+end
+
+-- Whether a stored request stands for a link that has taken a place in its source's budget and was not fetched yet: found on
+-- a page it has a depth, or, an image, what was found of it (frontier/discovery.py). A redirected one was fetched, and so was a
+-- page that is looked at again.
+function exclusions.was_counted(entry)
+  if not entry:find('\165depth', 1, true) and not entry:find('\165found', 1, true) then return false end
+  local meta = naming.meta_of(entry)
+  return not (meta.redirect_urls or meta.revisit) and ((meta.depth or 0) > 0 or meta.found ~= nil)
+end
+
+-- Gives a source's budget back what those of its links took of it that are dropped.
+function exclusions.refund(ctx, source, entries)
+  local line = redis.call('HGET', ctx.K.ledger, source)
+  if not line then return end
+  local all, poor, sitemaps = budgets.ledger_in(line)
+  for _, entry in ipairs(entries) do
+    if exclusions.was_counted(entry) then
+      all = all - 1
+      if entry:byte(3) == 0 then poor = poor - 1 end
+    end
+  end
+  redis.call('HSET', ctx.K.ledger, source, budgets.ledger_line(math.max(all, 0), math.max(poor, 0), sitemaps))
+end
+
+-- Drops requests that were taken out of the frontier.
+function exclusions.drop(ctx, source, what, entries)
+  if #entries == 0 then return end
+  redis.call('RPUSH', ctx.K.dropped, unpack(entries))
+  exclusions.refund(ctx, source, entries)
+  exclusions.count_dropped(ctx, source, what, #entries)
+end
+
+-- Leaves in `entries` those that may go out, and drops the others; returns how many these were.
+function exclusions.drop_excluded(ctx, source, entries)
+  if not ctx.has_exclusions then return 0 end
+  local gone = {}
+  for index = #entries, 1, -1 do
+    if exclusions.has_request(ctx, source, entries[index]) then gone[#gone + 1] = table.remove(entries, index) end
+  end
+  exclusions.drop(ctx, source, 'excluded', gone)
+  return #gone
+end

@@ -1,0 +1,60 @@
+-- The leases that workers hold, and taking from workers that are silent what they hold.
+--
+-- A: timeout (us that a worker may be silent); max_deliveries.
+--
+-- A lost lease goes back to the head of its queue with a delivery counted, and is a dead letter after the last one;
+-- the seeds on the dead worker's processing list go back to the seed list, in order.
+local grants = {}
+
+-- What a lease id says: its number, the generation of its source's circuit when it was granted, and that source.
+function grants.parts_of(id)
+  local digits, generation, source = id:match('^(%d+)%.(%d+):(.*)$')
+  return tonumber(digits), tonumber(generation), source
+end
+
+-- A worker's leases as {number, generation, source, entry}, the newest first: put back in this order they keep theirs.
+function grants.of_worker(ctx, worker)
+  local fields, leases = redis.call('HGETALL', ctx.K.leases_of .. worker), {}
+  for index = 1, #fields, 2 do
+    local digits, generation, source = grants.parts_of(fields[index])
+    leases[#leases + 1] = {number = digits, generation = generation, source = source, entry = fields[index + 1]}
+  end
+  table.sort(leases, function(a, b) return a.number > b.number end)
+  return leases
+end
+
+function grants.return_one(ctx, lease)
+  local deliveries = math.min(queues.deliveries_of(lease.entry) + 1, 255)
+  local entry = lease.entry:sub(1, 1) .. string.char(deliveries) .. lease.entry:sub(3)
+  circuits.free_probe(ctx, lease.source, lease.generation)
+  report.note_kind(ctx, lease.source, 'lost', 1)
+  if deliveries < ctx.A.max_deliveries then
+    queues.put_back(ctx, lease.source, entry)
+    return true
+  end
+  dead_letters.add(ctx, 'entry', entry, lease.source, 'lost with its worker, delivery ' .. deliveries, deliveries)
+  statistics.add(ctx.K.counts_of .. 'failed', lease.source, 1)
+  statistics.add(ctx.K.totals, 'failed', 1)
+  return false
+end
+
+-- Appends {lost worker, leases returned, dead letters} to `reply`, for one worker that is silent, if there is any: the 2,000
+-- leases that it may have had take up to 20 ms.
+function grants.return_lost(ctx, reply)
+  local worker = redis.call('ZRANGEBYSCORE', ctx.K.workers, '-inf', text(ctx.now - ctx.A.timeout), 'LIMIT', 0, 1)[1]
+  if not worker then return end
+  local touched, given_back, dead = {}, 0, 0
+  for _, lease in ipairs(grants.of_worker(ctx, worker)) do
+    touched[lease.source] = true
+    if grants.return_one(ctx, lease) then given_back = given_back + 1 else dead = dead + 1 end
+  end
+  redis.call('DEL', ctx.K.leases_of .. worker)
+  redis.call('ZREM', ctx.K.workers, worker)
+  seed_list.give_back(ctx, worker)
+  if dead > 0 then redis.call('DECRBY', ctx.K.outstanding, dead) end
+  statistics.add(ctx.K.totals, 'deliveries_lost', dead + given_back)
+  due_index.schedule_all(ctx, touched)
+  for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
+  circuits.save(ctx)
+  report.save(ctx)
+end

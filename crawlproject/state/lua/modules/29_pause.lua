@@ -1,0 +1,30 @@
+-- Why nothing goes out of any source: decided here alone. lease.lua, collect.lua and pause_reason.lua tell it.
+--
+-- A: dead_maxlen (most dead letters); timeout (us that a worker may be silent; nil: a worker calls, so one runs);
+--    overflow_tail (most requests in the tails of all sources while they cannot be spilled); spider.
+local pause = {}
+
+function pause.workers_alive(ctx) return redis.call('ZCOUNT', ctx.K.workers, text(ctx.now - ctx.A.timeout), '+inf') end
+
+-- Returns {kind, sentence for people}; {'', ''} while requests may go out. The kinds: 'no pulse', 'paused', 'no worker'.
+-- `pulse` and `unread` (why unread events pause leasing) are the values of K.pulse and K.paused; `tails`: how many requests
+-- there are in the tails of all sources.
+function pause.reason(ctx, pulse, unread, outstanding, tails)
+  if not pulse then
+    local led = redis.call('EXISTS', ctx.K.leader) == 1
+    return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
+  end
+  if unread then return {'paused', unread} end
+  if dead_letters.are_at_bound(ctx) then
+    local command = 'scrapy dead' .. (ctx.spider == 'images' and '' or ' --spider=' .. ctx.spider)
+    return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
+  end
+  local fault = tails >= ctx.A.overflow_tail and redis.call('GET', ctx.K.spill_fault)
+  if fault then
+    return {'paused', 'requests beyond their sources\' windows have reached CRAWL_OVERFLOW_TAIL, as ' .. fault}
+  end
+  if ctx.A.timeout and outstanding > 0 and pause.workers_alive(ctx) == 0 then
+    return {'no worker', 'no worker is running: start one of the spider ' .. ctx.spider}
+  end
+  return {'', ''}
+end

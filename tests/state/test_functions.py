@@ -1,0 +1,119 @@
+"""The library of Redis Functions: it is where it is called, spells keys as Python does, and is one of several."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from crawlproject import config
+from crawlproject.state import functions
+from crawlproject.state.client import BlockingState, State
+from crawlproject.state.keys import Keys
+from crawlproject.state.scripts import Scripts
+from tests.state.servers import Server
+from tests.waiting import until
+
+LUA = resources.files("crawlproject.state") / "lua"
+FILES = [file for folder in ("modules", "functions") for file in (LUA / folder).iterdir()]
+VERBS = {file.name.removesuffix(".lua") for file in (LUA / "functions").iterdir()}
+OF_USERS = {"users_seeds", "seeds_out", "seeds_sequence"}  # in the slot of the list that users push to
+# Spells all keys that Lua has a name for.
+SPELL = """
+register('spell', function(ctx, K)
+  local spelled = {{'seeds', K.seeds}}
+  for _, names in ipairs({OF_CRAWL, OF_SPIDER, OF_USERS_SEEDS}) do
+    for name in pairs(names) do spelled[#spelled + 1] = {name, K[name] or ''} end
+  end
+  return spelled
+end)
+"""
+
+
+def names_of(client: Any) -> dict[str, set[str]]:
+    """Return the libraries of a server, and their functions."""
+    found = client.execute_command("FUNCTION LIST")
+    rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in found]
+    return {
+        row[b"library_name"].decode(): {function[1].decode() for function in row[b"functions"]} for row in rows
+    }
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        Keys("crawl", "images"),
+        Keys("museums", "pages"),
+        Keys("{crawl}", "images"),
+        Keys("{museums:3}", "images", "museums"),
+        Keys("{images:start_urls}", "images", "crawl"),
+    ],
+    ids=str,
+)
+def test_lua_spells_keys_as_python_does(redis_url: str, keys: Keys) -> None:
+    library = functions.library_with(SPELL)
+    with redis.Redis.from_url(redis_url) as client:
+        client.execute_command("FUNCTION LOAD REPLACE", library.text)
+        called = functions.command("spell", keys, {}, library=library)
+        spelled = {name.decode(): key.decode() for name, key in client.execute_command(*called)}
+        client.execute_command("FUNCTION DELETE", library.name)
+    if keys.namespace != f"{{{keys.users_seeds}}}":  # they are asked for there alone
+        spelled |= {name: getattr(keys, name) for name in OF_USERS}
+    assert spelled == {name: getattr(keys, name) for name in spelled}
+    if keys.namespace.startswith("{"):
+        own = {key for name, key in spelled.items() if name not in OF_USERS}
+        assert {key_slot(key.encode()) for key in own} == {key_slot(keys.namespace.encode())}
+    text = "".join(file.read_text() for file in FILES if file.name != "01_keys.lua")
+    used = set(re.findall(r"\bK\.(\w+)", text)) | {name for name in spelled if name.startswith("due_")}
+    assert spelled.keys() == used
+
+
+def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    try:
+        with BlockingState.connect(config.load({"REDIS_URL": server.url})) as state:
+            for _ in range(2):
+                called = functions.command("alive", state.keys, {"timeout": 1, "worker": "w"})
+                functions.call_blocking(state.redis, called)
+                library = functions.crawl_library().name
+                assert names_of(server.client) == {library: {f"{library}_{verb}" for verb in VERBS}}
+                server.client.execute_command("FUNCTION FLUSH")
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_so_does_a_workers_also_when_it_waits_for_a_replica(tmp_path: Path, waits: bool) -> None:
+    master = Server(tmp_path)
+    replica = Server(tmp_path, replicaof=f"127.0.0.1 {master.port}", repl_diskless_sync_delay="0")
+    state = State(config.load({"REDIS_URL": master.url}), "images")
+    try:
+        until(lambda: replica.client.info("replication").get("master_link_status") == "up")
+        await state.open()
+        master.client.execute_command("FUNCTION FLUSH")
+        scripts = Scripts(state.redis, state.keys, state.clock, waits=waits)
+        assert await scripts.lead("leader", ready=True) == 1
+        master.client.wait(1, 1000)
+        assert names_of(master.client) == names_of(replica.client) != {}
+        await state.close()
+    finally:
+        replica.close()
+        master.close()
+
+
+def test_two_versions_live_side_by_side(redis_url: str) -> None:
+    ours, other = functions.crawl_library(), functions.library_with("-- another version")
+    keys = Keys("crawl", "images")
+    with redis.Redis.from_url(redis_url) as client:
+        for library in (ours, other, ours):
+            client.execute_command("FUNCTION LOAD REPLACE", library.text)
+        for library in (ours, other):
+            called = functions.command("idle", keys, {}, library=library)
+            assert client.execute_command(*called) == 1
+        assert {ours.name, other.name} <= names_of(client).keys()
+        client.execute_command("FUNCTION DELETE", other.name)
