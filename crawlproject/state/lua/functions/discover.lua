@@ -27,17 +27,7 @@ register('discover', function(ctx, K, A)
   outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
   tails = overflow - tonumber(tails or 0)
   if not pulse then return {} end
-  belonging.look_up(ctx, A.groups)
-  local sources, payers, names, chosen = {}, {}, {}, {}
-  for number, group in ipairs(A.groups) do
-    local name, source = group.source, belonging.source_of(ctx, group.source, group.domain)
-    sources[number] = source
-    if not chosen[source] then
-      chosen[source] = true
-      payers[#payers + 1], names[#names + 1] = source, source
-    end
-    if name and name ~= source then names[#names + 1] = name end
-  end
+  local sources, payers, names = belonging.attribute(ctx, A.groups)
   due_index.look_up(ctx, payers)
   exclusions.look_up(ctx, names)
   if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end

@@ -34,17 +34,7 @@ register('enqueue', function(ctx, K, A)
     if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
   end
 
-  belonging.look_up(ctx, A.items)
-  local sources, payers, names, chosen = {}, {}, {}, {} -- `names`: with those that are for events only
-  for index, item in ipairs(A.items) do
-    local name, source = item.source, belonging.source_of(ctx, item.source, item.domain)
-    sources[index] = source or false
-    if source and not chosen[source] then
-      chosen[source] = true
-      payers[#payers + 1], names[#names + 1] = source, source
-    end
-    if name and name ~= source then names[#names + 1] = name end
-  end
+  local sources, payers, names = belonging.attribute(ctx, A.items)
   due_index.look_up(ctx, payers)
   exclusions.look_up(ctx, names)
 

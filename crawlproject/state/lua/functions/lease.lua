@@ -21,7 +21,7 @@
 -- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
 -- takes no other along. Quarantined requests wait in a list of their own; the worker whose turn it is takes no more
 -- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
--- within a second lets the others pass. No more than MOST_QUARANTINED wait there, as some scripts look at all of them: a
+-- within a second lets the others pass. No more than MOST_QUARANTINED wait there, as some functions look at all of them: a
 -- further one is delayed for a minute. As one goes out in a second or so, there is room for others by then.
 -- A worker that helps takes no turn, and gives up the one that it had as the home: it may never ask again.
 register('lease', function(ctx, K, A)
@@ -168,7 +168,6 @@ register('lease', function(ctx, K, A)
   local was_read = read_round(A.want, {2, 2, 1}, source_of_quarantined(quarantined) or nil)
   local leases = K.leases_of .. A.worker
 
-  -- The first write, and one that Redis denies when it is out of memory: then nothing goes out.
   clock.keep(ctx)
   reply[1] = text(ctx.now)
   if ctx.resume > ctx.now then

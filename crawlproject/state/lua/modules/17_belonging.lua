@@ -99,6 +99,23 @@ function belonging.look_up(ctx, requests)
   for index, domain in ipairs(wanted) do belonging.note_source_of(ctx, domain, owners[index]) end
 end
 
+-- Which sources requests belong to, in their order (false: that is not known); each of these once; and each name once or
+-- more that is a source or stands in a seed, as those that are for events only can be excluded, too.
+function belonging.attribute(ctx, requests)
+  belonging.look_up(ctx, requests)
+  local sources, distinct, names, chosen = {}, {}, {}, {}
+  for index, request in ipairs(requests) do
+    local name, source = request.source, belonging.source_of(ctx, request.source, request.domain)
+    sources[index] = source or false
+    if source and not chosen[source] then
+      chosen[source] = true
+      distinct[#distinct + 1], names[#names + 1] = source, source
+    end
+    if name and name ~= source then names[#names + 1] = name end
+  end
+  return sources, distinct, names
+end
+
 -- Whether `source` is bound to a domain that `host` is in.
 function belonging.is_bound_to_host(ctx, source, host)
   local belief, domain = belonging.belief_in(ctx, source), host
