@@ -129,7 +129,7 @@ def check_redis(config: Config, say: Say | None = None) -> None:
         for master in [client] if is_one else blocking_masters(client, **_blocking_options(5.0)):
             with closing(master), suppress(*REDIS_TROUBLE):  # of several one may be away
                 policy = master.info("memory").get("maxmemory_policy", "noeviction")
-                at = _without_secrets(redis_url(config)) if is_one else ":".join(map(str, address_of(master) or ()))
+                at = without_secrets(redis_url(config)) if is_one else ":".join(map(str, address_of(master) or ()))
                 if policy != "noeviction" and config.redis_evicts == "refuse":
                     raise ConfigError(
                         f"Redis at {at} may evict keys of the crawl (maxmemory-policy {policy}): set it to "
@@ -219,13 +219,13 @@ class _FollowingPool(SentinelConnectionPool):
         return super().get_connection(*args, **options)
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """Return `url` for a message: without user and password, and without options, which may contain them."""
     return url.rpartition("@")[2].partition("?")[0]
 
 
 def _unavailable(url: str, error: Exception) -> RedisUnavailable:
-    where = _without_secrets(url)
+    where = without_secrets(url)
     if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
         return _too_old(url, "older than 6.0")
     what, remedy = plain(error), remedy_of(error) or "start it, or correct REDIS_URL"
@@ -234,7 +234,7 @@ def _unavailable(url: str, error: Exception) -> RedisUnavailable:
 
 def _too_old(url: str, version: str) -> RedisUnavailable:
     return RedisUnavailable(
-        f"Redis at {_without_secrets(url)} is {version}, and 7.0 or newer is needed: "
+        f"Redis at {without_secrets(url)} is {version}, and 7.0 or newer is needed: "
         "upgrade it, or run Valkey in its place."
     )
 
@@ -246,7 +246,7 @@ def _check_server(url: str, info: dict[str, object]) -> None:
     mode = info.get("redis_mode", info.get("server_mode"))  # as Valkey calls it
     if mode == "cluster" and cluster_address(url) is None:
         raise RedisUnavailable(
-            f"Redis at {_without_secrets(url)} is a node of a Redis Cluster: set REDIS_URL to "
+            f"Redis at {without_secrets(url)} is a node of a Redis Cluster: set REDIS_URL to "
             "redis+cluster://host:port, or with TLS rediss+cluster://host:port."
         )
 
