@@ -356,8 +356,7 @@ class LeaseKeeper:
             if not await self._may_join():
                 return
             reply = await beat(join=True)
-            if reply.alive:
-                self.worker.joined.add(shard)
+            self.worker.joined.add(shard)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
         differs = reply.leases > len(leases.held_of(shard))
         if differs and self._differed.get(shard):

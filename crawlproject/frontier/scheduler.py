@@ -259,14 +259,13 @@ class FrontierScheduler(Scheduler):
         """
 
         async def join(shard: State) -> None:
-            reply = await shard.scripts.heartbeat(
+            await shard.scripts.heartbeat(
                 self.state.worker_id,
                 join=True,
                 timeout=self.config.heartbeat_timeout,
                 max_deliveries=self.config.max_deliveries,
             )
-            if reply.alive:
-                self.worker.joined.add(shard.number)
+            self.worker.joined.add(shard.number)
             if await shard.scripts.alive(timeout=self.config.heartbeat_timeout) != [self.state.worker_id]:
                 shard.clock.doubt(local_time())
 

@@ -19,7 +19,7 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
-from crawlproject.state.shard_readers import ShardReaders, as_divided
+from crawlproject.state.shard_readers import ShardReaders
 from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import PartExists, Parts
 from crawlproject.texts import printable, scrapy_command
@@ -190,7 +190,6 @@ class Dataset:
         try:
             found = json.loads(text)
             identity, reader = str(found["id"]), str(found["reader"])
-            found["namespace"] = str(found.get("namespace")).strip("{}")  # as on a Redis Cluster
         except (KeyError, TypeError, ValueError):
             raise CrawlprojectError(
                 f"{ABOUT} in {self._parts.place} was not written by scrapy events: restore it, or name another "
@@ -210,10 +209,9 @@ class Dataset:
         self._count = _count_of(self._parts.names())
         if self._count:
             footer = self._footer(self._count - 1)
-            self.streams.goes_on_from(as_divided(self._state, footer.last))
+            self.streams.goes_on_from(footer.last)
             self._incomplete = footer.all
-        cut = self._form.begun(self._count)
-        self._cut = None if cut is None else as_divided(self._state, cut)
+        self._cut = self._form.begun(self._count)
 
     def _join(self, streams: StreamReader, stood: Mapping[str, str], noted: int | None) -> None:
         """Go on in a shard behind the newest part.

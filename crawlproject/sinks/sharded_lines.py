@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.jsonlines import AppendedFile, default_name, line_of, replace_synced, write_synced
 from crawlproject.state.client import BlockingState
 from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
-from crawlproject.state.shard_readers import ShardReaders, as_divided
+from crawlproject.state.shard_readers import ShardReaders
 from crawlproject.state.streams import EventEntry
 
 
@@ -111,9 +111,7 @@ class ShardedEventFile(AppendedFile):
             return {}
         try:
             found: dict[str, Any] = json.loads(self.position_path.read_text())
-            if "lengths" not in found:
-                found = self._of_undivided(found)
-            last, lengths = as_divided(self._state, dict(found["last"])), dict(found["lengths"])
+            last, lengths = dict(found["last"]), dict(found.get("lengths") or {})
             offset = int(found["offset"])
             if offset < 0 or not all(is_entry_id(at) for at in last.values()):
                 raise ValueError
@@ -123,30 +121,13 @@ class ShardedEventFile(AppendedFile):
             raise CrawlprojectError(
                 f"{self.position_path} was not written by scrapy events: restore it, or name another file"
             ) from None
-        if not last:
+        if not last.keys() & {stream for shard in self._state.shards for stream in shard.keys.streams}:
             raise CrawlprojectError(
                 f"{self.path} holds the events of another namespace, or of a crawl with another number of shards "
-                f"({min(found['last'], default='none')}): name another file, or correct CRAWL_NAMESPACE and "
-                "CRAWL_SHARDS"
+                f"({min(last, default='none')}): name another file, or correct CRAWL_NAMESPACE and CRAWL_SHARDS"
             )
         found |= {"offset": offset, "last": last, "lengths": lengths}
         return found
-
-    def _of_undivided(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return the position of a file that was written before the crawl was divided (see EventFile).
-
-        What was noted then is noted in each shard: the length of the whole file.
-        """
-        part_path = self.position_path.with_name(self.position_path.name + ".part")
-        with suppress(
-            FileNotFoundError, KeyError, TypeError, ValueError
-        ):  # half written: then Redis had not noted it
-            part = json.loads(part_path.read_text())
-            reader = StreamReader(self._state, found["reader"], str(self.path), found["id"])
-            if part["id"] == found["id"] and part["offset"] == reader.noted_length(found["reader"]):
-                found = part
-        lengths = {shard.keys.namespace: found["offset"] for shard in self._state.shards}
-        return found | {"lengths": lengths}
 
     def _stored_batches(self) -> dict[str, _Batch]:
         try:

@@ -39,7 +39,6 @@ from crawlproject.state.cluster import (
 from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
-from crawlproject.state.seen_before import SeenBefore
 from crawlproject.state.shards import HASH_VERSION, shard_namespace, shard_of
 
 # What a call to Redis may raise when Redis is at fault, not the caller.
@@ -75,14 +74,11 @@ def redis_url(config: Config) -> str:
     return config.redis_url or embedded.ensure(crawl_dir())
 
 
-def connect_blocking(
-    config: Config, timeout: float = 30.0, say: Say | None = None, *, divides: bool = False
-) -> redis.Redis:
+def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = None) -> redis.Redis:
     """Return a client for commands, having checked that its server answers; an answer may take `timeout` seconds.
 
     On a Redis Cluster it is one for the keys of CRAWL_NAMESPACE in braces: with one shard, those of the crawl.
-    With several, `say` is told where the node of these is away and another one answers. `divides`: whatever is
-    noted of its shards, as for who makes them.
+    With several, `say` is told where the node of these is away and another one answers.
 
     Raises:
         RedisUnavailable: the server does not answer, or is too old.
@@ -105,7 +101,7 @@ def connect_blocking(
         _check_server(url, client.info("server"))
         if topology_of(client) is None:
             _check_without_cluster(config)
-        if not divides:
+        else:
             keys = Keys(config.namespace, "images")
             found: Any = client.hgetall(keys.layout)
             _check_layout(config, found, config.shards > 1 and bool(client.exists(keys.fence)))
@@ -278,24 +274,14 @@ def _check_layout(config: Config, layout: dict[bytes, bytes], is_one_shard: bool
         ConfigError: it has not.
 
     """
-    if not layout and not (is_one_shard and config.shards > 1):
+    if not layout and not is_one_shard:
         return
-    if (into := layout.get(b"dividing")) is not None:
-        raise ConfigError(
-            f"the crawl of CRAWL_NAMESPACE={config.namespace.strip('{}')} is being divided into "
-            f"{into.decode(errors='replace')} shards: wait for that, or, if it broke off, run scrapy reshard "
-            "again, or scrapy reshard --give-up to go on with the crawl as it was"
-        )
     there = layout.get(b"shards", b"1").decode(errors="replace")
-    at = layout.get(b"at", b"").decode(errors="replace")
     version = layout.get(b"version", b"%d" % HASH_VERSION).decode(errors="replace")
     if there != str(config.shards):
-        divided = f", divided on {at}" if at else ""
-        remedy = f"set CRAWL_SHARDS={there}" + (", and REDIS_URL to that Redis Cluster" if at else "")
-        remedy += ", divide it (scrapy reshard)" if there == "1" else ""
         raise ConfigError(
             f"CRAWL_SHARDS is {config.shards} here and {there} in the crawl of CRAWL_NAMESPACE="
-            f"{config.namespace.strip('{}')}{divided}: {remedy}, or begin a crawl in another namespace"
+            f"{config.namespace.strip('{}')}: set CRAWL_SHARDS={there}, or begin a crawl in another namespace"
         )
     if version != str(HASH_VERSION):
         raise ConfigError(
@@ -320,24 +306,17 @@ class BlockingState:
 
     @classmethod
     def connect(
-        cls,
-        config: Config,
-        spider: str = "images",
-        timeout: float = 30.0,
-        say: Say | None = None,
-        *,
-        divides: bool = False,
+        cls, config: Config, spider: str = "images", timeout: float = 30.0, say: Say | None = None
     ) -> Self:
         """Connect to the frontier of `spider`, its first shard; an answer may take `timeout` seconds.
 
         `say` is told where it cannot be checked how many shards there are: then it connects all the same.
-        `divides`: whatever is noted of them.
 
         Raises:
             RedisUnavailable, ConfigError: see connect_blocking.
 
         """
-        client = connect_blocking(config, timeout, say, divides=divides)
+        client = connect_blocking(config, timeout, say)
         topology, count = topology_of(client), config.shards
         if topology is None or count == 1:
             return cls(config, client, Keys(config.namespace, spider))
@@ -364,11 +343,6 @@ class BlockingState:
         return self.shards[shard_of(source, self.count)]
 
     @property
-    def is_on_cluster(self) -> bool:
-        """Whether this is one slot of a Redis Cluster."""
-        return topology_of(self.redis) is not None
-
-    @property
     def address(self) -> tuple[str, int] | None:
         """Where the node is that its client led to last; None if unknown, or not on a Redis Cluster."""
         return address_of(self.redis)
@@ -379,10 +353,6 @@ class BlockingState:
         if topology is None:
             raise ValueError("not on a Redis Cluster")
         return blocking_shard(topology, key, **_blocking_options(30.0))
-
-    def masters(self) -> list[_BlockingRedis]:
-        """Return a client for each master of the same Redis Cluster. The caller closes them."""
-        return blocking_masters(self.redis, **_blocking_options(30.0))
 
     def __enter__(self) -> Self:
         return self
@@ -415,13 +385,12 @@ class State:
         self.clock = RedisClock()
         self.health = Health()
         self._following: asyncio.Task[None] | None = None
-        self._before: SeenBefore | None = None
 
-    async def open(self, say: Say | None = None, *, divides: bool = False) -> None:
+    async def open(self, say: Say | None = None) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
 
         `say` is told where it cannot be checked how many shards there are: then it connects all the same. Without,
-        it does so if a worker lives in some shard: that has checked it. `divides`: whatever is noted of them.
+        it does so if a worker lives in some shard: that has checked it.
 
         Raises:
             RedisUnavailable: there is no server, or it is too old; or nobody knows how many shards there are.
@@ -439,10 +408,10 @@ class State:
         self.scripts = self.scripts_of(self.keys.spider)
         try:
             _check_server(url, await self.redis.info("server"))
-            if not self.is_shard:
-                _check_without_cluster(self.config)
-            if not divides:
+            if self.is_shard:
                 await self.check_layout()
+            else:
+                _check_without_cluster(self.config)
         except _CONNECT_ERRORS as error:
             if not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
                 await self.close()
@@ -498,7 +467,6 @@ class State:
     async def _divide(self, topology: Topology) -> None:
         """Connect to all shards, this one being the first; they share what is known of the cluster."""
         await self.redis.aclose()
-        self._before = SeenBefore(topology, self.config.namespace.strip("{}"), self.health, _options())
         found = [self, *(copy.copy(self) for _ in range(1, self.count))]
         for number, shard in enumerate(found):
             shard.number, shard.shards = number, tuple(found)
@@ -549,7 +517,6 @@ class State:
             seen=self.bounds.seen,
             overflow_tail=self.bounds.overflow_tail,
             shard=(self.number, self.count),
-            before=self._before,
             waits=config.redis_wait == "all",
         )
 
@@ -574,8 +541,6 @@ class State:
             await asyncio.wait((self._following,), timeout=0.1)
         for shard in self.shards:
             await shard.redis.aclose()
-        if self._before is not None:
-            await self._before.close()
         sentinels: Sentinel | None = getattr(self.redis.connection_pool, "sentinel_manager", None)
         if sentinels is not None:
             await sentinels.aclose()

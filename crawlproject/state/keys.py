@@ -149,9 +149,7 @@ class Keys:
 
     @property
     def seen_meta(self) -> str:
-        """Hash: the generations of these (`exact`, `bloom`), and how many requests the last one of each has; of a
-        crawl that was divided, in how many slots the filter `before` that is, `{crawl:before:0}:...`.
-        """
+        """Hash: the generations of these (`exact`, `bloom`), and how many requests the last one of each has."""
         return self._of_spider("seen_meta")
 
     @property
@@ -502,9 +500,7 @@ class Keys:
     @property
     def layout(self) -> str:
         """Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a source
-        is; it begins with `{crawl}:`, whatever shards there are. Of a crawl that was divided: `at` which Redis
-        Cluster they are; `dividing`, into how many shards it is being divided, by which `divider`, and when that
-        last said that it is `alive` (µs).
+        is; it begins with `{crawl}:`, whatever shards there are.
         """
         return f"{self.namespace}:layout"
 

@@ -61,7 +61,6 @@ class StreamReader:
         self.name = name
         self.file = file  # id of the file, or dataset, that is written
         self.last = dict.fromkeys(streams or state.keys.streams, START)
-        self._known: set[str] = set()  # streams in which Redis knew it when it began
         self._told: dict[str, str] = {}  # by stream, the gap that was told of last
         self._redis = state.redis
         self._reader_of = state.keys.reader_of
@@ -83,7 +82,6 @@ class StreamReader:
 
         """
         taken = self._when_free(lambda: self._scripts.take(self.name, self._holder, self.file))
-        self._known = set(taken.positions)
         # what is no entry id was not written by crawlproject
         return {
             stream: at for stream, at in taken.positions.items() if stream in self.last and is_entry_id(at)
@@ -171,9 +169,7 @@ class StreamReader:
             left = length if is_cut else _unread(self._scripts, stream, at, newest)
             count = added - int(number) - left
             return (where, count) if count > 0 else None
-        if at == START or (stream in self._known and added == length):  # a new reader; a shard of a divided crawl
-            return None
-        return where, None
+        return None if at == START else (where, None)  # a new reader has not missed anything
 
     def _check_kept(self, entries: Iterable[EventEntry]) -> None:
         """Check that the node which has said that its replica has all is one that has what was read.

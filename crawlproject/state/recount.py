@@ -28,7 +28,7 @@ _LINE = re.compile(rb"\d+ \d+( \d+)?")  # of the ledger
 _REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):\d+:\d+:[0-9a-f]{40}:(\d+)")
 _COUNTERS = ("outstanding", "overflow", "spilled")
 # How much is under each of these prefixes, by their names in Keys.
-COUNTED = {
+_COUNTED = {
     "queue_of": "llen",
     "delayed_of": "zcard",
     "overflow_of": "llen",
@@ -132,7 +132,7 @@ async def recount(state: State) -> Recount:
             counts = {name: (was[name], number) for name, number in zip(_COUNTERS, after, strict=True)}
             if filter_word:
                 counts["seen"] = (seen_before, count.seen)
-            scheduled = await reschedule(state, sorted(count.sources))
+            scheduled = await _reschedule(state, sorted(count.sources))
             return Recount(counts, len(packs), len(lines), len(orphans), scheduled)
     raise FrontierInUse(
         f"the frontier of {state.keys.spider} is being changed (by scrapy purge, dead retry or a monitor): run "
@@ -162,15 +162,15 @@ async def _counted(state: State, filter_word: str) -> Count:
     async with redis.pipeline(transaction=False) as pipe:
         [quarantined] = await pipe.llen(keys.quarantine).execute(raise_on_error=False)
     count = Count(quarantined=_number(quarantined), sent=await _sent(state))
-    kinds = {getattr(keys, name): command for name, command in COUNTED.items()}
+    kinds = {getattr(keys, name): command for name, command in _COUNTED.items()}
     for prefix, command in (kinds | ({filter_word: "scard"} if filter_word else {})).items():
         async for page in _pages(state, prefix):
             async with redis.pipeline(transaction=False) as pipe:
                 for key in page:
-                    ask(pipe, command, key)
+                    _ask(pipe, command, key)
                 replies = await pipe.execute(raise_on_error=False)
             for key, reply in zip(page, replies, strict=True):
-                add(keys, count, prefix, key[len(prefix.encode()) :].decode(errors="replace"), reply)
+                _add(keys, count, prefix, key[len(prefix.encode()) :].decode(errors="replace"), reply)
     return count
 
 
@@ -193,12 +193,12 @@ def _is_request(item: bytes) -> bool:
         return False  # not written by us
 
 
-def ask(pipe: Any, command: str, key: bytes) -> None:
-    """Ask how much a key holds, by the command that `COUNTED` has for it."""
+def _ask(pipe: Any, command: str, key: bytes) -> None:
+    """Ask how much a key holds, by the command that `_COUNTED` has for it."""
     getattr(pipe, command)(key, *((0, -1) if command == "lrange" else ()))
 
 
-def add(keys: Keys, count: Count, prefix: str, rest: str, reply: Any) -> None:
+def _add(keys: Keys, count: Count, prefix: str, rest: str, reply: Any) -> None:
     """Count what a key holds; one of another type holds nothing of ours."""
     if prefix == keys.delayed_of:
         count.delayed += _number(reply)
@@ -257,7 +257,7 @@ async def _orphans(state: State, holders: list[str]) -> list[str]:
     return [holder for holder in holders if holder not in known]
 
 
-async def reschedule(state: State, sources: list[str]) -> int:
+async def _reschedule(state: State, sources: list[str]) -> int:
     """Have sources be due by the work that they have; return how many were not, or not where they should be."""
     found = 0
     for first in range(0, len(sources), _SOURCES_A_CALL):
@@ -267,7 +267,7 @@ async def reschedule(state: State, sources: list[str]) -> int:
 
 async def _pages(state: State, prefix: str) -> AsyncIterator[list[bytes]]:
     """Yield the keys that begin with `prefix`, each once."""
-    pattern = escaped(prefix) + "*"
+    pattern = _escaped(prefix) + "*"
     found: set[bytes] = set()
     page: list[bytes] = []
     async for key in _client(state).scan_iter(match=pattern, count=_PAGE):
@@ -282,7 +282,7 @@ async def _pages(state: State, prefix: str) -> AsyncIterator[list[bytes]]:
         yield page
 
 
-def escaped(text: str) -> str:
+def _escaped(text: str) -> str:
     """Return a text as it stands in the pattern of SCAN."""
     return re.sub(r"([*?\[\]\\])", r"\\\1", text)
 

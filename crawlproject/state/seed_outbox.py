@@ -48,10 +48,6 @@ class SeedOutbox:
             )
         self._refused = chunk.number
 
-    async def has_sent(self) -> bool:
-        """Tell whether a chunk is on its way."""
-        return bool(await self._redis.exists(self._keys.seeds_out))
-
     async def is_empty(self) -> bool:
         """Tell whether no seed waits here, or is on its way."""
         return not await self._redis.exists(self._keys.users_seeds, self._keys.seeds_out)

@@ -16,8 +16,8 @@ _LARGEST_BUCKET = 512  # Redis' own default; with 400 on average, none is larger
 async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
     """Return how what was seen is kept, as a sentence, and what of the settings or of Redis does not fit that."""
     client: Any = state.redis
-    kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count", "before")
-    exact, exact_count, bloom, bloom_count, before = (
+    kept = await client.hmget(state.keys.seen_meta, "exact", "exact_count", "bloom", "bloom_count")
+    exact, exact_count, bloom, bloom_count = (
         printable((value or b"").decode(errors="replace").strip(), 200) for value in kept
     )
     rules, warnings = state.config.seen, []
@@ -44,9 +44,6 @@ async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
             )
     elif rules.seen_rate:
         said += f"; new links in Bloom filters (CRAWL_SEEN_LINKS=bloom:{rules.seen_rate:g})"
-    if state.count > 1 and before:
-        slots = f"{before} slot{'' if before == '1' else 's'}"
-        said += f"; what was seen before the crawl was divided, in {slots} of its own"
     if (longest := await _longest_intset(client)) is not None and longest < _LARGEST_BUCKET:
         warnings.append(
             f"set-max-intset-entries of this Redis is {longest}: above it each seen request takes ten times the "

@@ -30,24 +30,6 @@ class _Answer(NamedTuple):
     entries: list[EventEntry]
 
 
-def as_divided(state: BlockingState, last: Mapping[str, str]) -> dict[str, str]:
-    """Return where a reader stands, by stream, in the shards of a crawl that may have been one when it was noted.
-
-    There its last entries have the same ids as in the stream that was divided (reshard_copy.py).
-    """
-    if state.count == 1:
-        return dict(last)
-    found = {}
-    for shard in state.shards:
-        for stream in shard.keys.streams:
-            name = stream.removeprefix(shard.keys.namespace)
-            for known in (stream, f"{{{shard.keys.crawl}}}{name}", shard.keys.crawl + name):
-                if known in last:
-                    found[stream] = last[known]
-                    break
-    return found
-
-
 class ShardReaders:
     """Reads the event streams of all shards of a crawl under one name.
 

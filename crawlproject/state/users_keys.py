@@ -258,38 +258,6 @@ async def write_users_rate(state: State, source: str, value: str | None) -> None
         await values.write(state.keys.users_override_rate_of + source, value)
 
 
-async def note_taken_rates(state: State, rates: Mapping[str, str]) -> None:
-    """Write the operators' rates of sources that their shards have already, as taken over.
-
-    Raises:
-        REDIS_TROUBLE: a node does not answer.
-
-    """
-    async with aclosing(ScatteredValues(state)) as values:
-        for source, value in rates.items():
-            shard = state.shard_for(source)
-            redis: Any = shard.redis
-            await redis.hset(shard.keys.told_of + "override_rate", _raw(source), value)
-            await values.write(shard.keys.users_override_rate_of + source, value)
-
-
-async def delete_rates(state: State, rates: Mapping[str, str]) -> None:
-    """Delete the operators' rates of sources that are still as `note_taken_rates` wrote them.
-
-    Raises:
-        REDIS_TROUBLE: a node does not answer.
-
-    """
-    async with aclosing(ScatteredValues(state)) as values:
-        keys = {state.keys.users_override_rate_of + source: value for source, value in rates.items()}
-        found = await values.read(keys)
-        for key, value in keys.items():
-            if key not in found:
-                raise redis.ConnectionError(f"the node of the Redis Cluster that has {key} does not answer")
-            if found[key] == _raw(value):
-                await values.write(key, None)
-
-
 class _Range(NamedTuple):
     first: int
     last: int

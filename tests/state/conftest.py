@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 import trustme
 
-from crawlproject.state.client import State
-from tests.state.dividing import Before, crawl_of
 from tests.state.servers import Cluster, Pair, Server
 from tests.waiting import until
 
@@ -62,24 +59,3 @@ def certified(folder: Path, name: str) -> Path:
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "certificate.pem"))
     return folder
-
-
-@pytest.fixture(params=["one Redis", "one shard of the cluster"])
-def before(request: pytest.FixtureRequest, cluster: Cluster, cluster_url: str, redis_url: str) -> Before:
-    """A crawl on one Redis, or in a shard of the cluster that it stays on."""
-    return Before(redis_url if request.param == "one Redis" else cluster_url, cluster)
-
-
-@pytest.fixture
-def on_one_redis(cluster: Cluster, cluster_url: str, redis_url: str) -> Before:
-    """A crawl on one Redis."""
-    assert cluster_url
-    return Before(redis_url, cluster)
-
-
-@pytest_asyncio.fixture
-async def crawl(before: Before) -> AsyncIterator[State]:
-    """That crawl, led, without workers."""
-    one = await crawl_of(before)
-    yield one
-    await one.close()

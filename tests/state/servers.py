@@ -35,11 +35,11 @@ OF_CRAWL = "of@crawl/"  # the password of the user `crawl`, as a URL may not hav
 _NOT_NEEDED = {"config", "config|get", "client"}
 
 
-def add_user(*nodes: Server, more: str = "", on_cluster: bool = True) -> None:
-    """Make the user that docs/deploy.md describes, and that may do `more`."""
+def add_user(*nodes: Server, on_cluster: bool = True) -> None:
+    """Make the user that docs/deploy.md describes."""
     text = (ROOT / "docs" / "deploy.md").read_text()
     (line,) = re.findall(r"^ +redis-cli acl setuser crawl (.+)$", text, flags=re.MULTILINE)
-    rules = line.replace("'", "").replace(">PASSWORD", f">{OF_CRAWL}").split() + more.split()
+    rules = line.replace("'", "").replace(">PASSWORD", f">{OF_CRAWL}").split()
     for node in nodes:
         node.client.acl_log_reset()
         allowed = (rule for rule in rules if on_cluster or not rule.startswith("+cluster"))

@@ -236,7 +236,7 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
 async def test_a_worker_that_had_not_joined_a_shard_was_not_silent_there(
     worker: FrontierScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That was away when the worker began, or has refused it."""
+    """That was away when the worker began."""
     shard, worker_id = worker.state.shards[2], worker.state.worker_id
     await shard.redis.zrem(shard.keys.workers, worker_id)
     assert worker.worker.joined == set(range(SHARDS))

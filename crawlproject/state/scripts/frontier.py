@@ -8,13 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
-from redis.exceptions import ResponseError
-
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS, local_time
-from crawlproject.state.numbers import whole_number
-from crawlproject.state.scripts.runner import texts
-from crawlproject.state.scripts.seen import SeenScripts
+from crawlproject.state.scripts.runner import ScriptRunner, texts
 
 _LONGEST_HOST = 100  # characters that are noted of it
 _HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few milliseconds
@@ -346,7 +342,7 @@ def _lost(reply: Sequence[Any]) -> list[Lost]:
     ]
 
 
-class FrontierScripts(SeenScripts):
+class FrontierScripts(ScriptRunner):
     """What happens to requests, from the seed list to their settlement."""
 
     async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
@@ -401,18 +397,11 @@ class FrontierScripts(SeenScripts):
         a replica has them first. `once`: they are of this outbox, where they have this number, and may come again:
         then those that are to be stored seen or not are stored the first time alone.
         """
-        rows = [item.packed() for item in items]
-        if self._before is not None:
-            new = {n: item for n, item in enumerate(items) if isinstance(item, NewRequest) and not item.again}
-            known = await self._known_before([(item.digest, item.found) for item in new.values()])
-            for place, is_known in zip(new, known, strict=True):
-                if is_known:
-                    rows[place]["known"] = True
         run = self._run_replicated if self._shard and not seeds else self._run
         reply = await run(
             "enqueue",
             worker=worker,
-            items=rows,
+            items=[item.packed() for item in items],
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
@@ -445,14 +434,10 @@ class FrontierScripts(SeenScripts):
         each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
         have so many. With several shards a replica has what was admitted: the page's lease may end in another.
         """
-        packed = [group.packed() for group in groups]
-        if self._before is not None:
-            for group in packed:
-                group["known"] = await self._known_before([(digest, True) for digest in group["digests"]])
         run = self._run_replicated if self._shard else self._run
         reply = await run(
             "discover",
-            groups=packed,
+            groups=[group.packed() for group in groups],
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
             overflow_stored=overflow_stored,
@@ -636,8 +621,6 @@ class FrontierScripts(SeenScripts):
 
         False if others have done so first.
         """
-        if (parts := await self._parts_before()) and self._before is not None:
-            await self._before.forget(self._known.spider, parts, [digest for digest in digests if digest])
         return bool(
             await self._run(
                 "forget_dropped",
@@ -676,35 +659,12 @@ class FrontierScripts(SeenScripts):
         return int(await self._run("reschedule", sources=list(sources)))
 
     async def was_seen(self, digest: bytes) -> str:
-        """Tell whether a request was ever enqueued: "exact", "" or, as a link and perhaps by mistake, "bloom"."""
-        here, before = (await self.look_seen([digest]))[0], (await self._look_before([digest]))[0]
-        return before if here != "exact" and before else here
+        """Tell whether a request was ever enqueued.
 
-    async def _known_before(self, requests: Sequence[tuple[bytes, bool]]) -> list[bool]:
-        """Tell which requests, each a digest and whether it was found on a page, were seen before the division."""
-        found = await self._look_before([digest for digest, _ in requests])
-        return [
-            seen == "exact" or bool(seen and is_link) for seen, (_, is_link) in zip(found, requests, strict=True)
-        ]
-
-    async def _look_before(self, digests: Sequence[bytes]) -> list[str]:
-        """Ask the seen filter that the crawl had before it was divided, if it was."""
-        parts = await self._parts_before()
-        if self._before is None or not (parts and digests):
-            return [""] * len(digests)
-        return await self._before.look(self._known.spider, parts, digests)
-
-    async def _parts_before(self) -> int:
-        """Return in how many parts that one is, 0: there is none. It comes and goes only while nobody crawls."""
-        if self._before is None:
-            return 0
-        if self._parts is None:
-            redis: Any = self._redis
-            try:
-                self._parts = whole_number(await redis.hget(self._known.seen_meta, "before") or b"0") or 0
-            except ResponseError:  # of another type
-                return 0
-        return self._parts
+        "exact"; "bloom": as a link, or, by the rate of false positives, not at all; "": never.
+        """
+        reply: bytes = await self._run("look_seen", digest=digest)
+        return reply.decode()
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

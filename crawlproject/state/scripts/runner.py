@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
@@ -20,9 +20,6 @@ from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
 
-if TYPE_CHECKING:
-    from crawlproject.state.seen_before import SeenBefore
-
 logger = logging.getLogger(__name__)
 
 
@@ -32,8 +29,8 @@ class ScriptRunner:
     `health` is told of each one that went well.
     `delay` is what the spider keeps between its requests to one source, in seconds.
     `overflow_tail`: the most requests that may wait for a store that is down. `shard`: its number, of how
-    many; with one the functions hear nothing of it. `before`: where to ask what was seen before the crawl was
-    divided. `waits`: a replica has what any of them writes, if there is one.
+    many; with one the functions hear nothing of it. `waits`: a replica has what any of them writes, if there is
+    one.
     """
 
     def __init__(
@@ -47,7 +44,6 @@ class ScriptRunner:
         seen: SeenRules | None = None,
         overflow_tail: int = 200_000,
         shard: tuple[int, int] = (0, 1),
-        before: SeenBefore | None = None,
         waits: bool = False,
     ) -> None:
         self._redis = redis
@@ -63,8 +59,6 @@ class ScriptRunner:
             }
         )
         self._known = keys
-        self._before = before
-        self._parts: int | None = None  # of that; None: not known yet
         self._clock = clock
         self._health = health or Health()
         self._waits = waits

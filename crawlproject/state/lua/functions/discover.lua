@@ -6,8 +6,7 @@
 --    many on nothing is admitted; none: no such bound); refuse_unknown; min_rate; budget (see budget.lua);
 --    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
 --    are no sitemaps). The links come in groups, each the fields of LinkGroup
---    (state/scripts/frontier.py), with '' for a host that does not count, and known (of each link: whether the crawl had
---    seen it before it was divided).
+--    (state/scripts/frontier.py), with '' for a host that does not count.
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
 --    at their bound, `s`itemaps at theirs, `f`ull overflows, the `d`own store's tails full, its source's `q`uota of overflows
 --    used, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
@@ -99,7 +98,7 @@ register('discover', function(ctx, K, A)
     if full then return full end
     if A.most_outstanding and outstanding + growth >= A.most_outstanding then return 'm' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
-    if group.known and group.known[index] or seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
+    if seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
     budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
     local queue = queues.keys_of(ctx, source)[rank]

@@ -2,8 +2,7 @@
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
 --    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; items, each with the
---    fields of NewRequest or Rejected (state/scripts/frontier.py) that are set, and known (true: the crawl had seen it
---    before it was divided). The first one stands for the seed taken first.
+--    fields of NewRequest or Rejected (state/scripts/frontier.py) that are set. The first one stands for the seed taken first.
 --    once (none, or the items are of an outbox, from where they may come twice: whose it is, and their number there. What was
 --    to be stored seen or not is stored the first time).
 -- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
@@ -115,9 +114,7 @@ register('enqueue', function(ctx, K, A)
     elseif seed and not has_room(source, entry) then
       returned[#returned + 1] = seed
     else
-      local new = 0
-      if not item.known then new = seen_filter.mark(ctx, item.digest, item.found) end
-      if new == 0 and (is_repeated or not item.again) then
+      if seen_filter.mark(ctx, item.digest, item.found) == 0 and (is_repeated or not item.again) then
         duplicates = duplicates + 1
       else
         rates.register(ctx, source)

@@ -2,16 +2,14 @@
 --
 -- A: worker; join (true: register; false: only if still registered); timeout (us); max_deliveries; min_rate; circuit.
 -- Reply: {alive, leases held, lost worker, leases returned, dead letters}, without the last three when none is silent
---    alive is 0 when this worker lapsed: its leases are others' by now, and it must join anew; or when it cannot: since
---    it has started the crawl was divided into shards, or is being divided.
+--    alive is 0 when this worker lapsed: its leases are others' by now, and it must join anew.
 --
 -- A worker that was itself silent until now takes nothing: Redis may have been away, and the others' turn to
 -- send a heartbeat is still to come. If nobody has sent one for so long, Redis was away, or its clock was set
 -- forward: all get their whole time anew.
 register('heartbeat', function(ctx, K, A)
   local before = tonumber(redis.call('ZSCORE', K.workers, A.worker))
-  local layout = A.join and redis.call('HMGET', K.layout, 'dividing', 'shards') or {}
-  if not A.join and not before or layout[1] or layout[2] then return {0, 0} end
+  if not A.join and not before then return {0, 0} end
   local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
   local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(ctx.now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   redis.call('ZADD', K.workers, text(ctx.now), A.worker)

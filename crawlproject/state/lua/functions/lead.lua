@@ -4,8 +4,6 @@
 -- Reply: {leads, fence}. The fence is the number of this term: a leader that was paused and replaced holds
 --    an older one, and nothing that it writes is taken.
 --
--- Nobody leads a crawl that is being divided into shards, or was: a monitor that was cut off meanwhile does not know.
---
 -- Keeps the clock, out of memory, too: somebody must bound the streams, and report.
 register('lead', function(ctx, K, A)
   local leader, _, fence = unpack(redis.call('MGET', K.leader, K.pulse, K.fence))
@@ -16,8 +14,7 @@ register('lead', function(ctx, K, A)
     if leader == A.worker then redis.call('DEL', K.leader) end
     return {0, 0}
   end
-  local layout = redis.call('HMGET', K.layout, 'dividing', 'shards')
-  if leader and leader ~= A.worker or layout[1] or layout[2] then return {0, 0} end
+  if leader and leader ~= A.worker then return {0, 0} end
   if not leader or not fence then fence = redis.call('INCR', K.fence) end
   clock.keep(ctx)
   redis.call('SET', K.leader, A.worker, 'PX', A.ttl)
