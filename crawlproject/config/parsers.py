@@ -233,19 +233,11 @@ def contact(value: Any) -> str | None:
     return url
 
 
-def power_of_two(most: int) -> Parser:
-    """Parse a power of two, from 1 to `most`."""
-
-    def parse(value: Any) -> int:
-        try:
-            found: int = whole(1, most)(value)
-        except ValueError:
-            found = 0
-        if found.bit_count() != 1:
-            raise ValueError(f"a power of two from 1 to {most}")
-        return found
-
-    return parse
+def shard(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({whole(0)(item) for item in items([value] if isinstance(value, int) else value)}))
+    except (TypeError, ValueError):
+        raise ValueError("the number of a shard, from 0, or several separated by commas") from None
 
 
 def namespace(value: Any) -> str:
