@@ -46,6 +46,7 @@ BOUNDS: dict[str, Bounds] = {
     "DOWNLOAD_MAXSIZE": ([("1", 1), ("50_000_000", 50_000_000)], ["0", "-1", "1.5", "1e6", "50MB", "", True]),
     "DOWNLOAD_TIMEOUT": ([("0.1", 0.1), (180, 180)], ["0", "-1", "inf", "nan", ""]),
     "CRAWL_SHARDS": ([("1", 1), ("16", 16), (256, 256)], ["0", "3", "12", "512", "", "1.5", True]),
+    "CRAWL_SHARD": ([("", ()), ("0", (0,)), ([0, "0"], (0,))], ["-1", "256", "x", "0;1", 0]),
     "CRAWL_REDIS_EVICTS": ([("refuse", "refuse"), ("accept", "accept")], ["", "true", "noeviction"]),
     "CRAWL_REDIS_WAIT": ([("crossings", "crossings"), ("all", "all")], ["", "none", "All", 1]),
     "CRAWL_PAGES_SCOPE": ([("domain", "domain"), ("host", "host")], ["", "web", "Host", 1]),
@@ -299,6 +300,12 @@ FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SET
 def test_the_ipv4_network_is_named_for_one_behind_nat64() -> None:
     with pytest.raises(ConfigError, match=r"not 64:ff9b::cb00:7200/120: 203\.0\.114\.0/24 closes"):
         load({"CRAWL_DENY_NETWORKS": "64:ff9b::cb00:7200/120"})
+
+
+def test_a_worker_serves_shards_that_there_are() -> None:
+    assert load({"CRAWL_SHARDS": "4", "CRAWL_SHARD": "0, 3"}).shard == (0, 3)
+    with pytest.raises(ConfigError, match="CRAWL_SHARD=4 is none of CRAWL_SHARDS=4"):
+        load({"CRAWL_SHARDS": "4", "CRAWL_SHARD": "3,4"})
 
 
 def test_the_bounds_of_every_setting_are_tried() -> None:

@@ -116,6 +116,13 @@ def ports(value: Any) -> tuple[int, ...]:
         raise ValueError("ports from 1 to 65535, separated by commas") from None
 
 
+def shard_numbers(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(whole(0, 255)(item) for item in items(value)))
+    except (TypeError, ValueError):
+        raise ValueError("a list of numbers of shards, from 0, separated by commas") from None
+
+
 def servers(value: Any) -> tuple[str, ...]:
     try:
         servers = tuple(items(value))

@@ -31,6 +31,7 @@ from crawlproject.config.parsers import (
     ports,
     power_of_two,
     servers,
+    shard_numbers,
     sizes,
     storage,
     text,
@@ -127,9 +128,16 @@ class Config:
         "CRAWL_SHARDS",
         1,
         power_of_two(256),
-        "parts of the frontier, each in a slot of its own of a Redis Cluster: a power of two, 256 at most, the "
-        "same for the whole life of a crawl",
+        "parts of the frontier, each of which has workers of its own: a power of two, 256 at most, the same for "
+        "the whole life of a crawl",
         unit="shards",
+    )
+    shard: tuple[int, ...] = _setting(
+        "CRAWL_SHARD",
+        (),
+        shard_numbers,
+        "the shard that a worker serves, from 0, or several (`0,1,2`), each by a crawler in the same process; "
+        "none: the one that the fewest workers serve when it starts",
     )
     redis_wait: str = _setting(
         "CRAWL_REDIS_WAIT",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import random
 import secrets
 import socket
 import time
@@ -253,11 +254,6 @@ def _check_server(url: str, info: dict[str, object]) -> None:
 
 def _check_without_cluster(config: Config) -> None:
     """Check that nobody wants of one Redis what only a Redis Cluster has."""
-    if config.shards > 1:
-        raise ConfigError(
-            f"CRAWL_SHARDS={config.shards} needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or "
-            "leave CRAWL_SHARDS out"
-        )
     if config.redis_wait == "all":
         raise ConfigError(
             "CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or leave "
@@ -373,12 +369,13 @@ class State:
     A function may run twice, when a reply is lost and the client tries again; every one allows for that.
     """
 
-    def __init__(self, config: Config, spider: str) -> None:
+    def __init__(self, config: Config, spider: str, number: int | None = None) -> None:
         self.config = config
-        self.number = 0
+        self._given = config.shard[0] if number is None and len(config.shard) == 1 else number
+        self.number = self._given or 0
         self.count = config.shards
         self.bounds = config.of_shard  # the settings, with a shard's part of what bounds the whole crawl
-        self.keys = _keys_of(config, spider, 0)
+        self.keys = _keys_of(config, spider, self.number)
         self.shards: tuple[State, ...] = (self,)
         self.delay = config.delay_of(spider)  # seconds between its requests to a source, beside that source's rate
         self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -422,10 +419,11 @@ class State:
             raise
         if (topology := topology_of(self.redis)) is not None:
             self._following = asyncio.create_task(topology.follow())
-            if self.count > 1:
-                await self._divide(topology)
         elif sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
+        if self.count > 1:
+            await self._divide(topology)
+            await self._choose()
         if unchecked is None:
             return
         if say is not None:
@@ -464,17 +462,47 @@ class State:
         found = await asyncio.gather(*map(ask, self.shards), return_exceptions=True)
         return any(answer is True for answer in found)
 
-    async def _divide(self, topology: Topology) -> None:
-        """Connect to all shards, this one being the first; they share what is known of the cluster."""
-        await self.redis.aclose()
-        found = [self, *(copy.copy(self) for _ in range(1, self.count))]
+    async def _divide(self, topology: Topology | None) -> None:
+        """Connect to all shards, this one being one of them; they share what is known of a cluster."""
+        if topology is not None:
+            await self.redis.aclose()
+        found = [self if number == self.number else copy.copy(self) for number in range(self.count)]
         for number, shard in enumerate(found):
-            shard.number, shard.shards = number, tuple(found)
-            shard.keys = _keys_of(self.config, self.keys.spider, number)
-            shard.clock = RedisClock()
-            shard._following = self._following if shard is self else None
+            self._become(shard, number, tuple(found), topology)
+
+    def _become(self, shard: State, number: int, all_shards: tuple[State, ...], topology: Topology | None) -> None:
+        shard.number, shard.shards = number, all_shards
+        shard.keys = _keys_of(self.config, self.keys.spider, number)
+        shard.clock = RedisClock()
+        shard._following = self._following if shard is self else None
+        if topology is not None:
             shard.redis = ShardRedis.to(topology, shard.keys.namespace, **_options())
-            shard.scripts = shard.scripts_of(self.keys.spider)
+        shard.scripts = shard.scripts_of(self.keys.spider)
+
+    async def _choose(self) -> None:
+        """Become the shard with the fewest workers, unless one was asked for; never one that is away."""
+        if self._given is not None:
+            return
+
+        async def ask(shard: State) -> int:
+            return len(await shard.scripts.alive(timeout=self.config.heartbeat_timeout))
+
+        answers = await asyncio.gather(*map(ask, self.shards), return_exceptions=True)
+        counts = {number: count for number, count in enumerate(answers) if isinstance(count, int)}
+        if not counts:
+            return
+        least = min(counts.values())
+        number = random.choice([shard for shard, count in counts.items() if count == least])
+        other = self.shards[number]
+        if other is not self:
+            shards = list(self.shards)
+            shards[number], shards[self.number] = self, other
+            for name in ("number", "keys", "clock", "redis", "scripts"):
+                mine, theirs = getattr(self, name), getattr(other, name)
+                setattr(self, name, theirs)
+                setattr(other, name, mine)
+            for shard in shards:
+                shard.shards = tuple(shards)
 
     def shard_for(self, source: str) -> State:
         """Return the shard that `source` is in."""
