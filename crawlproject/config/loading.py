@@ -53,6 +53,10 @@ def load(settings: Mapping[str, Any]) -> Config:
             shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
             shown = "***" if f.metadata["secret"] else shown
             raise ConfigError(f"{name}={shown} must be {error}") from None
+    if wrong := [number for number in values["shard"] if number >= values["shards"]]:
+        raise ConfigError(
+            f"CRAWL_SHARD={wrong[0]} is none of CRAWL_SHARDS={values['shards']}: they are counted from 0"
+        )
     if values["redis_url"] and cluster_address(values["redis_url"]):
         values["namespace"] = _hash_tag(values["namespace"])
     config = Config(**values)
@@ -60,10 +64,6 @@ def load(settings: Mapping[str, Any]) -> Config:
         raise ConfigError(
             f"REDIS_URL has {len(config.redis_urls)} URLs and CRAWL_SHARDS is {config.shards}: name one URL for "
             "all shards, or one for each"
-        )
-    if config.shard and max(config.shard) >= config.shards:
-        raise ConfigError(
-            f"CRAWL_SHARD={max(config.shard)} is no shard of CRAWL_SHARDS={config.shards}: they begin at 0"
         )
     return config
 

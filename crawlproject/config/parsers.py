@@ -116,6 +116,13 @@ def ports(value: Any) -> tuple[int, ...]:
         raise ValueError("ports from 1 to 65535, separated by commas") from None
 
 
+def shard_numbers(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(whole(0, 255)(item) for item in items(value)))
+    except (TypeError, ValueError):
+        raise ValueError("a list of numbers of shards, from 0, separated by commas") from None
+
+
 def servers(value: Any) -> tuple[str, ...]:
     try:
         servers = tuple(items(value))
@@ -231,13 +238,6 @@ def contact(value: Any) -> str | None:
     if not (web or mail) or re.search(r"[\s()<>]", url):
         raise ValueError("a URL that begins with http://, https:// or mailto:")
     return url
-
-
-def shard(value: Any) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({whole(0)(item) for item in items([value] if isinstance(value, int) else value)}))
-    except (TypeError, ValueError):
-        raise ValueError("the number of a shard, from 0, or several separated by commas") from None
 
 
 def namespace(value: Any) -> str:

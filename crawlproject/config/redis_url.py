@@ -130,7 +130,7 @@ def redis_url(value: Any) -> str | None:
     for url in urls:
         if cluster_address(url):
             if len(urls) > 1:
-                raise ValueError("one Redis Cluster for all shards, or URLs of servers or sentinels, one a shard")
+                raise ValueError("a URL of one Redis Cluster, or several of servers and sentinels, one a shard")
         elif not (sentinel_address(url) or (split(url).scheme and url.startswith(_SERVERS))):
             raise ValueError(
                 "a URL that begins with redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, "

@@ -30,7 +30,7 @@ from crawlproject.config.parsers import (
     origin,
     ports,
     servers,
-    shard,
+    shard_numbers,
     sizes,
     storage,
     text,
@@ -134,7 +134,7 @@ class Config:
     shard: tuple[int, ...] = _setting(
         "CRAWL_SHARD",
         (),
-        shard,
+        shard_numbers,
         "the shard that a worker serves, from 0, or several separated by commas, with a crawler each; none: the "
         "one with the fewest workers",
     )
