@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from crawlproject import config
@@ -19,7 +19,6 @@ from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
 from crawlproject.state.over_shards import shown
-from crawlproject.state.users_keys import UsersRates, UsersSets
 from crawlproject.texts import printable, scrapy_command, without_secrets
 from crawlproject.threads import in_thread
 
@@ -37,8 +36,6 @@ _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
-_USERS_KEYS_S = 0.5  # between two looks at the operators' sets, or rates, on a Redis Cluster;
-_OF_SHARDS_S = 1.5  # of each of several shards
 _ELSEWHERE_S = 3.0  # between two questions whether a shard has no leader, by a worker that is not its home
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
@@ -158,24 +155,16 @@ class ShardLeader:
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
-        self._users: tuple[UsersSets, UsersRates] | None = None  # on a Redis Cluster alone
-        self._looked: set[int] = set()  # which of these were looked at in this term
         self._remind_at = self._tend_at = 0.0
 
     def start(self) -> None:
         """Begin to stand for the lead."""
-        state = self.state
-        self._loops = Loops(state)
+        self._loops = Loops(self.state)
         self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
-        if state.is_shard:
-            self._users = UsersSets(state), UsersRates(state)
-            self._loops.start(self._mirror_sets, self._mirror_rates)
 
     async def stop(self) -> None:
         """Stop, and leave the lead to another at once."""
         await self._loops.stop()
-        for keys in self._users or ():
-            await keys.close()
         try:
             await self.state.scripts.resign(self.state.worker_id)
         except REDIS_TROUBLE as error:
@@ -183,13 +172,8 @@ class ShardLeader:
 
     @property
     def _ready(self) -> bool:
-        """Whether requests may go out.
-
-        There are rates to rule by, what the file excludes is excluded, and, on a Redis Cluster, what operators
-        have ordered before was looked at, unless its nodes do not answer.
-        """
-        has_orders = self._users is None or self._looked == {0, 1}
-        return self._has_rates and self.exclusions.is_published and has_orders
+        """Whether requests may go out: there are rates to rule by, and what the file excludes is excluded."""
+        return self._has_rates and self.exclusions.is_published
 
     async def _lead(self) -> None:
         """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue.
@@ -253,50 +237,9 @@ class ShardLeader:
             if await self.state.scripts.watch(fence) < _MORE:
                 break
 
-    async def _mirror_sets(self) -> None:
-        """While this worker leads on a Redis Cluster: bring the operators' sets and the shard's into line.
-
-        What that changes is in force at once, without waiting for the next tick. So are rates.
-        """
-        if (fence := self._fence) is None or self._users is None:
-            await asyncio.sleep(0.1)
-            return
-        with self._looking_at(0):
-            has_changed = await self._users[0].look(fence)
-        if has_changed:
-            await self._look_at_watchlist(fence)
-        await self._rest_from_looking()
-
-    async def _mirror_rates(self) -> None:
-        """While this worker leads on a Redis Cluster: take over the operators' rates."""
-        if (fence := self._fence) is None or self._users is None:
-            await asyncio.sleep(0.1)
-            return
-        with self._looking_at(1):
-            changed = await self._users[1].look(fence)
-        for first in range(0, len(changed), _PAGE):
-            await self._compare(fence, changed[first : first + _PAGE])
-        await self._rest_from_looking()
-
-    @contextmanager
-    def _looking_at(self, which: int) -> Iterator[None]:
-        """Note at the end that the operators' sets (0) or rates (1) were looked at, if the term is the same."""
-        fence = self._fence
-        try:
-            yield
-        finally:
-            if fence == self._fence:
-                self._looked.add(which)
-
-    async def _rest_from_looking(self) -> None:
-        await asyncio.sleep(_USERS_KEYS_S if self.state.count == 1 else _OF_SHARDS_S)
-
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
         self._overridden, self._cursor, self._all_compared = {}, 0, False
-        self._looked.clear()
-        if self._users is not None:
-            self._users[1].begin()
         self.exclusions.begin()
         # Without any rates to rule by there is no pulse, unless none are expected.
         if self.config.sources is None or await source_table.has_rates(self.state):

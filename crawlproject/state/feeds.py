@@ -8,7 +8,7 @@ from typing import Any
 
 from crawlproject.errors import BadInput
 from crawlproject.state import functions
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 
 _KEPT_S = 30 * 86_400  # after the last seeds
 
@@ -24,24 +24,28 @@ class Feed:
     that is repeated because its reply was lost does nothing, and what Redis loses in a crash it loses together.
     """
 
-    def __init__(self, state: BlockingState, feed: str, *, resume: bool) -> None:
-        self._state = state
+    def __init__(self, state: State, feed: str) -> None:
+        self._shard = state.shards[0]  # which forwards what is another's
         self._feed = feed
         self._run = secrets.token_hex(8)
-        position: bytes = self._call("begin_feed", resume=resume)
+        self.position = ""
+
+    async def begin(self, *, resume: bool) -> None:
+        """Begin it, or go on with it."""
+        position: bytes = await self._call("begin_feed", resume=resume)
         self.position = position.decode(errors="replace")
 
-    def push(self, seeds: Sequence[str], position: str) -> None:
+    async def push(self, seeds: Sequence[str], position: str) -> None:
         """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
 
         Raises:
             BadInput: another process has begun the same feed since.
 
         """
-        if self._call("feed", seeds=list(seeds), position=position) != b"fed":
+        if await self._call("feed", seeds=list(seeds), position=position) != b"fed":
             raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
 
-    def _call(self, verb: str, **arguments: Any) -> Any:
+    async def _call(self, verb: str, **arguments: Any) -> Any:
         common = {"feed": self._feed, "run": self._run, "keep": _KEPT_S}
-        command = functions.command(verb, self._state.keys, common | arguments)
-        return functions.call_blocking(self._state.redis, command)
+        command = functions.command(verb, self._shard.keys, common | arguments)
+        return await functions.call(self._shard.redis, command)
