@@ -19,7 +19,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, LinkGroup, NewRequest, Settlement
 from tests.shards import domain_in, several_shards
 
-SHARDS = 4
+SHARDS = 3
 ROOM: Any = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False}
 OWN = [domain_in(number, SHARDS) for number in range(SHARDS)]
 HEADER = b"\1\0\0"
@@ -329,7 +329,6 @@ async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...
 
 
 def users_seeds(state: State) -> UsersSeeds:
-    state.client_for = lambda key: db(state)  # type: ignore[method-assign]
     return UsersSeeds(state, lambda line: Request(line.decode()))
 
 
