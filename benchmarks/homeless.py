@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from scrapy.cmdline import execute
-
 from crawlproject.frontier.homes import Homes
+from scrapy.cmdline import execute
 
 
 def _note_nobody(homes: Homes, members: Collection[str]) -> None:

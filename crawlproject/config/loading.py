@@ -59,7 +59,13 @@ def load(settings: Mapping[str, Any]) -> Config:
         )
     if values["redis_url"] and cluster_address(values["redis_url"]):
         values["namespace"] = _hash_tag(values["namespace"])
-    return Config(**values)
+    config = Config(**values)
+    if len(config.redis_urls) not in {0, 1, config.shards}:
+        raise ConfigError(
+            f"REDIS_URL has {len(config.redis_urls)} URLs and CRAWL_SHARDS is {config.shards}: name one URL for "
+            "all shards, or one for each"
+        )
+    return config
 
 
 def _hash_tag(namespace: str) -> str:

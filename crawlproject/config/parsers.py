@@ -240,21 +240,6 @@ def contact(value: Any) -> str | None:
     return url
 
 
-def power_of_two(most: int) -> Parser:
-    """Parse a power of two, from 1 to `most`."""
-
-    def parse(value: Any) -> int:
-        try:
-            found: int = whole(1, most)(value)
-        except ValueError:
-            found = 0
-        if found.bit_count() != 1:
-            raise ValueError(f"a power of two from 1 to {most}")
-        return found
-
-    return parse
-
-
 def namespace(value: Any) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.{}-]{1,64}", str(value)):
         raise ValueError("1 to 64 of letters, digits and _.-{}")

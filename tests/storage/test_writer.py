@@ -225,7 +225,7 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     calls = []
 
     async def fill() -> LeaseReply:
-        calls.append(shard)
+        calls.append(0)
         raise AssertionError
 
     scheduler.queue.fill = fill  # type: ignore[method-assign]
