@@ -7,7 +7,7 @@ import logging
 import os
 import random
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Self
 
 from scrapy import signals
 from scrapy.crawler import Crawler
@@ -15,13 +15,13 @@ from scrapy.crawler import Crawler
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
+from crawlproject.state.workers import claim
 from crawlproject.worker import MOVES_TO, worker_of
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 15.0  # between two looks
 _PATIENCE_S = 60.0  # that a shard has no worker, before one moves there
-_CLAIM_S = 120  # within which no other worker moves there
 
 
 class UnservedShards:
@@ -65,7 +65,7 @@ class UnservedShards:
             return
         served, _ = await ask_shards([shard for shard in state.shards if shard is not state], _alive)
         for shard in self._long_unserved(shard for shard, workers in served.items() if not workers):
-            if await _claim(shard):
+            if await claim(shard):
                 logger.warning("No worker serves %s: this one moves there", shown(shard))
                 os.environ[MOVES_TO] = str(shard.number)
                 self._closing = asyncio.create_task(self.crawler.engine.close_spider_async(reason="moved"))
@@ -79,9 +79,3 @@ class UnservedShards:
 
 async def _alive(shard: State) -> list[str]:
     return await shard.scripts.alive(timeout=shard.config.heartbeat_timeout)
-
-
-async def _claim(shard: State) -> bool:
-    """Tell whether this worker is the one to move to a shard."""
-    redis: Any = shard.redis
-    return bool(await redis.set(shard.keys.claim, shard.worker_id, nx=True, ex=_CLAIM_S))

@@ -18,11 +18,13 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
+from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.found import detached
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
+    UsersSeeds,
     check_spider,
     has_starts,
     new_request,
@@ -96,6 +98,8 @@ class FrontierScheduler(Scheduler):
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
         self._marks: list[tuple[bytes, ...]] = []  # of the shards, when they were last looked at
+        self._users_seeds: UsersSeeds | None = None
+        self._forwarders: list[Forwarder] = []
         self._drained = False
         self._ending = asyncio.Lock()  # held while new requests are stored, and leases ended
         self._ended_at = 0.0  # when that was last done
@@ -220,6 +224,7 @@ class FrontierScheduler(Scheduler):
             self._loops.start(self._lease, self._settle, self._read_seeds)
             if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                 self._loops.start(self._revisit)
+            self._keep_forwarding()
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
 
@@ -237,6 +242,17 @@ class FrontierScheduler(Scheduler):
         logger.info("%s", kept)
         for warning in (*warnings, *await disagreements(state)):
             logger.warning("%s", warning)
+
+    def _keep_forwarding(self) -> None:
+        """Give other shards what is theirs: of seeds that users push, and of what waits here."""
+        if self.state.is_shard:
+            self._users_seeds = UsersSeeds(self.state, requests_of(self.spider))
+            self._loops.start(self._users_seeds.split, self._users_seeds.forward)
+        if self.state.count > 1:
+            # Also for spiders that this one finds requests for: perhaps none of their workers runs.
+            spiders = (self.spider.name, *getattr(self.spider, "finds_for", ()))
+            self._forwarders = [Forwarder(self.state.beside(spider)) for spider in spiders]
+            self._loops.start(*(forwarder.step for forwarder in self._forwarders))
 
     def _keep_overflow(self, store: str) -> None:
         """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
@@ -265,6 +281,10 @@ class FrontierScheduler(Scheduler):
         self.leasing.wanted.set()
         self.queue.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
+        for forwarder in self._forwarders:
+            await forwarder.stop()
+        if self._users_seeds is not None:
+            await self._users_seeds.close()
         self.worker.route.circuit.close()
         await self.robots.close()
         await self.resolver.close()
@@ -430,6 +450,8 @@ class FrontierScheduler(Scheduler):
                     self._note_stored(new)
             self.stats.inc_value("frontier/enqueued", reply.admitted)
             self.stats.inc_value("frontier/duplicates", reply.duplicates)
+            if reply.forwarded:
+                self.stats.inc_value("frontier/forwarded", reply.forwarded)
             self.leasing.wanted.set()
 
     def _note_stored(self, new: _New) -> None:
@@ -475,6 +497,9 @@ class FrontierScheduler(Scheduler):
         Shards are looked at one after the other, while requests may go from one to another: so all of them must be
         idle in two looks, and in between nothing have been sent, received or leased in any.
         """
+        # First: seeds leave it for the frontier.
+        if self._users_seeds is not None and not await self._users_seeds.is_empty():
+            return False
         marks = []
         for shard in self.state.shards:
             found = await shard.scripts.idleness(halted_too=self.config.close_when_halted)

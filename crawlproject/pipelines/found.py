@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
-from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link, scripts_of
+from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link
 from crawlproject.models import (
     FOUND,
     LEASE,
@@ -87,13 +87,13 @@ class FoundPipeline:
         self.worker = worker_of(self.crawler)
         state, most = self.worker.state, self.settings.pages_budget_max
         bounds = state.bounds
-        self.links = Discovery(scripts_of(state), bounds, errback=_ERRBACK)
+        self.links = Discovery(state.scripts, bounds, errback=_ERRBACK)
         # Pages are within a budget, and so are their images: no other one but the bound of all budgets, of which
         # links of their priority take a quarter.
         whole = replace(bounds, pages_budget=4 * most or 1, pages_budget_max=4 * most)
         # They lead to any host, and perhaps nobody crawls them: half of the frontier is left to seeds.
         half = bounds.high_water // 2
-        self.images = Discovery(scripts_of(state.beside(_IMAGES)), whole, errback=_ERRBACK, most_outstanding=half)
+        self.images = Discovery(state.beside(_IMAGES).scripts, whole, errback=_ERRBACK, most_outstanding=half)
 
     async def process_item(self, item: Any) -> Any:
         """Return the event of a page, or a failure; other items as they are."""
@@ -281,9 +281,9 @@ class FoundPipeline:
         all_stored = True
         while part := list(islice(links, LINKS_A_CALL)):
             found = await self._admitted(frontier, part, sitemaps)
-            if found.sent:
-                self.crawler.stats.inc_value("links/sent_to_absent_shards", found.sent)
-            all_stored = all_stored and not found.over_budget + found.without_room + found.sent
+            if found.forwarded:
+                self.crawler.stats.inc_value("links/forwarded", found.forwarded)
+            all_stored = all_stored and not found.over_budget + found.without_room + found.forwarded
             if decided is not None:
                 for name, number in found.uncounted.items():
                     decided[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number

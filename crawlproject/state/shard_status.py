@@ -46,11 +46,12 @@ async def shard_status(state: State) -> ShardStatus:
         pipe.get(keys.leader)
         pipe.scard(keys.sources)
         pipe.get(keys.outstanding)
-        pipe.hget(keys.crossings, "found")
         pipe.info("memory")
         pipe.info("replication")
+        for number in range(state.count):
+            pipe.llen(f"{keys.foreign_of}{number}")
         # a key that holds something else counts as none
-        leader, sources, requests, sent, memory, replication = await pipe.execute(raise_on_error=False)
+        leader, sources, requests, memory, replication, *waiting = await pipe.execute(raise_on_error=False)
     for answer in (memory, replication):
         if isinstance(answer, Exception):
             raise answer
@@ -69,7 +70,7 @@ async def shard_status(state: State) -> ShardStatus:
         len(await state.scripts.alive(timeout=state.config.heartbeat_timeout)),
         sources if isinstance(sources, int) else 0,
         (whole_number(requests) or 0) if isinstance(requests, bytes) else 0,
-        (whole_number(sent) or 0) if isinstance(sent, bytes) else 0,
+        sum(length for length in waiting if isinstance(length, int)),
         int(memory.get("used_memory", 0)),
         len(replicas),
         None if ahead is None else max(offset - int(ahead["offset"]), 0),
