@@ -171,7 +171,7 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
     """
     assert command.settings is not None
     state = State(config.load(command.settings), spider)
-    await state.open(remark)
+    await state.open()
     try:
         yield state
     finally:

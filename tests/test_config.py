@@ -28,7 +28,17 @@ BOUNDS: dict[str, Bounds] = {
             ("", None),
             (None, None),
         ],
-        ["h:6379", "http://h", "redis:/", "redis//h", "redis://h:port", "redis://h:70000", "redis://[::1", 6379],
+        [
+            "h:6379",
+            "http://h",
+            "redis:/",
+            "redis//h",
+            "redis://h:port",
+            "redis://h:70000",
+            "redis://[::1",
+            6379,
+            "redis://h redis+cluster://h",
+        ],
     ),
     "IMAGES_STORE": (
         [
@@ -45,7 +55,8 @@ BOUNDS: dict[str, Bounds] = {
     "MAX_IDLE_TIME_BEFORE_CLOSE": ([("0", 0), ("0.5", 0.5), (60, 60)], ["-1", "", "soon", "nan", "inf"]),
     "DOWNLOAD_MAXSIZE": ([("1", 1), ("50_000_000", 50_000_000)], ["0", "-1", "1.5", "1e6", "50MB", "", True]),
     "DOWNLOAD_TIMEOUT": ([("0.1", 0.1), (180, 180)], ["0", "-1", "inf", "nan", ""]),
-    "CRAWL_SHARDS": ([("1", 1), ("16", 16), (256, 256)], ["0", "3", "12", "512", "", "1.5", True]),
+    "CRAWL_SHARDS": ([("1", 1), ("16", 16), ("12", 12), (256, 256)], ["0", "257", "", "1.5", True]),
+    "CRAWL_SHARD": ([("", ()), ("0", (0,)), ([0, "0"], (0,))], ["-1", "256", "x", "0;1", 0]),
     "CRAWL_REDIS_EVICTS": ([("refuse", "refuse"), ("accept", "accept")], ["", "true", "noeviction"]),
     "CRAWL_REDIS_WAIT": ([("crossings", "crossings"), ("all", "all")], ["", "none", "All", 1]),
     "CRAWL_PAGES_SCOPE": ([("domain", "domain"), ("host", "host")], ["", "web", "Host", 1]),
@@ -301,6 +312,12 @@ def test_the_ipv4_network_is_named_for_one_behind_nat64() -> None:
         load({"CRAWL_DENY_NETWORKS": "64:ff9b::cb00:7200/120"})
 
 
+def test_a_worker_serves_shards_that_there_are() -> None:
+    assert load({"CRAWL_SHARDS": "4", "CRAWL_SHARD": "0, 3"}).shard == (0, 3)
+    with pytest.raises(ConfigError, match="CRAWL_SHARD=4 is none of CRAWL_SHARDS=4"):
+        load({"CRAWL_SHARDS": "4", "CRAWL_SHARD": "3,4"})
+
+
 def test_the_bounds_of_every_setting_are_tried() -> None:
     assert BOUNDS.keys() == SETTINGS.keys()
 
@@ -361,6 +378,13 @@ def test_an_unknown_format_is_named_and_the_known_ones_are_listed() -> None:
     with pytest.raises(ConfigError, match=r"^CRAWL_FORMATS='jpeg, eps, WMF' must be .*; not EPS, WMF$") as caught:
         load({"CRAWL_FORMATS": "jpeg, eps, WMF"})
     assert all(f" {name}," in str(caught.value).replace(";", ",") for name in IMAGE_FORMATS)
+
+
+def test_each_shard_may_have_a_redis_of_its_own() -> None:
+    urls = "redis://h/1  redis+sentinel://h/a "
+    assert load({"CRAWL_SHARDS": 2, "REDIS_URL": urls}).redis_urls == ("redis://h/1", "redis+sentinel://h/a")
+    with pytest.raises(ConfigError, match="REDIS_URL has 2 URLs and CRAWL_SHARDS is 4"):
+        load({"CRAWL_SHARDS": 4, "REDIS_URL": urls})
 
 
 def test_a_wrong_redis_url_is_shown_without_its_password() -> None:

@@ -53,9 +53,19 @@ def load(settings: Mapping[str, Any]) -> Config:
             shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
             shown = "***" if f.metadata["secret"] else shown
             raise ConfigError(f"{name}={shown} must be {error}") from None
+    if wrong := [number for number in values["shard"] if number >= values["shards"]]:
+        raise ConfigError(
+            f"CRAWL_SHARD={wrong[0]} is none of CRAWL_SHARDS={values['shards']}: they are counted from 0"
+        )
     if values["redis_url"] and cluster_address(values["redis_url"]):
         values["namespace"] = _hash_tag(values["namespace"])
-    return Config(**values)
+    config = Config(**values)
+    if len(config.redis_urls) not in {0, 1, config.shards}:
+        raise ConfigError(
+            f"REDIS_URL has {len(config.redis_urls)} URLs and CRAWL_SHARDS is {config.shards}: name one URL for "
+            "all shards, or one for each"
+        )
+    return config
 
 
 def _hash_tag(namespace: str) -> str:

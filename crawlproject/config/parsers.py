@@ -116,6 +116,13 @@ def ports(value: Any) -> tuple[int, ...]:
         raise ValueError("ports from 1 to 65535, separated by commas") from None
 
 
+def shard_numbers(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(whole(0, 255)(item) for item in items(value)))
+    except (TypeError, ValueError):
+        raise ValueError("a list of numbers of shards, from 0, separated by commas") from None
+
+
 def servers(value: Any) -> tuple[str, ...]:
     try:
         servers = tuple(items(value))
@@ -231,21 +238,6 @@ def contact(value: Any) -> str | None:
     if not (web or mail) or re.search(r"[\s()<>]", url):
         raise ValueError("a URL that begins with http://, https:// or mailto:")
     return url
-
-
-def power_of_two(most: int) -> Parser:
-    """Parse a power of two, from 1 to `most`."""
-
-    def parse(value: Any) -> int:
-        try:
-            found: int = whole(1, most)(value)
-        except ValueError:
-            found = 0
-        if found.bit_count() != 1:
-            raise ValueError(f"a power of two from 1 to {most}")
-        return found
-
-    return parse
 
 
 def namespace(value: Any) -> str:

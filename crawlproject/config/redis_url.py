@@ -1,4 +1,4 @@
-"""`REDIS_URL`: a server, a socket, sentinels that know the server, or nodes of a Redis Cluster."""
+"""`REDIS_URL`: a server, a socket, sentinels that know the server, nodes of a Redis Cluster; or several URLs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class ClusterAddress(NamedTuple):
     tls: Mapping[str, Any]  # redis-py's TLS options; empty: no TLS
 
 
+_SERVERS = ("redis://", "rediss://", "unix://")
 _SENTINEL, _SENTINEL_TLS = "redis+sentinel://", "rediss+sentinel://"
 _SENTINEL_FORM = f"{_SENTINEL}[user:password@]host:26379[,host2:26379]/service[/db][?sentinel_password=...]"
 _CLUSTER, _CLUSTER_TLS = "redis+cluster://", "rediss+cluster://"
@@ -125,12 +126,14 @@ def _tls_options(options: Mapping[str, str], form: str) -> dict[str, Any]:
 
 
 def redis_url(value: Any) -> str | None:
-    url = text(value)
-    if url is None or sentinel_address(url) or cluster_address(url):
-        return url
-    if not (split(url).scheme and url.startswith(("redis://", "rediss://", "unix://"))):
-        raise ValueError(
-            "a URL that begins with redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, "
-            "redis+cluster:// or rediss+cluster://"
-        )
-    return url
+    urls = (text(value) or "").split()
+    for url in urls:
+        if cluster_address(url):
+            if len(urls) > 1:
+                raise ValueError("a URL of one Redis Cluster, or several of servers and sentinels, one a shard")
+        elif not (sentinel_address(url) or (split(url).scheme and url.startswith(_SERVERS))):
+            raise ValueError(
+                "a URL that begins with redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, "
+                "redis+cluster:// or rediss+cluster://; or several of servers and sentinels, one a shard"
+            )
+    return " ".join(urls) or None

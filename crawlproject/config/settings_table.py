@@ -29,8 +29,8 @@ from crawlproject.config.parsers import (
     optional,
     origin,
     ports,
-    power_of_two,
     servers,
+    shard_numbers,
     sizes,
     storage,
     text,
@@ -70,8 +70,8 @@ class Config:
         "REDIS_URL",
         None,
         redis_url,
-        "the Redis to share, also as `redis+sentinel://host:26379/service` or `redis+cluster://host:6379`; "
-        "none: an embedded one under `.crawl/`",
+        "the Redis to share, also as `redis+sentinel://host:26379/service` or `redis+cluster://host:6379`, or "
+        "several URLs separated by blanks, one a shard; none: an embedded one under `.crawl/`",
     )
     images_store: str = _setting(
         "IMAGES_STORE", ".crawl/thumbnails", storage, "where thumbnails go: a folder or `s3://bucket/prefix/`"
@@ -126,10 +126,17 @@ class Config:
     shards: int = _setting(
         "CRAWL_SHARDS",
         1,
-        power_of_two(256),
-        "parts of the frontier, each in a slot of its own of a Redis Cluster: a power of two, 256 at most, the "
+        whole(1, 256),
+        "parts of the frontier, each with workers of its own, in one Redis, a Redis Cluster, or a Redis each: the "
         "same for the whole life of a crawl",
         unit="shards",
+    )
+    shard: tuple[int, ...] = _setting(
+        "CRAWL_SHARD",
+        (),
+        shard_numbers,
+        "the shard that a worker serves, from 0, or several separated by commas, with a crawler each; none: the "
+        "one with the fewest workers",
     )
     redis_wait: str = _setting(
         "CRAWL_REDIS_WAIT",
@@ -610,6 +617,11 @@ class Config:
         "further options for librdkafka, a JSON object (docs/kafka.md); never shown",
         secret=True,
     )
+
+    @property
+    def redis_urls(self) -> tuple[str, ...]:
+        """The URLs in REDIS_URL: none, one for all shards, or one a shard."""
+        return tuple((self.redis_url or "").split())
 
     @property
     def circuit(self) -> CircuitRules:

@@ -54,7 +54,7 @@ from crawlproject.politeness.outcomes import (
 from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
-from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.client import State
 from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -374,14 +374,10 @@ class LeaseKeeper:
     async def _may_join(self) -> bool:
         """Tell whether the crawl has as many shards as this worker knows; else stop this worker.
 
-        It may have been begun anew, with others, while this worker was silent. While nobody can say, it was not if
-        workers live in some of its shards.
+        It may have been begun anew, with others, while this worker was silent.
         """
         try:
             await self.worker.state.check_layout()
-        except REDIS_TROUBLE:
-            if not await self.worker.state.has_workers():
-                raise
         except ConfigError as error:
             logger.error("This worker stops: %s", error)
             self._stopping = asyncio.create_task(self.crawler.engine.close_spider_async(reason="shards"))

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import math
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.utils.defer import deferred_from_coro
@@ -19,16 +19,16 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
+from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.found import detached
 from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
-    SeedRouter,
+    UsersSeeds,
     check_spider,
     has_starts,
-    home_of,
     new_request,
     requests_of,
 )
@@ -43,12 +43,9 @@ from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.agreement import disagreements
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
-from crawlproject.state.crossings import Carrier, SeedOutboxes
-from crawlproject.state.found_elsewhere import send_requests
 from crawlproject.state.over_shards import shown
 from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
-from crawlproject.state.seed_outbox import SeedOutbox
 from crawlproject.state.seen import seen_filter_notes
 from crawlproject.state.unread import count_without_reader
 from crawlproject.storage.blobs import described
@@ -67,7 +64,6 @@ _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
 _MEMBERS_EVERY_S = 2.0  # between two looks who else is there
-_MOST_HOPS = 3  # of new requests from shard to shard at the end: their catalogues may differ for a moment
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
 _SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
@@ -106,8 +102,8 @@ class FrontierScheduler(Scheduler):
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
         self._marks: list[tuple[bytes, ...]] = []  # of the shards, when they were last looked at
-        self._outbox: SeedOutbox | SeedOutboxes | None = None
-        self._carriers: list[Carrier] = []
+        self._users_seeds: UsersSeeds | None = None
+        self._forwarders: list[Forwarder] = []
         self._drained = False
         self._members_at = 0.0  # when to ask again who is there
         self._rests = False  # what this worker has said of itself then
@@ -154,7 +150,7 @@ class FrontierScheduler(Scheduler):
                 return True
             is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
             new = new_request(request, self.spider, self.df, found=is_found)
-            self._note_new(home_of(request, self.state.count), _New(new, self._led_by(led_by, request)))
+            self._note_new(self.state.number, _New(new, self._led_by(led_by, request)))
             self._unstored += 1
         except Exception:
             url = printable(without_userinfo(request.url))
@@ -248,7 +244,7 @@ class FrontierScheduler(Scheduler):
                 self._loops.start(*steps, partial(self._read_seeds, reader))
                 if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                     self._loops.start(partial(self._revisit, shard))
-            self._keep_crossings()
+            self._keep_forwarding()
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
 
@@ -283,22 +279,18 @@ class FrontierScheduler(Scheduler):
                 joined = joined or shard
         return joined
 
-    def _keep_crossings(self) -> None:
-        """Bring seeds that users push to the shards, and what is of one shard, but in another, to that one."""
+    def _keep_forwarding(self) -> None:
+        """Give other shards what is theirs: of seeds that users push, and of what waits here."""
+        if self.state.is_shard:
+            self._users_seeds = UsersSeeds(self.state, requests_of(self.spider))
+            self._loops.start(self._users_seeds.split, self._users_seeds.forward)
         if self.state.count > 1:
-            self._outbox = SeedOutboxes(self.state)
-            router = SeedRouter(self._outbox, self.state.count, requests_of(self.spider))
-            self._carriers = [self._outbox.carrier]
-            self._loops.start(self._keep_homes, router.route, self._outbox.carrier.look)
+            self._loops.start(self._keep_homes)
             # Also for spiders that this one finds requests for: perhaps none of their workers runs.
             for spider in (self.spider.name, *getattr(self.spider, "finds_for", ())):
                 for shard in self.state.beside(spider).shards:
-                    carrier = Carrier.of_shard(shard)
-                    self._carriers.append(carrier)
-                    self._loops.start(partial(self._carry, shard.number, carrier))
-        elif self.state.is_shard:
-            self._outbox = SeedOutbox(self.state)
-            self._loops.start(self._outbox.forward)
+                    self._forwarders.append(Forwarder(shard))
+            self._loops.start(*(forwarder.step for forwarder in self._forwarders))
 
     def _keep_overflow(self, store: str) -> None:
         """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
@@ -329,10 +321,10 @@ class FrontierScheduler(Scheduler):
         for lane in self.queue.lanes:
             lane.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
-        for carrier in self._carriers:
-            await carrier.stop()
-        if self._outbox is not None:
-            await self._outbox.close()
+        for forwarder in self._forwarders:
+            await forwarder.stop()
+        if self._users_seeds is not None:
+            await self._users_seeds.close()
         self.worker.route.circuit.close()
         await self.robots.close()
         await self.resolver.close()
@@ -353,11 +345,9 @@ class FrontierScheduler(Scheduler):
             logger.info("Waiting for a reader: %s; scrapy events results.jsonl appends them to a file", events)
 
     async def _store_last(self) -> None:
-        """Store what was found, so that the leases that led there can end, whichever shards they are of."""
-        for _ in range(_MOST_HOPS):
-            shards = [shard for shard, waiting in self._new.items() if waiting]
-            if any(await asyncio.gather(*map(self._store_new, shards), return_exceptions=True)):
-                break  # `_leave` says so
+        """Store what was found, so that the leases that led there can end."""
+        with suppress(*REDIS_TROUBLE):  # `_leave` says so
+            await self._store_new(self.state.number)
         if self._unstored:
             logger.error(
                 "%d requests could not be stored: those that were found are found again, start requests are lost",
@@ -387,13 +377,6 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_LOOK_AGAIN_S)
             return
         await asyncio.sleep(await reader.read())
-
-    async def _carry(self, shard: int, carrier: Carrier) -> None:
-        """Bring what is in the outboxes of a shard that this worker leases from: else all ask all shards."""
-        if not self._homes.has(shard):
-            await asyncio.sleep(_LOOK_AGAIN_S)
-            return
-        await carrier.look()
 
     async def _lease(self, shard: int = 0) -> None:
         if self.shutdown.has_begun:
@@ -520,68 +503,34 @@ class FrontierScheduler(Scheduler):
             self._ended_at[shard] = asyncio.get_running_loop().time()
 
     async def _store_new(self, number: int = 0) -> None:
-        """Store the new requests that a shard is to have, unless it knows no catalogue that says whose they are.
+        """Store the new requests, unless the shard knows no catalogue that says whose they are.
 
-        Those that it says are of another shard go there next.
-
-        Raises:
-            REDIS_TROUBLE: it fails. Those that pages led to have then gone where they wait for it.
-
+        Those for another shard wait there; while its list is full, they wait here.
         """
         waiting, shard = self._new[number], self.state.shards[number]
-        options: dict[str, Any] = {
-            "high_water": shard.bounds.high_water,
-            "refuse_unknown": self.config.unknown_sources == "refuse",
-        }
+        left: list[_New] = []
         while waiting:
             batch = list(islice(waiting, _ENQUEUE_BATCH))
-            requests = [new.request for new in batch]
-            try:
-                found = await shard.scripts.enqueue_some(self.state.worker_id, requests, **options)
-            except REDIS_TROUBLE:
-                await self._send_new(number, options)
-                raise
-            if found is None:
-                return
+            reply = await shard.scripts.enqueue(
+                self.state.worker_id,
+                [new.request for new in batch],
+                high_water=shard.bounds.high_water,
+                refuse_unknown=self.config.unknown_sources == "refuse",
+            )
+            if reply is None:
+                break
             for at, new in enumerate(batch):
                 waiting.popleft()
-                if at in found.elsewhere:
-                    self._note_new(found.elsewhere[at], new)
+                if at in reply.unstored:
+                    left.append(new)
                 else:
                     self._note_stored(new)
-            self.stats.inc_value("frontier/enqueued", found.reply.admitted)
-            self.stats.inc_value("frontier/duplicates", found.reply.duplicates)
+            self.stats.inc_value("frontier/enqueued", reply.admitted)
+            self.stats.inc_value("frontier/duplicates", reply.duplicates)
+            if reply.forwarded:
+                self.stats.inc_value("frontier/forwarded", reply.forwarded)
             self.leasing.wanted.set()
-
-    async def _send_new(self, number: int, options: Mapping[str, Any]) -> None:
-        """Have new requests for a shard that is away wait in the shards of the pages that led to them.
-
-        So these can end. Beyond the bound of what waits so (see ShardsScripts) they wait here, and so do start
-        requests, and those of pages whose shard is away, too.
-        """
-        by_home: dict[int, list[_New]] = {}
-        for new in self._new[number]:
-            if new.leases and new.leases[0].shard != number:
-                by_home.setdefault(new.leases[0].shard, []).append(new)
-        await asyncio.gather(*(self._send_from(home, number, some, options) for home, some in by_home.items()))
-
-    async def _send_from(self, home: int, number: int, some: list[_New], options: Mapping[str, Any]) -> None:
-        here = self.state.shards[home]
-        for first in range(0, len(some), _ENQUEUE_BATCH):
-            part = some[first : first + _ENQUEUE_BATCH]
-            requests = [new.request for new in part]
-            try:
-                if not await send_requests(here, number, requests, options, most=here.bounds.overflow_maxlen):
-                    return
-            except REDIS_TROUBLE as error:
-                self.state.failed(error)
-                return
-            sent = set(map(id, part))
-            self._new[number] = deque(new for new in self._new[number] if id(new) not in sent)
-            for new in part:
-                self._note_stored(new)
-            self.stats.inc_value("frontier/sent_to_absent_shards", len(part))
-            self.queue.lanes[home].settled.set()
+        waiting.extendleft(reversed(left))
 
     def _note_stored(self, new: _New) -> None:
         self._unstored -= 1
@@ -628,7 +577,7 @@ class FrontierScheduler(Scheduler):
         idle in two looks, and in between nothing have been sent, received or leased in any.
         """
         # First: seeds leave it for the frontier.
-        if self._outbox is not None and not await self._outbox.is_empty():
+        if self._users_seeds is not None and not await self._users_seeds.is_empty():
             return False
         marks = []
         for shard in self.state.shards:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import random
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,20 +59,24 @@ _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is trie
 # not know until they tell it, ten seconds after it is back; what is written there meanwhile is lost.
 _FOLLOW_EVERY_S = 1.0
 
+_CHOICE_S = 4.0  # that a shard has to say how many workers it has
+
 
 def crawl_dir() -> Path:
     """Return the folder for the project's files when no other place is set."""
     return project_dir() / ".crawl"
 
 
-def redis_url(config: Config) -> str:
-    """Return the URL of the Redis to use, starting the embedded server if none is configured. Blocks.
+def redis_urls(config: Config) -> tuple[str, ...]:
+    """Return the URLs of the Redis to use, starting the embedded server if none is configured. Blocks.
+
+    One for all shards, or one a shard.
 
     Raises:
         RedisUnavailable: no server is available.
 
     """
-    return config.redis_url or embedded.ensure(crawl_dir())
+    return config.redis_urls or (embedded.ensure(crawl_dir()),)
 
 
 def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = None) -> redis.Redis:
@@ -85,7 +90,7 @@ def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = No
         ConfigError: the crawl has not as many shards as CRAWL_SHARDS says, or there is no Redis Cluster for them.
 
     """
-    url = redis_url(config)
+    url = redis_urls(config)[0]
     try:
         client: redis.Redis = _client(
             url,
@@ -99,12 +104,9 @@ def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = No
         raise _unavailable(url, error) from None
     try:
         _check_server(url, client.info("server"))
-        if topology_of(client) is None:
-            _check_without_cluster(config)
-        else:
-            keys = Keys(config.namespace, "images")
-            found: Any = client.hgetall(keys.layout)
-            _check_layout(config, found, config.shards > 1 and bool(client.exists(keys.fence)))
+        found: Any = client.hgetall(Keys(config.namespace, "images").layout)
+        if found:
+            _check_layout(config, found)
     except _CONNECT_ERRORS as error:
         client.close()
         if say is None or not _has_other_shards(config, client, timeout):
@@ -129,7 +131,11 @@ def check_redis(config: Config, say: Say | None = None) -> None:
         for master in [client] if is_one else blocking_masters(client, **_blocking_options(5.0)):
             with closing(master), suppress(*REDIS_TROUBLE):  # of several one may be away
                 policy = master.info("memory").get("maxmemory_policy", "noeviction")
-                at = without_secrets(redis_url(config)) if is_one else ":".join(map(str, address_of(master) or ()))
+                at = (
+                    without_secrets(config.redis_url or "")
+                    if is_one
+                    else ":".join(map(str, address_of(master) or ()))
+                )
                 if policy != "noeviction" and config.redis_evicts == "refuse":
                     raise ConfigError(
                         f"Redis at {at} may evict keys of the crawl (maxmemory-policy {policy}): set it to "
@@ -157,7 +163,7 @@ def _has_other_shards(config: Config, client: Any, timeout: float) -> bool:
             address = topology.slot_of(namespace).find_blocking().address
             if address not in tried:
                 tried.add(address)
-                _check_server(redis_url(config), other.info("server"))
+                _check_server(redis_urls(config)[0], other.info("server"))
                 return True
     return False
 
@@ -193,10 +199,10 @@ def _client(url: str, namespace: str, client: Any, sentinel: Any, once: Any, **o
     return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
 
 
-def _options() -> dict[str, Any]:
-    """Return the options of a worker's connections."""
+def _options(timeout: float) -> dict[str, Any]:
+    """Return the options of connections on which an answer may take `timeout` seconds."""
     retry = Retry(ExponentialBackoff(cap=1, base=0.05), 2)
-    return {"socket_connect_timeout": 5, "socket_timeout": 5, "retry": retry}
+    return {"socket_connect_timeout": 5, "socket_timeout": timeout, "retry": retry}
 
 
 def _keys_of(config: Config, spider: str, number: int) -> Keys:
@@ -251,31 +257,13 @@ def _check_server(url: str, info: dict[str, object]) -> None:
         )
 
 
-def _check_without_cluster(config: Config) -> None:
-    """Check that nobody wants of one Redis what only a Redis Cluster has."""
-    if config.shards > 1:
-        raise ConfigError(
-            f"CRAWL_SHARDS={config.shards} needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or "
-            "leave CRAWL_SHARDS out"
-        )
-    if config.redis_wait == "all":
-        raise ConfigError(
-            "CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL to redis+cluster://host:port, or leave "
-            "CRAWL_REDIS_WAIT out"
-        )
-
-
-def _check_layout(config: Config, layout: dict[bytes, bytes], is_one_shard: bool) -> None:
-    """Check that a crawl has as many shards as CRAWL_SHARDS says.
-
-    `layout` is what is noted with it, `is_one_shard` whether there is one of a single shard in the namespace.
+def _check_layout(config: Config, layout: Mapping[bytes, bytes]) -> None:
+    """Check that a crawl has as many shards as CRAWL_SHARDS says; `layout` is what is noted with it.
 
     Raises:
         ConfigError: it has not.
 
     """
-    if not layout and not is_one_shard:
-        return
     there = layout.get(b"shards", b"1").decode(errors="replace")
     version = layout.get(b"version", b"%d" % HASH_VERSION).decode(errors="replace")
     if there != str(config.shards):
@@ -318,13 +306,15 @@ class BlockingState:
         """
         client = connect_blocking(config, timeout, say)
         topology, count = topology_of(client), config.shards
-        if topology is None or count == 1:
+        if count == 1:
             return cls(config, client, Keys(config.namespace, spider))
-        client.close()
+        if topology is not None:
+            client.close()
         found: list[BlockingState] = []
         for number in range(count):
-            keys = _keys_of(config, spider, number)
-            one = blocking_shard(topology, keys.namespace, **_blocking_options(timeout))
+            keys, one = _keys_of(config, spider, number), client
+            if topology is not None:
+                one = blocking_shard(topology, keys.namespace, **_blocking_options(timeout))
             found.append(cls(config, one, keys, number, found))
         return cast("Self", found[0])
 
@@ -351,7 +341,7 @@ class BlockingState:
         """Return a client for what is in the slot of `key`, on the same Redis Cluster. The caller closes it."""
         topology = topology_of(self.redis)
         if topology is None:
-            raise ValueError("not on a Redis Cluster")
+            return redis.Redis(connection_pool=self.redis.connection_pool)
         return blocking_shard(topology, key, **_blocking_options(30.0))
 
     def __enter__(self) -> Self:
@@ -365,116 +355,120 @@ class BlockingState:
 
 
 class State:
-    """One worker's connection to a shard: client, functions, key names, clock, and the worker's own name.
+    """One process's connection to a shard: client, functions, key names, clock, and the worker's own name.
 
-    It is number `number` of `count` shards, and `shards` has all of them, in order: with one, this alone. What is
-    made by its constructor is the first, which opens and closes all.
+    It is shard `number` of `count`, and `shards` has all of them, in order: with one, this alone. Of the others
+    each has a client that connects when it is first used. Without `number`, and without CRAWL_SHARD, `open` takes
+    the shard with the fewest living workers of `spider`; until then `number` is a guess.
 
     A function may run twice, when a reply is lost and the client tries again; every one allows for that.
     """
 
-    def __init__(self, config: Config, spider: str) -> None:
+    def __init__(self, config: Config, spider: str, number: int | None = None, *, timeout: float = 5.0) -> None:
         self.config = config
-        self.number = 0
+        self._spider = spider
+        self._candidates = (number,) if number is not None else config.shard or tuple(range(config.shards))
+        self._timeout = timeout  # for an answer, in seconds
         self.count = config.shards
         self.bounds = config.of_shard  # the settings, with a shard's part of what bounds the whole crawl
-        self.keys = _keys_of(config, spider, 0)
-        self.shards: tuple[State, ...] = (self,)
         self.delay = config.delay_of(spider)  # seconds between its requests to a source, beside that source's rate
         self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.shards: tuple[State, ...] = (self,)
+        self._following: asyncio.Task[None] | None = None
+        self._be(self._candidates[0])
+
+    def _be(self, number: int) -> None:
+        """Become shard `number`, not connected so far."""
+        self.number = number
+        self.keys = _keys_of(self.config, self._spider, number)
         self.clock = RedisClock()
         self.health = Health()
-        self._following: asyncio.Task[None] | None = None
 
-    async def open(self, say: Say | None = None) -> None:
+    async def open(self) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
 
-        `say` is told where it cannot be checked how many shards there are: then it connects all the same. Without,
-        it does so if a worker lives in some shard: that has checked it.
-
         Raises:
-            RedisUnavailable: there is no server, or it is too old; or nobody knows how many shards there are.
-            ConfigError: the crawl has not as many shards as CRAWL_SHARDS says, or there is no Redis Cluster for
-                them.
+            RedisUnavailable: there is no server, or it is too old.
+            ConfigError: the crawl has not as many shards as CRAWL_SHARDS says.
 
         """
-        url, unchecked = await asyncio.to_thread(redis_url, self.config), None
+        urls = await asyncio.to_thread(redis_urls, self.config)
+        shards = []
+        try:
+            for number in range(self.count):
+                shards.append(copy.copy(self))
+                shards[-1]._be(number)
+                shards[-1]._connect(urls[number % len(urls)])
+            vars(self).update(vars(await _least_served([shards[number] for number in self._candidates])))
+            shards[self.number] = self
+            for shard in shards:
+                shard.shards = tuple(shards)
+            await self._check(urls[0])
+        except BaseException:
+            self.shards = tuple(shards)
+            await self.close()
+            raise
+
+    def _connect(self, url: str) -> None:
+        """Make the client, which connects when it is first used."""
+        self.url = url
         try:
             self.redis: Redis = _client(
-                url, self.config.namespace, Redis, Sentinel, Retry(NoBackoff(), 0), **_options()
+                url, self.keys.namespace, Redis, Sentinel, Retry(NoBackoff(), 0), **_options(self._timeout)
             )
         except ValueError as error:
             raise _unavailable(url, error) from None
-        self.scripts = self.scripts_of(self.keys.spider)
-        try:
-            _check_server(url, await self.redis.info("server"))
-            if self.is_shard:
-                await self.check_layout()
-            else:
-                _check_without_cluster(self.config)
-        except _CONNECT_ERRORS as error:
-            if not await asyncio.to_thread(_has_other_shards, self.config, self.redis, 5.0):
-                await self.close()
-                raise _unavailable(url, error) from None
-            unchecked = _unchecked(self.config, error)
-        except (RedisUnavailable, ConfigError):
-            await self.close()
-            raise
+        self.scripts = self.scripts_of(self._spider)
         if (topology := topology_of(self.redis)) is not None:
             self._following = asyncio.create_task(topology.follow())
-            if self.count > 1:
-                await self._divide(topology)
         elif sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
-        if unchecked is None:
-            return
-        if say is not None:
-            say(unchecked)
-        elif not await self.has_workers():
-            await self.close()
-            raise RedisUnavailable(f"{unchecked}, and no worker of it lives that knows: start that node")
+
+    async def _check(self, first_url: str) -> None:
+        """Check that there is a server, and a crawl of as many shards.
+
+        Raises:
+            RedisUnavailable, ConfigError: see `open`.
+
+        """
+        try:
+            _check_server(self.url, await self.redis.info("server"))
+        except _CONNECT_ERRORS as error:
+            raise _unavailable(self.url, error) from None
+        try:
+            await self.check_layout()
+        except _CONNECT_ERRORS as error:
+            raise _unavailable(first_url, error) from None
 
     async def check_layout(self) -> None:
         """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new.
+
+        It is noted once for the crawl, and with each shard: for the time that the first node is away.
 
         Raises:
             ConfigError: it has not.
             REDIS_TROUBLE: Redis fails.
 
         """
-        keys = Keys(self.config.namespace, self.keys.spider)
-        redis: Any = self.client_for(keys.layout) if self.is_shard else self.redis  # in none of several shards
+        common, redis = Keys(self.config.namespace, self._spider), cast("Any", self.redis)
+        first: Any = self.client_for(common.layout)
         try:
-            is_one_shard = self.count > 1 and bool(await redis.exists(keys.fence))
-            _check_layout(self.config, await redis.hgetall(keys.layout), is_one_shard)
-            if self.count > 1:
-                await redis.hsetnx(keys.layout, "shards", self.count)  # the first one's stays
-                await redis.hsetnx(keys.layout, "version", HASH_VERSION)
-                _check_layout(self.config, await redis.hgetall(keys.layout), False)
+            noted = await first.hgetall(common.layout)
+            if self.count > 1 and not noted:
+                if await first.exists(common.fence):
+                    noted = {b"shards": b"1"}
+                else:
+                    await first.hsetnx(common.layout, "shards", self.count)  # another's may be there by now
+                    await first.hsetnx(common.layout, "version", HASH_VERSION)
+                    noted = await first.hgetall(common.layout)
+        except REDIS_TROUBLE:
+            if self.count == 1 or not (noted := await redis.hgetall(self.keys.layout)):
+                raise
         finally:
-            if redis is not self.redis:
-                await redis.aclose()
-
-    async def has_workers(self) -> bool:
-        """Tell whether a worker lives in some shard: it has checked how many there are, when it began."""
-
-        async def ask(shard: State) -> bool:
-            return bool(await shard.scripts.alive(timeout=self.config.heartbeat_timeout))
-
-        found = await asyncio.gather(*map(ask, self.shards), return_exceptions=True)
-        return any(answer is True for answer in found)
-
-    async def _divide(self, topology: Topology) -> None:
-        """Connect to all shards, this one being the first; they share what is known of the cluster."""
-        await self.redis.aclose()
-        found = [self, *(copy.copy(self) for _ in range(1, self.count))]
-        for number, shard in enumerate(found):
-            shard.number, shard.shards = number, tuple(found)
-            shard.keys = _keys_of(self.config, self.keys.spider, number)
-            shard.clock = RedisClock()
-            shard._following = self._following if shard is self else None
-            shard.redis = ShardRedis.to(topology, shard.keys.namespace, **_options())
-            shard.scripts = shard.scripts_of(self.keys.spider)
+            await first.aclose()
+        _check_layout(self.config, noted)
+        if self.count > 1:
+            await redis.hset(self.keys.layout, mapping=noted)
 
     def shard_for(self, source: str) -> State:
         """Return the shard that `source` is in."""
@@ -482,23 +476,24 @@ class State:
 
     @property
     def is_shard(self) -> bool:
-        """Whether this is one slot of a Redis Cluster, and users push seeds elsewhere."""
-        return isinstance(self.redis, ShardRedis)
+        """Whether the keys have a hash tag, and users push seeds to a list without it."""
+        return self.count > 1 or cluster_address(self.url) is not None
 
-    def client_for(self, key: str) -> ShardRedis:
-        """Return a client for what is in the slot of `key`, on the same Redis Cluster. The caller closes it."""
+    def client_for(self, key: str) -> Redis:
+        """Return a client for a key that no shard's tag begins, as users write them. The caller closes it."""
         topology = topology_of(self.redis)
         if topology is None:
-            raise ValueError("not on a Redis Cluster")
-        return ShardRedis.to(topology, key, **_options())
+            return Redis(connection_pool=self.shards[0].redis.connection_pool)  # which it does not close
+        return ShardRedis.to(topology, key, **_options(self._timeout))
 
     def beside(self, spider: str) -> State:
         """Return the frontier of `spider`, over this connection, which remains to be closed here."""
-        if spider == self.keys.spider:
+        if spider == self._spider:
             return self
         found = [copy.copy(shard) for shard in self.shards]
         for other in found:
             other.shards = tuple(found)
+            other._spider = spider
             other.keys = _keys_of(self.config, spider, other.number)
             other.delay = self.config.delay_of(spider)
             other.scripts = other.scripts_of(spider)
@@ -513,9 +508,10 @@ class State:
             self.clock,
             self.health,
             config.circuit,
-            self.delay if spider == self.keys.spider else config.delay_of(spider),
+            config.delay_of(spider),
             seen=self.bounds.seen,
             overflow_tail=self.bounds.overflow_tail,
+            foreign_maxlen=self.bounds.overflow_maxlen,
             shard=(self.number, self.count),
             waits=config.redis_wait == "all",
         )
@@ -536,15 +532,29 @@ class State:
 
     async def close(self) -> None:
         """Close all connections."""
-        while self._following is not None and not self._following.done():
-            self._following.cancel()  # again: on Python 3.11 the client can swallow a cancellation
-            await asyncio.wait((self._following,), timeout=0.1)
         for shard in self.shards:
+            while shard._following is not None and not shard._following.done():
+                shard._following.cancel()  # again: on Python 3.11 the client can swallow a cancellation
+                await asyncio.wait((shard._following,), timeout=0.1)
             await shard.redis.aclose()
-        sentinels: Sentinel | None = getattr(self.redis.connection_pool, "sentinel_manager", None)
-        if sentinels is not None:
-            await sentinels.aclose()
+            sentinels: Sentinel | None = getattr(shard.redis.connection_pool, "sentinel_manager", None)
+            if sentinels is not None:
+                await sentinels.aclose()
 
     def failed(self, error: BaseException) -> None:
         """Note that a call failed; the first of each fault is logged."""
         self.health.failed(error)
+
+
+async def _least_served(shards: Sequence[State]) -> State:
+    """Return the shard with the fewest workers, any one of several; those that do not answer do not count."""
+    if len(shards) == 1:
+        return shards[0]
+    asked = {
+        asyncio.create_task(shard.scripts.alive(timeout=shard.config.heartbeat_timeout)): shard for shard in shards
+    }
+    done, late = await asyncio.wait(asked, timeout=_CHOICE_S)
+    for task in late:
+        task.cancel()
+    found = [(len(task.result()), random.random(), asked[task]) for task in done if task.exception() is None]
+    return min(found)[2] if found else random.choice(shards)

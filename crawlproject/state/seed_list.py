@@ -13,6 +13,7 @@ from crawlproject.state.client import BlockingState, State
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.scripts.sources import Attribution, attribute_arguments
 
+FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
 _SHARES = 2  # at most this many sources can have that part of the overflow

@@ -22,7 +22,7 @@ from redis.crc import key_slot
 from redis.exceptions import MovedError
 
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.cluster import ShardRedis, replicated, topology_of
+from crawlproject.state.cluster import replicated, topology_of
 from crawlproject.state.shards import shard_of
 from crawlproject.state.tls import Encrypted
 
@@ -122,7 +122,7 @@ async def take_from_users_set(shards: Iterable[State], which: str, names: Sequen
     await client.aclose()
 
 
-async def _change(client: ShardRedis, key: str, *, add: Sequence[str] = (), take: Sequence[str] = ()) -> None:
+async def _change(client: Redis, key: str, *, add: Sequence[str] = (), take: Sequence[str] = ()) -> None:
     """Change an operators' set; a replica has it then, if its master has any.
 
     Raises:
@@ -149,7 +149,7 @@ class _UsersSet:
         self._which = which
         self._key = getattr(state.keys, f"users_{which}")
         self._own = getattr(state.keys, which)
-        self.client: ShardRedis = state.client_for(self._key)
+        self.client: Redis = state.client_for(self._key)
         self._cursors = {"there": 0, "here": 0, "told": 0}
 
     async def look(self, fence: int) -> bool:

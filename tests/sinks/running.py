@@ -45,7 +45,7 @@ def run(client: redis.Redis, act: Callable[[State], Awaitable[T]], **settings: A
 
 def trace(function: Callable[..., Any] | None) -> None:
     """Trace this thread, and those that begin."""
-    threading.settrace(function)  # type: ignore[arg-type]
+    threading.settrace(function)
     sys.settrace(function)
 
 
