@@ -273,8 +273,7 @@ def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
 async def stop_tasks(scheduler: FrontierScheduler) -> None:
     """End the tasks of an open scheduler, so that it does nothing by itself."""
     scheduler.leasing.wanted.set()
-    for lane in scheduler.queue.lanes:
-        lane.settled.set()
+    scheduler.queue.settled.set()
     await scheduler._loops.stop(grace=5)
 
 

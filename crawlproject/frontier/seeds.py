@@ -26,7 +26,6 @@ from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, 
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
-from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import NewRequest, Rejected, UsersSeedsScripts
 from crawlproject.state.shards import shard_of
 from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
@@ -274,7 +273,8 @@ class UsersSeeds:
     """
 
     def __init__(self, state: State, request_of: Callable[[bytes], Request]) -> None:
-        keys = Keys(f"{{{state.keys.users_seeds}}}", state.keys.spider, state.keys.crawl)
+        keys = seed_list.users_seeds(state)
+        assert keys is not None, "a shard that is not one of several reads the list itself"
         self._state = state
         self._request_of = request_of
         self._list = keys.users_seeds
@@ -314,7 +314,7 @@ class UsersSeeds:
         count = self._state.count
         try:
             request = self._request_of(seed)
-            return shard_of(request.meta.get(SOURCE) or domain_of_url(request.url), count)
+            return shard_of_seed(request.meta.get(SOURCE), request.url, count)
         except (BadSeed, TypeError, ValueError):  # a dead letter, wherever it is read
             return shard_of(seed.decode(errors="replace"), count)
 
@@ -327,6 +327,11 @@ class UsersSeeds:
         """Forward no more, and close all connections."""
         await self._forwarder.stop()
         await self._redis.aclose()
+
+
+def shard_of_seed(source: str | None, url: str, shards: int) -> int:
+    """Return the shard that a seed goes to first: of the source that it names, or else of its domain."""
+    return shard_of(source or domain_of_url(url), shards)
 
 
 def has_starts(spider: Spider) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from crawlproject.errors import BadInput
 from crawlproject.state import functions
 from crawlproject.state.client import BlockingState
+from crawlproject.state.seed_list import users_seeds
 
 _KEPT_S = 30 * 86_400  # after the last seeds
 
@@ -28,20 +30,31 @@ class Feed:
         self._state = state
         self._feed = feed
         self._run = secrets.token_hex(8)
+        self._place = users_seeds(state)
         position: bytes = self._call("begin_feed", resume=resume)
         self.position = position.decode(errors="replace")
 
-    def push(self, seeds: Sequence[str], position: str) -> None:
+    def push(self, seeds: Sequence[str], to: Sequence[int], position: str) -> bool:
         """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
+
+        `to` are their shards. False, and nothing is done, while too many wait for one of these.
 
         Raises:
             BadInput: another process has begun the same feed since.
 
         """
-        if self._call("feed", seeds=list(seeds), position=position) != b"fed":
+        more = (
+            {"to": list(to), "foreign_maxlen": self._state.config.of_shard.overflow_maxlen} if self._place else {}
+        )
+        reply = self._call("feed", seeds=list(seeds), position=position, **more)
+        if reply == b"taken":
             raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
+        return bool(reply == b"fed")
 
     def _call(self, verb: str, **arguments: Any) -> Any:
         common = {"feed": self._feed, "run": self._run, "keep": _KEPT_S}
-        command = functions.command(verb, self._state.keys, common | arguments)
-        return functions.call_blocking(self._state.redis, command)
+        command = functions.command(verb, self._place or self._state.keys, common | arguments)
+        if self._place is None:
+            return functions.call_blocking(self._state.redis, command)
+        with closing(self._state.client_for(self._place.users_seeds)) as users:
+            return functions.call_blocking(users, command)

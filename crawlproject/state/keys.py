@@ -248,11 +248,9 @@ class Keys:
         return self._of_spider("worker_settings")
 
     @property
-    def resting(self) -> str:
-        """Sorted set, with CRAWL_SHARDS, in the first shard: workers that are paused or stop, by until when others
-        are the homes of their shards (µs).
-        """
-        return self._of_spider("resting")
+    def claim(self) -> str:
+        """String, TTL 2 min, with CRAWL_SHARDS: the worker that moves to this shard, which no worker served."""
+        return self._of_spider("claim")
 
     @property
     def leases_of(self) -> str:
@@ -456,13 +454,6 @@ class Keys:
     def fence(self) -> str:
         """Integer: the leader's term, up with each change of leader; a leader of an older term writes nothing."""
         return f"{self.namespace}:fence"
-
-    @property
-    def catalogue_readings(self) -> str:
-        """Integer, with CRAWL_SHARDS, in the first shard: how often its leader has read the catalogue; the other
-        leaders follow.
-        """
-        return f"{self.namespace}:catalogue_readings"
 
     @property
     def paused(self) -> str:

@@ -10,6 +10,7 @@ from crawlproject.models import PRIORITIES
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state import functions
 from crawlproject.state.client import BlockingState, State
+from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.scripts.sources import Attribution, attribute_arguments
 
@@ -30,9 +31,18 @@ class Room(NamedTuple):
 # For those who feed
 
 
+def users_seeds(state: State | BlockingState) -> Keys | None:
+    """Return the keys beside the list that users push to, if no shard reads that; else None.
+
+    They are in its slot, on a Redis Cluster.
+    """
+    keys = state.keys
+    return None if keys.users_seeds == keys.seeds else Keys(f"{{{keys.users_seeds}}}", keys.spider, keys.crawl)
+
+
 def push(state: BlockingState, seeds: Sequence[str | bytes]) -> None:
     """Put seeds behind those that wait, all or none: with several shards, where users push them."""
-    if state.count == 1:
+    if users_seeds(state) is None:
         state.redis.lpush(state.keys.seeds, *seeds)
         return
     with closing(state.client_for(state.keys.users_seeds)) as users:
@@ -40,15 +50,17 @@ def push(state: BlockingState, seeds: Sequence[str | bytes]) -> None:
 
 
 def is_long(state: BlockingState) -> bool:
-    """Tell whether the list holds too many seeds to take more; with several shards, theirs together with it."""
+    """Tell whether too many seeds wait to take more: in all lists, with what is on its way between them."""
     waiting = 0
     for shard in state.shards:
         length: Any = shard.redis.llen(shard.keys.seeds)
         waiting += length
-    if state.count > 1:
-        with closing(state.client_for(state.keys.users_seeds)) as users:
-            length = users.llen(state.keys.users_seeds)
-            waiting += length
+    if (place := users_seeds(state)) is not None:
+        lists = [place.users_seeds, *(f"{place.foreign_of}{number}" for number in range(state.count))]
+        with closing(state.client_for(place.users_seeds)) as users:
+            for name in lists:
+                length = users.llen(name)
+                waiting += length
     return waiting > _ENOUGH_WAITING
 
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
+from crawlproject.frontier.homes import Homes
 from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
-from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.state.client import State

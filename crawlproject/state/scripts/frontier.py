@@ -428,13 +428,11 @@ class FrontierScripts(ScriptRunner):
         max_deliveries: int,
         high_water: int = 0,
         refuse_unknown: bool = False,
-        helps: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
-        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease; and
-        never to one that `helps`: it is not the home of this shard.
+        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease.
         `high_water`: what the sources' shares are parts of.
         """
         sent = local_time()
@@ -451,7 +449,6 @@ class FrontierScripts(ScriptRunner):
             dead_maxlen=dead_maxlen,
             max_deliveries=max_deliveries,
             high_water=high_water,
-            **({"helps": True} if helps else {}),
         )
         self._observe(sent, ran)
         kind, reason = texts(state)
@@ -534,13 +531,9 @@ class FrontierScripts(ScriptRunner):
         )
         return Present(int(last), int(since)), _lost(lost)
 
-    async def alive(self, *, timeout: float, worker: str | None = None, rests: bool = False) -> list[str]:
-        """Return the workers that have sent a heartbeat in the last `timeout` seconds, and lease.
-
-        `worker` is the one that asks; `rests`: it leases nothing at present, of which the others hear until it
-        asks again without that, or for ten seconds.
-        """
-        return texts(await self._run("alive", timeout=int(timeout * MICROS), worker=worker, rests=rests))
+    async def alive(self, *, timeout: float) -> list[str]:
+        """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
+        return texts(await self._run("alive", timeout=int(timeout * MICROS)))
 
     async def leave(self, worker: str) -> int:
         """Give back all that `worker` holds; return the number of leases."""

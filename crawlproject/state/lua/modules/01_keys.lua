@@ -28,7 +28,7 @@ local OF_SPIDER = {
   spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', dropped = 'dropped', quarantine = 'suspects',
-  quarantine_turn = 'suspect_turn', workers = 'workers', resting = 'resting', leases_of = 'leases:',
+  quarantine_turn = 'suspect_turn', workers = 'workers', leases_of = 'leases:',
   lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
   totals = 'totals', dead_refusals = 'dead_refusals', dead_sources = 'dead_sources', latencies = 'latencies',
   active = 'active', sample = 'reading', due_24 = 'due:24', due_23 = 'due:23', due_22 = 'due:22',
