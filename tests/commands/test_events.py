@@ -336,7 +336,7 @@ def emit_in(client: redis.Redis, shard: int, *numbers: int) -> None:
 
 
 def test_each_shard_has_a_file_a_folder_and_a_reader(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
-    several = {"CRAWL_SHARDS": "2"}
+    several: Any = {"CRAWL_SHARDS": "2"}
     with redis.Redis.from_url(redis_url) as client:
         emit_in(client, 0, 0, 2, 4)
         emit_in(client, 1, 1)
@@ -386,7 +386,7 @@ def test_a_shard_that_is_away_holds_up_no_other(
     path = tmp_path / "events.jsonl"
     files = [tmp_path / f"events.{shard:02d}.jsonl" for shard in range(2)]
     servers = [Server(tmp_path, appendfsync="always") for _ in range(2)]
-    several = {"REDIS_URL": " ".join(server.url for server in servers), "CRAWL_SHARDS": "2"}
+    several: Any = {"REDIS_URL": " ".join(server.url for server in servers), "CRAWL_SHARDS": "2"}
     try:
         with following(environment | several, str(path), in_haste=True) as follower:
             emit_in(servers[0].client, 0, *range(10))
