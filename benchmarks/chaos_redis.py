@@ -81,7 +81,7 @@ class Frontier:
         return self.waiting() > 0 or any(
             next(client.scan_iter(f"{prefix}*", count=1000), None) is not None
             for client, keys in self.servers.shards
-            for prefix in (keys.processing_of, keys.outbox_of)
+            for prefix in (keys.processing_of, keys.foreign_of, keys.batch_of)
         )
 
     def ended(self) -> int:
@@ -119,7 +119,7 @@ class Frontier:
                     yield f"{key} is {left}"
             prefixes = (
                 *(keys.leases_of, keys.processing_of, keys.queue_of, keys.overflow_of),
-                *(keys.delayed_of, keys.outbox_of),
+                *(keys.delayed_of, keys.foreign_of, keys.batch_of),
             )
             for pattern in (keys.seeds, keys.quarantine, keys.workers, *(f"{prefix}*" for prefix in prefixes)):
                 for key in client.scan_iter(pattern, count=1000):

@@ -382,8 +382,8 @@ async def measure_halted(state: State, watch: Watch, settings: config.Config, co
         assert await state.scripts.idle(halted_too=True)  # else some work was not counted
 
     await watch.during(f"idle, {count:,} halted", look_whether_idle)
-    one = Leader(settings)
-    one.start(state)
+    one = Leader(settings, state)
+    one.start()
     await watch.during(f"leader, {count:,} halted", lambda: asyncio.sleep(_REST_S))
     await one.stop()
     await redis.delete(state.keys.quarantine)
@@ -400,7 +400,7 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
     await state.open()
     redis: Any = Redis.from_url(url)
     watch = Watch(redis, state.keys.pulse)
-    one = Leader(settings)
+    one = Leader(settings, state)
     memory = int((await redis.info("memory"))["used_memory"])
 
     read = asyncio.Event()
@@ -416,7 +416,7 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
     errors.setLevel(logging.ERROR)  # it also reminds of halted sources
     logging.getLogger(leaders.__name__).addHandler(errors)
 
-    one.start(state)
+    one.start()
     await watch.during("first publication", read.wait)
     used = int((await redis.info("memory"))["used_memory"]) - memory
     print(f"Redis: {used / count:.0f} B a source of the catalogue")
@@ -424,8 +424,8 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
     write(folder, count, as_parquet=as_parquet, changed=0.01)
     read.clear()
     await one.stop()
-    one = Leader(settings)
-    one.start(state)
+    one = Leader(settings, state)
+    one.start()
     await watch.during("1 % changed, new leader", read.wait)
     await one.stop()
 
@@ -436,7 +436,7 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
     await measure_halted(state, watch, settings, halted)
 
     # Every source has one request: all are due.
-    one = Leader(settings)
+    one = Leader(settings, state)
     await watch.during("a request of the others", lambda: feed(state, halted, count))
 
     async def lease() -> None:
@@ -459,7 +459,7 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
         1.0
     )  # should the leader have been silent for long meanwhile, nothing goes out for a moment
     await watch.during("200 leases of 64", lease)
-    one.start(state)
+    one.start()
     await watch.during("leader, all have work", lambda: asyncio.sleep(_REST_S))
     await watch.during("a worker's start", lambda: start_worker(state, url, path))
     await one.stop()

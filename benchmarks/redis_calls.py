@@ -28,6 +28,8 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from scrapy import Request
+
 from crawlproject import config
 from crawlproject.frontier.scheduler import FrontierScheduler
 
@@ -128,7 +130,7 @@ class Worker:
         if self.is_first:
             loops += [(0.2, self.feed), (1.0, self.rule), (5.0, self.collect)]
         if self.is_first and not self.pushes:
-            loops.append((1.0, self.look_for_crossings))
+            loops.append((1.0, self.look_for_foreign))
         ends = [asyncio.create_task(self._every(seconds / self.pace, work)) for seconds, work in loops]
         await asyncio.gather(*ends)
 
@@ -151,8 +153,8 @@ class Worker:
                 self.worker_id, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
             )
 
-    async def look_for_crossings(self) -> None:
-        """Look what is on its way from this shard to others; nothing is."""
+    async def look_for_foreign(self) -> None:
+        """Look what waits here for other shards; nothing does."""
         assert not await self.scripts.waiting(self.worker_id)
 
     def _place(self) -> dict[str, Any]:
@@ -262,35 +264,29 @@ class Users:
     """The users of a crawl of several shards, who push its seeds, and what brings them to the shards."""
 
     def __init__(self, state: Any, progress: Progress) -> None:
-        from crawlproject.state.crossings import SeedOutboxes
+        from crawlproject.frontier.seeds import UsersSeeds
 
         self.state = state
         self.progress = progress
-        self.outboxes = SeedOutboxes(state)
+        self.seeds = UsersSeeds(state, lambda seed: Request(f"http://{seed.decode().partition(' ')[2]}/"))
 
     async def run(self) -> None:
         """Push all seeds, and bring them."""
-        keys = self.state.keys
-        redis: Any = self.state.client_for(keys.users_seeds)
-        carrying = asyncio.create_task(self._carry())
+        redis: Any = self.state.client_for(self.state.keys.users_seeds)
+        tasks = [asyncio.create_task(self._repeat(step)) for step in (self.seeds.split, self.seeds.forward)]
         while self.progress.done < self.progress.requests:
             if seeds := self.progress.next_seeds():
-                await redis.lpush(keys.users_seeds, *seeds)
-            if waiting := await self.outboxes.peek(_BATCH):
-                await self.outboxes.split(waiting, [self._shard_of(seed) for seed in waiting])
+                await redis.lpush(self.state.keys.users_seeds, *seeds)
             await asyncio.sleep(0.2 / _PACE_OF_MANY)
-        carrying.cancel()
-        await asyncio.wait([carrying])
-        await self.outboxes.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await self.seeds.close()
         await redis.aclose()
 
-    async def _carry(self) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await self.outboxes.carrier.look()
-
-    def _shard_of(self, seed: bytes) -> int:
-        number: int = self.state.shard_for(seed.decode().partition(" ")[2]).number
-        return number
+            await step()
 
 
 async def main(

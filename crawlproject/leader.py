@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
@@ -29,14 +29,11 @@ _EXCLUSIONS_S = 0.5  # between two looks at what is excluded
 _EXCLUSIONS_ELSEWHERE_S = 5.0  # the same, by a worker that does not lead, of another spider than the leader
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
-_KEPT_S = 60.0  # that what was read is used for further shards
-_NEWER_EVERY_S = 5.0  # between two looks whether the leader of the first shard has read it again
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
-_ELSEWHERE_S = 3.0  # between two questions whether a shard has no leader, by a worker that is not its home
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
 _QUIET_S = 3600.0  # without results, then a source rests
@@ -48,84 +45,10 @@ _Change = tuple[str, Limit, float | None]  # a source, its limit in force, its r
 
 
 class Leader:
-    """In every worker, and in `scrapy monitor`: stands for the lead, of each shard where there are several.
+    """In every worker, and in `scrapy monitor`: stands for the lead of a shard.
 
-    The catalogue is read once for all shards that this worker leads, as far as they need it at the same time.
-    """
-
-    def __init__(self, settings: config.Config) -> None:
-        self.config = settings
-        self._of_shards: list[ShardLeader] = []
-        self._catalogue = _Reading(settings.sources)
-
-    def start(self, state: State, is_home_of: Callable[[int], bool] = lambda _: False) -> None:
-        """Begin to stand for the lead; of several shards first of those that this worker is the home of."""
-        self._of_shards = [ShardLeader(self.config, shard, self._catalogue, is_home_of) for shard in state.shards]
-        for leader in self._of_shards:
-            leader.start()
-
-    async def stop(self) -> None:
-        """Stop, and leave the lead to another at once."""
-        await asyncio.gather(*(leader.stop() for leader in self._of_shards))
-        self._catalogue.close()
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A catalogue that was read; `users` are the shards that it is being published for."""
-
-    catalogue: Catalogue
-    number: int | None
-    read_at: float
-    users: int = 0
-
-
-class _Reading:
-    """The catalogue as it was last read, for a minute.
-
-    Shards use it at the same time: none waits until it is published for one whose node is slow, or away.
-    """
-
-    def __init__(self, place: str | None) -> None:
-        self.place = place
-        self._lock = asyncio.Lock()  # held while it is read
-        self._kept: _Kept | None = None
-
-    @asynccontextmanager
-    async def read(self, most_s: float, number: int | None = None) -> AsyncIterator[tuple[Catalogue, bool]]:
-        """Yield the catalogue, and whether it was read just now.
-
-        One will do that was read `most_s` seconds ago, as reading `number` of the crawl.
-
-        Raises:
-            CatalogueError: see `_read`.
-
-        """
-        async with self._lock:
-            kept, loop = self._kept, asyncio.get_running_loop()
-            is_new = kept is None or kept.number != number or loop.time() > kept.read_at + most_s
-            if kept is None or is_new:
-                self.close()
-                kept = self._kept = _Kept(await _read(str(self.place)), number, loop.time())
-            kept.users += 1
-        try:
-            yield kept.catalogue, is_new
-        finally:
-            kept.users -= 1
-            if kept is not self._kept and not kept.users:
-                kept.catalogue.close()
-
-    def close(self) -> None:
-        """Forget it, as soon as nobody uses it."""
-        kept, self._kept = self._kept, None
-        if kept is not None and not kept.users:
-            kept.catalogue.close()
-
-
-class ShardLeader:
-    """Of one shard, one at a time leads, by a lock in Redis that outlives it by 5 s.
-
-    The leader renews the pulse each second, without which no slot is granted. It reads the catalogue, and
+    One at a time leads, by a lock in Redis that outlives it by 5 s. The leader renews the pulse each second,
+    without which no slot is granted. It reads the catalogue, and
     sets each source's rate: the operator's override, else by size, else the minimum. When the catalogue
     cannot be read the last rates stay. What it writes carries its fence number, so that a leader that slept
     through its replacement changes nothing.
@@ -134,17 +57,9 @@ class ShardLeader:
     shard knows by itself where a request goes.
     """
 
-    def __init__(
-        self,
-        settings: config.Config,
-        state: State,
-        catalogue: _Reading,
-        is_home_of: Callable[[int], bool] = lambda _: False,
-    ) -> None:
+    def __init__(self, settings: config.Config, state: State) -> None:
         self.config = settings
         self.state = state
-        self._catalogue = catalogue
-        self._is_home_of = is_home_of
         self._fence: int | None = None
         self._has_rates = False
         self.exclusions = ExclusionList(settings.exclude)
@@ -156,10 +71,10 @@ class ShardLeader:
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
         self._remind_at = self._tend_at = 0.0
+        self._loops = Loops(state)
 
     def start(self) -> None:
         """Begin to stand for the lead."""
-        self._loops = Loops(self.state)
         self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
 
     async def stop(self) -> None:
@@ -176,13 +91,7 @@ class ShardLeader:
         return self._has_rates and self.exclusions.is_published
 
     async def _lead(self) -> None:
-        """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue.
-
-        Of several shards each worker asks seldom for the lead of those that it is not the home of: so leads are
-        spread over the workers, and Redis is asked less. One that is free is taken before its pulse lapses.
-        """
-        if self._fence is None and self.state.count > 1 and not self._is_home_of(self.state.number):
-            await asyncio.sleep(_ELSEWHERE_S)
+        """Renew lead and pulse; nothing else here, so that neither ever waits for a large catalogue."""
         fence = await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
         if fence is None:
             self._fence, self._has_rates = None, False
@@ -258,7 +167,7 @@ class ShardLeader:
         fence = self._fence
         if fence is None:
             now = asyncio.get_running_loop().time()
-            if now >= self._tend_at and (self.state.count == 1 or self._is_home_of(self.state.number)):
+            if now >= self._tend_at:
                 self._tend_at = now + _EXCLUSIONS_ELSEWHERE_S
                 await self.exclusions.tend(self.state)
             await asyncio.sleep(0.1)
@@ -275,52 +184,21 @@ class ShardLeader:
     async def _keep_catalogue(self) -> None:
         """Read the catalogue every half hour while this worker leads.
 
-        Of several shards the leader of the first one does; the others read it whenever that has, so that all
-        soon know the same again.
+        By the clock, so that the leaders of several shards do so together, and know the same again soon.
         """
         fence = self._fence
         if fence is None or self.config.sources is None:
             await asyncio.sleep(0.1)
             return
-        first = self.state.shards[0]
-        number = await self._readings()
-        if number is not None and self.state is first:
-            number += 1
         try:
-            most_s = _KEPT_S if self.state.count > 1 else 0.0
-            async with self._catalogue.read(most_s, number) as (catalogue, is_new):
-                if is_new:
-                    self._report(catalogue)
-                if number is not None and self.state is first:
-                    await source_table.note_readings(first, number)
+            with closing(await _read(self.config.sources)) as catalogue:
+                self._report(catalogue)
                 published = await self._publish(fence, catalogue)
-            if self.state.count == 1:
-                self._catalogue.close()
         except CatalogueError as error:
             logger.error("%s; %s", error, "the last rates stay" if self._has_rates else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
-        if not published:
-            await asyncio.sleep(_TICK_S)
-        elif self.state is first:
-            await asyncio.sleep(_REFRESH_S)
-        else:
-            await self._newer_reading(fence, number)
-
-    async def _readings(self) -> int | None:
-        """Return how often the catalogue was read for this crawl; None with one shard, or where nobody knows."""
-        if self.state.count > 1:
-            with suppress(*REDIS_TROUBLE):  # the first shard is away
-                async with asyncio.timeout(_NEWER_EVERY_S):
-                    return await source_table.readings(self.state.shards[0])
-        return None
-
-    async def _newer_reading(self, fence: int, number: int | None) -> None:
-        """Wait for a newer reading than `number`; without a leader of the first shard for an hour at most."""
-        for _ in range(max(int(2 * _REFRESH_S / _NEWER_EVERY_S), 1)):
-            await asyncio.sleep(_NEWER_EVERY_S)
-            if self._fence != fence or await self._readings() not in {None, number}:
-                return
+        await asyncio.sleep(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
 
     def _report(self, catalogue: Catalogue) -> None:
         """Log the rows that are left out, and those with options that are."""

@@ -231,8 +231,8 @@ class Lease:
     `reached_spider` says that a callback or errback was called: what that yields is new, whatever its meta. `sent`
     says that a request was handed to its connection for it, `requested` what came of that. `started` and `fetched`
     are the moments at which Scrapy got it, and at which its download ended, well or not; None before. `parked`
-    says that it waits for its host's addresses or its robots.txt. `shard` is the number of the shard that granted
-    it. `unstored` counts the requests that it has led to and that are not stored yet.
+    says that it waits for its host's addresses or its robots.txt. `unstored` counts the requests that it has led
+    to and that are not stored yet.
     """
 
     id: str
@@ -251,7 +251,6 @@ class Lease:
     reached_spider: bool = False
     started: float | None = None
     fetched: float | None = None
-    shard: int = 0
     unstored: int = 0
 
     def is_fresh(self, now: float) -> bool:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
-    from crawlproject.frontier.homes import Homes
     from crawlproject.frontier.lease_queue import LeaseQueue
     from crawlproject.net.download_budget import DownloadBudget
     from crawlproject.net.resolver import Resolver
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
     from crawlproject.robots.cache import RobotsCache
     from crawlproject.state.client import State
 
+
+# In the environment of a process: the shard that this worker serves when it has executed itself again.
+MOVES_TO = "_CRAWLPROJECT_MOVES_TO"
 
 PAUSES_EVERY_S = 0.25
 _PAUSE_S = 1.0  # by which the loop is late; less is ordinary on a busy machine
@@ -105,12 +107,10 @@ class Worker:
     route: Route
     robots: RobotsCache
     lease_queue: LeaseQueue
-    homes: Homes
     download_budget: DownloadBudget
     leasing: Leasing
     shutdown: Shutdown
     pauses: Pauses = field(default_factory=Pauses)
-    joined: set[int] = field(default_factory=set)  # shards that have it among their workers, as far as it knows
 
 
 _YOUNGER_COLLECTIONS = 100  # between two full ones; Python's default is 10

@@ -57,8 +57,6 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/demo/test_sources.py",
     "tests/middlewares/test_robots.py",
     "tests/state/test_cluster.py",
-    "tests/state/test_seed_outbox.py",
-    "tests/state/test_shard_away.py",
     "tests/state/test_shards.py",
     "tests/state/test_shards_worker.py",
 )
@@ -90,7 +88,6 @@ _SLOW_FILES = (
     "sources/test_names.py",
     "sources/test_parquet.py",
     "state/test_circuit_script.py",
-    "state/test_crossings.py",
     "state/test_readers.py",
     "state/test_shared_clock.py",
     "status/test_reporter.py",
@@ -276,8 +273,7 @@ def scheduler_for(redis_url: str, **settings: Any) -> FrontierScheduler:
 async def stop_tasks(scheduler: FrontierScheduler) -> None:
     """End the tasks of an open scheduler, so that it does nothing by itself."""
     scheduler.leasing.wanted.set()
-    for lane in scheduler.queue.lanes:
-        lane.settled.set()
+    scheduler.queue.settled.set()
     await scheduler._loops.stop(grace=5)
 
 

@@ -146,8 +146,9 @@ async def leading(
     scheduler: FrontierScheduler, sources: Path | None = None, **settings: Any
 ) -> AsyncIterator[Leader]:
     loaded = config.load(scheduler.crawler.settings)
-    one = Leader(replace(loaded, sources=None if sources is None else str(sources), **settings))
-    one.start(scheduler.state)
+    changed = replace(loaded, sources=None if sources is None else str(sources), **settings)
+    one = Leader(changed, scheduler.state)
+    one.start()
     try:
         yield one
     finally:
@@ -203,7 +204,7 @@ async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails
 
     async with leading(scheduler, path) as leader:
         await until_async(lambda: redis.get(keys.pulse))
-        await until_async(lambda: leader._of_shards[0]._all_compared)
+        await until_async(lambda: leader._all_compared)
         for name in list(failing):
             do = getattr(scripts, name)
 
@@ -326,7 +327,7 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
         await scheduler.state.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
         await redis.sadd(keys.halted, "museum")
         await until_async(lambda: redis.xlen(keys.halted_events))
-        one._of_shards[0]._remind_at = 0.0
+        one._remind_at = 0.0
 
         async def reminded() -> bool:
             return "museum is halted with 1 requests: scrapy resume -- museum" in caplog.text
@@ -336,7 +337,7 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
         for name in HOSTILE:
             await redis.rpush(f"{keys.queue_of}0:{name}", "x")
         caplog.clear()
-        one._of_shards[0]._remind_at = 0.0
+        one._remind_at = 0.0
         await until_async(lambda: len([r for r in caplog.messages if "halted with" in r]) > len(HOSTILE))
         calls = [call for message in caplog.messages for call in pasted(message.replace("\n", " "))]
         assert {call[-1] for call in calls if call[0] == "resume"} == {
@@ -425,8 +426,8 @@ async def test_a_worker_of_another_spider_than_the_leader_drops_what_its_own_has
             new = NewRequest(b"\x01\x00\x00body", digest_of("", "1"), again=False, source="museum")
             assert await other.scripts.enqueue(other.worker_id, [new], high_water=9, refuse_unknown=False)
             await state.scripts.exclude({"museum": ""}, by="me")
-            follower = Leader(state.config)
-            follower.start(other)
+            follower = Leader(state.config, other)
+            follower.start()
             try:
                 gone = other.redis.hget
                 await until_async(lambda: gone(other.keys.totals, "excluded"))

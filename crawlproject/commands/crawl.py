@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import signal
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -15,6 +18,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.models import IMAGE_FORMATS
 from crawlproject.state.client import check_redis
 from crawlproject.storage.blobs import check_storage, is_same_place
+from crawlproject.worker import MOVES_TO
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +61,8 @@ class Command(crawl.Command):
             check_catalogue(settings.sources)
         if settings.exclude is not None:
             read_exclusions(settings.exclude)
+        if not settings.shard and settings.shards > 1:
+            self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.unserved.UnservedShards"] = 400
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
         if (concurrent := fit_open_files(wanted)) < wanted:
             logger.warning(
@@ -81,7 +87,22 @@ class Command(crawl.Command):
         spiders = self.crawler_process.spider_loader.list()
         if args and args[0] not in spiders:
             raise ConfigError(f"unknown spider {args[0]!r}: expected one of {', '.join(spiders)}")
+        if settings.shard and len(args) == 1:
+            self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
+        if MOVES_TO in os.environ and signal.getsignal(signal.SIGTERM) == self.crawler_process._signal_shutdown:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nobody has told it to stop
+
+    def _divide(self, spider: str, shards: tuple[int, ...], opts: argparse.Namespace) -> None:
+        """Schedule a crawler for each shard but the last one, in this process; `run` schedules that."""
+        assert self.settings is not None
+        assert self.crawler_process is not None
+        concurrent = max(self.settings.getint("CONCURRENT_REQUESTS") // len(shards), 1)
+        self.settings.set("CONCURRENT_REQUESTS", concurrent, priority="cmdline")
+        for number in shards:
+            self.settings.set("CRAWL_SHARD", str(number), priority="cmdline")
+            if number != shards[-1]:
+                self.crawler_process.crawl(self._create_crawler(spider), **opts.spargs)
 
     def _faults_of_storages(self, settings: Config) -> Iterator[str]:
         """Yield why what is crawled cannot be stored for now. Raises ConfigError, where that is for good."""

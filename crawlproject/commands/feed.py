@@ -14,6 +14,8 @@ from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
+from crawlproject.errors import BadSeed
+from crawlproject.frontier.seeds import parse_seed, shard_of_seed
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.hold import Hold
@@ -26,6 +28,7 @@ from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.feeders import Feeder
 from crawlproject.state.feeds import Feed
+from crawlproject.state.shards import shard_of
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
@@ -261,9 +264,23 @@ class _Pusher:
                 self.said = reason
             await asyncio.sleep(_LOOK_S)
         count = len(batch)
-        await self.feed.push(batch, position)
+        to = [_shard_of(line, self.state.count) for line in batch]
+        while True:
+            if await self.feed.push(batch, to, position):
+                break
+            await asyncio.sleep(_LOOK_S)
         batch.clear()
         return count
+
+
+def _shard_of(line: str, shards: int) -> int:
+    if shards == 1:
+        return 0
+    try:
+        seed = parse_seed(line)
+    except BadSeed:  # a dead letter, wherever it is read
+        return shard_of(line, shards)
+    return shard_of_seed(seed.source, seed.url, shards)
 
 
 def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:

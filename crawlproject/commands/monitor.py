@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -113,14 +114,11 @@ class _Watch:
         project: Sequence[str],
         thumbnail: Callable[[str], bytes],
     ) -> None:
-        from crawlproject.leader import Leader
-
         self.settings = settings
         self.spiders = spiders
         self.project = project
         self.thumbnail = thumbnail
         self.state = State(settings, spiders[0] if spiders else "images")
-        self.leader = Leader(settings)
         self.dashboard: Dashboard | None = None
         self.metrics_url = ""
         self.dashboard_url: str | None = None
@@ -136,6 +134,7 @@ class _Watch:
         """
         from crawlproject.dashboard.site import Dashboard
         from crawlproject.frontier.lost_leases import LostLeases
+        from crawlproject.leader import Leader
         from crawlproject.metrics.collectors import CrawlsCollector, registry
         from crawlproject.webserver import Metrics, listen, url_of
 
@@ -149,7 +148,9 @@ class _Watch:
         )
         await self.reporter.find()
         self._started = True
-        self.leader.start(first)
+        self.leaders = [Leader(self.settings, shard) for shard in first.shards]
+        for leader in self.leaders:
+            leader.start()
         self.lost_leases.start()
         self.reporter.start()
         collector = CrawlsCollector(self.reporter.latest_samples)
@@ -180,5 +181,5 @@ class _Watch:
             await self.dashboard.stop()
         await self.reporter.stop()
         await self.lost_leases.stop()
-        await self.leader.stop()
+        await asyncio.gather(*(leader.stop() for leader in self.leaders))
         await self.state.close()

@@ -10,20 +10,19 @@ from typing import Any
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
-from crawlproject.frontier.homes import homes
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.state.shard_status import ShardStatus, shard_status
 from crawlproject.texts import counted, printable
 
 
 class Command(cli.Command):
-    """Show each shard of a crawl on a Redis Cluster (CRAWL_SHARDS): the node that has it and the memory in use
-    there, its sources and outstanding requests, how much was found on its pages for shards that are away, how far
-    its replica is behind, the worker that leads it, and the one that is its home, which keeps to its sources. A
-    shard that does not answer has a line with the reason, and the exit code is 1.
+    """Show each shard of a crawl (CRAWL_SHARDS): the node that has it and the memory in use
+    there, its sources and outstanding requests, how much waits there for other shards, how far its replica is
+    behind, how many workers serve it, and the one that leads it. A shard that does not answer has a line with the
+    reason, and the exit code is 1.
     """
 
-    summary = "Show the shards of a crawl: nodes, leaders, work, replicas"
+    summary = "Show the shards of a crawl: nodes, workers, work, replicas"
     examples = ("scrapy shards",)
     spider_help = "the spider whose requests are counted"
 
@@ -41,14 +40,8 @@ class Command(cli.Command):
     async def _rows(self, spider: str) -> list[dict[str, Any]]:
         async with cli.opened_state(self, spider) as state:
             found, away = await ask_shards(state.shards, shard_status)
-            # The first shard knows who is alive; while it is away, workers keep to the homes that they have.
-            members, _ = await ask_shards(
-                state.shards[:1], lambda shard: shard.scripts.alive(timeout=state.config.heartbeat_timeout)
-            )
-            alive = sorted(worker for workers in members.values() for worker in workers)
-            home = homes(alive, state.count) if alive else [None] * state.count
             return [
-                found[shard]._asdict() | {"home": home[shard.number]}
+                found[shard]._asdict()
                 if shard in found
                 else {"shard": shard.number, "tag": shard.keys.namespace, "fault": away[shard]}
                 for shard in state.shards
@@ -56,7 +49,17 @@ class Command(cli.Command):
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    titles = ("shard", "node", "node memory", "sources", "requests", "on their way", "replica", "leader", "home")
+    titles = (
+        "shard",
+        "node",
+        "node memory",
+        "sources",
+        "requests",
+        "on their way",
+        "replica",
+        "workers",
+        "leader",
+    )
     lines = [titles, *(_cells(row) for row in rows)]
     widths = [
         max(len(line[column]) for line in lines if len(line) == len(titles)) for column in range(len(titles))
@@ -72,8 +75,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     if "fault" in row:
         return str(row["shard"]), f"does not answer: {printable(row['fault'], 300)}"
-    home = row["home"]
-    one = ShardStatus(**{name: value for name, value in row.items() if name != "home"})
+    one = ShardStatus(**row)
     replica = (
         "none"
         if one.replica_lag_bytes is None
@@ -87,6 +89,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         str(one.requests),
         str(one.sent),
         replica,
+        str(one.workers),
         printable(one.leader or "none"),
-        printable(home or "none"),
     )

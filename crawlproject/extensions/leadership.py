@@ -17,7 +17,6 @@ class Leadership:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
-        self.leader = Leader(config.load(crawler.settings))
         crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
 
@@ -28,8 +27,8 @@ class Leadership:
 
     def spider_opened(self) -> None:
         """Stand for election from now on."""
-        worker = worker_of(self.crawler)
-        self.leader.start(worker.state, worker.homes.is_home_of)
+        self.leader = Leader(config.load(self.crawler.settings), worker_of(self.crawler).state)
+        self.leader.start()
 
     async def spider_closed(self) -> None:
         """Stop, and let another worker lead at once."""

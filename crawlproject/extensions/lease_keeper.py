@@ -54,8 +54,6 @@ from crawlproject.politeness.outcomes import (
 from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
 from crawlproject.sources.domains import host_of_url
-from crawlproject.state.client import State
-from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 from crawlproject.worker import PAUSES_EVERY_S, worker_of
@@ -98,10 +96,9 @@ class LeaseKeeper:
     def spider_opened(self) -> None:
         """Start the heartbeat and the sweep."""
         self.worker = worker_of(self.crawler)
-        self._differed: dict[int, bool] = {}  # by shard
+        self._differed = False
         self._loops = Loops(self.worker.state)
-        self._loops.start(self._look_for_pauses)
-        self._loops.start(*(partial(self._beat, shard) for shard in self.worker.state.shards))
+        self._loops.start(self._look_for_pauses, self._beat)
         self._one_item_each = getattr(self.worker.spider, "one_item_each", False)
         if self._one_item_each:
             self._loops.start(self._sweep)
@@ -332,10 +329,10 @@ class LeaseKeeper:
         await asyncio.sleep(PAUSES_EVERY_S)
         self.worker.pauses.look()
 
-    async def _beat(self, state: State) -> None:
-        """Tell a shard that this worker is alive; learn which others are not, and whether this one had lapsed."""
+    async def _beat(self) -> None:
+        """Tell that this worker is alive; learn which others are not, and whether this one had lapsed."""
         await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
-        leases, shard = self.worker.lease_queue, state.number
+        leases, state = self.worker.lease_queue, self.worker.state
         beat = partial(
             state.scripts.heartbeat,
             state.worker_id,
@@ -345,29 +342,21 @@ class LeaseKeeper:
         reply = await beat(join=False)
         if not reply.alive and self.worker.shutdown.has_begun:
             return  # it has left
-        of = "" if state.count == 1 else f" of {shown(state)}"
         if not reply.alive:
-            if shard in self.worker.joined:
-                self.worker.joined.remove(shard)
-                logger.warning(
-                    "This worker was silent for too long: its leases%s have been returned to the queues", of
-                )
-            leases.forget_waiting(shard)
+            logger.warning("This worker was silent for too long: its leases have been returned to the queues")
+            leases.forget_waiting()
             if not await self._may_join():
                 return
             reply = await beat(join=True)
-            self.worker.joined.add(shard)
         # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
-        differs = reply.leases > len(leases.held_of(shard))
-        if differs and self._differed.get(shard):
-            await leases.reconcile(shard)
-        self._differed[shard] = differs
+        differs = reply.leases > len(leases.leases)
+        if differs and self._differed:
+            await leases.reconcile()
+        self._differed = differs
         lost = reply.lost
         while lost:
             for worker, returned, dead in lost:
-                logger.warning(
-                    "Worker %s is silent: %d leases%s returned, %d dead letters", worker, returned, of, dead
-                )
+                logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
             await asyncio.sleep(LOST_PAUSE_S)
             lost = (await beat(join=False)).lost
 

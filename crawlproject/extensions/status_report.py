@@ -13,10 +13,13 @@ from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.metrics.collectors import CrawlsCollector, WorkerCollector, registry
 from crawlproject.status.reporter import Reporter
+from crawlproject.status.snapshot import CrawlSample
 from crawlproject.webserver import Metrics, close, listen, url_of
 from crawlproject.worker import worker_of
 
 logger = logging.getLogger(__name__)
+
+_running: list[StatusReport] = []  # of the crawlers in this process; the first one serves /metrics
 
 
 class StatusReport:
@@ -39,13 +42,16 @@ class StatusReport:
         worker = worker_of(self.crawler)
         self.reporter = Reporter(self.config, worker.state, get_spider_loader(self.crawler.settings).list())
         self.reporter.start()
-        if self.config.metrics_port is None:
+        _running.append(self)
+        if self.config.metrics_port is None or len(_running) > 1:
             return
-        spider = worker.spider.name
-        stats = self.crawler.stats
         collectors = registry(
-            CrawlsCollector(self.reporter.latest_samples),
-            WorkerCollector(spider, lambda name: stats.get_value(name, 0), lambda: len(worker.lease_queue.leases)),
+            CrawlsCollector(_latest_samples),
+            WorkerCollector(
+                worker.spider.name,
+                lambda name: sum(one.crawler.stats.get_value(name, 0) for one in _running),
+                lambda: sum(len(worker_of(one.crawler).lease_queue.leases) for one in _running),
+            ),
         )
         address, port = self.config.metrics_address, self.config.metrics_port
         try:
@@ -58,6 +64,15 @@ class StatusReport:
 
     async def spider_closed(self) -> None:
         """Stop."""
+        _running.remove(self)
         await self.reporter.stop()
         if self._served is not None:
             await close(self._served)
+
+
+def _latest_samples() -> dict[str, CrawlSample | None]:
+    """Return the latest sample of each spider, which the crawler of the first shard takes."""
+    found: dict[str, CrawlSample | None] = {}
+    for one in _running:
+        found |= {name: sample for name, sample in one.reporter.latest_samples().items() if sample is not None}
+    return found

@@ -7,8 +7,7 @@ import logging
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,11 +18,8 @@ from crawlproject.frontier.codec import VERSION
 from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of, host_of_url, url_fault
-from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.found_elsewhere import send_links
-from crawlproject.state.over_shards import not_answering, shown
+from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup, Scripts
-from crawlproject.state.shards import shard_of
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +32,6 @@ _CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long
 _MOST_CLOSED = 50_000
 _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
 _UNKNOWN = (_OPEN, 0.0, "")
-_MOST_HOPS = 3  # of links from shard to shard
-_TURN_S = 10.0  # that a call waits for its turn to ask a shard that is away
-_ASK_EVERY_S = 1.0  # between two calls that ask whether a shard is back
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class Link:
 class Discovered:
     """What became of links: new; seen before; beyond the budget of their source; beyond the bound of the
     overflows, or of the frontier (`without_room`); of an unknown source where those are refused, or not to be
-    stored; excluded; beyond the bound of sitemaps (`left_out`); on their way to a shard that is away (`sent`).
+    stored; excluded; beyond the bound of sitemaps (`left_out`); on their way to another shard (`forwarded`).
 
     `uncounted` has those of them that Redis has not counted: what this worker has decided without it, and what
     was left out.
@@ -74,7 +67,7 @@ class Discovered:
     refused: int = 0
     excluded: int = 0
     left_out: int = 0
-    sent: int = 0
+    forwarded: int = 0
     uncounted: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
@@ -90,11 +83,10 @@ _FIELDS = {
     "r": "refused",
     "x": "excluded",
     "s": "left_out",
-    "o": "sent",
+    "o": "forwarded",
     "w": "without_room",
 }
 _OF_ALL = "fdqmrxw"  # what holds for all links of a group
-_SENT, _NO_WAY = "o", "w"  # into an outbox, as their shard is away; it has no room
 
 
 class _Batch(NamedTuple):
@@ -117,7 +109,7 @@ class Discovery:
 
     def __init__(
         self,
-        scripts: Scripts | ShardsScripts,
+        scripts: Scripts,
         config: Config,
         *,
         callback: str | None = None,
@@ -137,21 +129,16 @@ class Discovery:
         # Its state, until when, and what becomes of its links
         self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
         self._warned: set[str] = set()
-        is_stored = config.overflow_store is not None
-        self._most_apart = config.overflow_store_maxlen if is_stored else config.overflow_maxlen
+        self._bounds = bounds_of(config)
         most = config.pages_budget_max
         self._budget = most and Budget(
             config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
         )
 
-    async def admit(
-        self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None, page_in: int | None = None
-    ) -> Discovered | None:
+    async def admit(self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None) -> Discovered | None:
         """Admit links; return what became of them, None if that has to wait for a leader that knows the catalogue.
 
-        `sitemaps`: they are sitemaps that this source leads to, of which it may have so many. `page_in`: the shard
-        that their page is in, where those wait whose shard is away; None: they are not admitted before that is
-        back.
+        `sitemaps`: they are sitemaps that this source leads to, of which it may have so many.
 
         Admitting the same links again does no harm: they are known then. So a page's lease is settled only after
         this.
@@ -166,7 +153,7 @@ class Discovery:
         counts: Counter[str] = Counter()
         uncounted: Counter[str] = Counter()
         for batch in self._batches(links, now, uncounted):
-            if not await self._send(batch, now, counts, uncounted, sitemaps, page_in):
+            if not await self._send(batch, now, counts, sitemaps):
                 return None
         if counts["left_out"]:
             uncounted["left_out"] = counts.pop("left_out")
@@ -227,24 +214,16 @@ class Discovery:
         batch: _Batch,
         now: float,
         counts: Counter[str],
-        uncounted: Counter[str],
         sitemaps: tuple[str, int] | None,
-        page_in: int | None,
     ) -> bool:
         groups = list(batch.groups.values())
-        config = self._config
-        shards = {"page_in": page_in} if isinstance(self._scripts, ShardsScripts) else {}
         try:
             reply = await self._scripts.discover(
                 groups,
-                high_water=config.high_water,
-                overflow_maxlen=self._most_apart,
-                overflow_stored=config.overflow_store is not None,
-                refuse_unknown=config.unknown_sources == "refuse",
                 budget=self._budget or None,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
-                **shards,
+                **self._bounds,
             )
         except REDIS_TROUBLE:
             self._forget(now)
@@ -253,8 +232,8 @@ class Discovery:
             return False
         numbers = [number for hashes in batch.hashes.values() for number in hashes]
         for letter, number in zip(reply.letters, numbers, strict=True):
-            (uncounted if letter == _NO_WAY else counts)[_FIELDS[letter]] += 1
-            if letter in "ak" or letter == _SENT:
+            counts[_FIELDS[letter]] += 1
+            if letter in "ako":
                 self._known[number & (_TABLE - 1)] = number
         self._close(batch, reply, now)
         self._warn(reply.letters)
@@ -278,11 +257,12 @@ class Discovery:
         """Say, once, why there is no room for links."""
         is_stored, is_own = self._config.overflow_store is not None, self._most_outstanding is None
         links = "Links" if is_own else "Links for another spider"
+        most = self._bounds["overflow_maxlen"]
         name = "CRAWL_OVERFLOW_STORE_MAXLEN" if is_stored else "CRAWL_OVERFLOW_MAXLEN"
         remedy = "Raise that" if is_stored else "Set CRAWL_OVERFLOW_STORE, or raise that"
         if not is_own:
             remedy += ", or run that spider, as by scrapy crawl images"
-        for letter in {"f", "d", "q", "m"} & set(letters) - self._warned:
+        for letter in {"f", "d", "q", "m", "w"} & set(letters) - self._warned:
             self._warned.add(letter)
             if letter == "m":
                 why = (
@@ -291,13 +271,18 @@ class Discovery:
                 )
             elif letter == "f":
                 why = (
-                    f"beyond the windows of their sources {self._most_apart} requests wait"
+                    f"beyond the windows of their sources {most} requests wait"
                     f"{'' if is_stored else ' in Redis'}, as many as {name} allows. {remedy}"
                 )
             elif letter == "q":
                 why = (
-                    f"some sources have what one may have of {name}={self._most_apart}, a quarter of what others "
+                    f"some sources have what one may have of {name}={most}, a quarter of what others "
                     f"leave. {remedy}"
+                )
+            elif letter == "w":
+                why = (
+                    f"{self._config.overflow_maxlen} entries wait here for the shard of their source, its part of "
+                    "CRAWL_OVERFLOW_MAXLEN. See scrapy shards"
                 )
             else:
                 why = (
@@ -315,129 +300,15 @@ class Discovery:
         self._forget_at = now + _FORGET_S
 
 
-def scripts_of(state: State) -> Scripts | ShardsScripts:
-    """Return what admits links to a frontier."""
-    return state.scripts if state.count == 1 else ShardsScripts(state)
-
-
-class ShardsScripts:
-    """Several shards: each link is admitted to the one that its source is in.
-
-    What is for a shard that is away waits in an outbox of the shard of its page (state/found_elsewhere.py), so the
-    page itself need not. One call each `_ASK_EVERY_S` asks whether it is back. As many may wait as in overflows in
-    Redis; links beyond are turned away.
-    """
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._turns = [asyncio.Lock() for _ in state.shards]
-        self._away: dict[int, float] = {}  # shards that have failed when they were last asked -> when to ask again
-        self._told: set[int] = set()  # of them, those of which the log tells
-        self._homes: dict[tuple[str | None, str], int] = {}
-
-    async def discover(
-        self, groups: Sequence[LinkGroup], *, page_in: int | None = None, **options: Any
-    ) -> DiscoverReply | None:
-        """Admit links of a page in the shard `page_in`; None: those whose shard is away wait for it.
-
-        What was admitted before a shard fails is known when they come again.
-
-        Raises:
-            REDIS_TROUBLE: a shard fails, the first time, or the one of the page does.
-
-        """
-        letters, closed, left = [""] * len(groups), [0] * len(groups), dict(enumerate(groups))
-        for _ in range(_MOST_HOPS):
-            for number in {self._home_of(group) for group in left.values()}:
-                places = [place for place, group in left.items() if self._home_of(group) == number]
-                some = [left.pop(place) for place in places]
-                reply = await self._ask(number, some, options, page_in)
-                if reply is None:
-                    return None
-                at = 0
-                for place, group, state in zip(places, some, reply.closed, strict=True):
-                    letters[place], closed[place] = reply.letters[at : at + len(group.entries)], state
-                    at += len(group.entries)
-                    if state > _CLOSED:
-                        self._note_home(group, state - _CLOSED - 1)
-                        left[place] = group
-            if not left:
-                return DiscoverReply("".join(letters), closed)
-        return None  # the catalogues of the shards differ for the moment
-
-    async def _ask(
-        self, number: int, groups: Sequence[LinkGroup], options: Mapping[str, Any], page_in: int | None
-    ) -> DiscoverReply | None:
-        """Ask a shard; if it is away, when no other call does, or else leave it a message where the page is."""
-        shard, turn = self._state.shards[number], self._turns[number]
-        if number not in self._away:
-            return await self._discover(shard, groups, options)
-        if page_in is None or page_in == number:
-            return await self._ask_in_turn(shard, groups, options)
-        if asyncio.get_running_loop().time() >= self._away[number] and not turn.locked():
-            async with turn:
-                with suppress(*REDIS_TROUBLE):
-                    return await self._discover(shard, groups, options)
-        return await self._send(shard, groups, options, self._state.shards[page_in])
-
-    async def _ask_in_turn(
-        self, shard: State, groups: Sequence[LinkGroup], options: Mapping[str, Any]
-    ) -> DiscoverReply | None:
-        """Ask a shard that is away for links of its own pages, when no other call does.
-
-        Raises:
-            redis.ConnectionError: the turn of this call has not come in time.
-            REDIS_TROUBLE: the shard fails.
-
-        """
-        turn = self._turns[shard.number]
-        try:
-            await asyncio.wait_for(turn.acquire(), _TURN_S)
-        except TimeoutError:
-            raise not_answering(shard, "many pages wait for it") from None
-        try:
-            return await self._discover(shard, groups, options)
-        finally:
-            turn.release()
-
-    async def _discover(
-        self, shard: State, groups: Sequence[LinkGroup], options: Mapping[str, Any]
-    ) -> DiscoverReply | None:
-        try:
-            reply: DiscoverReply | None = await shard.scripts.discover(groups, **options)
-        except REDIS_TROUBLE:
-            self._away[shard.number] = asyncio.get_running_loop().time() + _ASK_EVERY_S
-            raise
-        self._away.pop(shard.number, None)
-        self._told.discard(shard.number)
-        return reply
-
-    async def _send(
-        self, shard: State, groups: Sequence[LinkGroup], options: Mapping[str, Any], here: State
-    ) -> DiscoverReply:
-        """Have links wait in an outbox until their shard is back."""
-        most = here.bounds.overflow_maxlen
-        is_sent = await send_links(here, shard.number, groups, options, most=most)
-        if not is_sent and shard.number not in self._told:
-            self._told.add(shard.number)
-            logger.warning(
-                "Links to sources of %s, which does not answer, are turned away (links_without_room): in %s %d "
-                "links wait for such shards, its part of CRAWL_OVERFLOW_MAXLEN",
-                shown(shard),
-                shown(here),
-                most,
-            )
-        letter, state = (_SENT, _OPEN) if is_sent else (_NO_WAY, _CLOSED)
-        return DiscoverReply(letter * sum(len(group.entries) for group in groups), [state] * len(groups))
-
-    def _home_of(self, group: LinkGroup) -> int:
-        key = (group.source, group.domain)
-        return self._homes.get(key, shard_of(group.source or group.domain, self._state.count))
-
-    def _note_home(self, group: LinkGroup, number: int) -> None:
-        if len(self._homes) >= _MOST_CLOSED:
-            self._homes.clear()
-        self._homes[group.source, group.domain] = number
+def bounds_of(config: Config) -> dict[str, Any]:
+    """Return those options of `Scripts.discover` that are the same for all links."""
+    is_stored = config.overflow_store is not None
+    return {
+        "high_water": config.high_water,
+        "overflow_maxlen": config.overflow_store_maxlen if is_stored else config.overflow_maxlen,
+        "overflow_stored": is_stored,
+        "refuse_unknown": config.unknown_sources == "refuse",
+    }
 
 
 def _known_as(link: Link) -> str:

@@ -30,7 +30,6 @@ from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LeaseReply, Settlement, Stray
-from crawlproject.state.shards import shard_of
 from crawlproject.state.workers import stored_leases
 from crawlproject.texts import printable
 
@@ -41,10 +40,6 @@ _SETTLE_BATCH = 200
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
 _MAX_STAT_SOURCES = 1000
-_PROMPT_S = 0.5  # a lease call that takes longer keeps no room from those to other shards
-_TRIED = 8  # leases of the first call to one of several shards after one that was not answered
-_ALONE = "alone"  # as in lease.lua
-_ALONE_S = 2.0  # that room is kept for a quarantined request, unless its shard says so again
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
 
@@ -56,26 +51,6 @@ class _Waiting(NamedTuple):
     in_time: bool  # it came here before its slot had passed
 
 
-class _Lane:
-    """What goes between this worker and one shard: lease calls and settlements, which wait for no other one's."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.settled = asyncio.Event()  # there is something to send
-        self.settlements: deque[Settlement] = deque()
-        self.sending: list[Settlement] = []
-        self.flushing = asyncio.Lock()
-        self.exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
-        self.wanted = 0  # leases that the present call asks for,
-        self.wanted_until = 0.0  # and how long room is kept for them
-        self.answers = True  # the last lease call was answered
-
-    def add(self, settlement: Settlement) -> None:
-        """Note a settlement to be sent."""
-        self.settlements.append(settlement)
-        self.settled.set()
-
-
 class LeaseQueue:
     """Takes the place of scrapy-redis' queue: what Redis has leased to this worker, by send slot.
 
@@ -84,8 +59,7 @@ class LeaseQueue:
     have, `pace` how many this worker comes to in time. Whatever happens to a request, its lease ends in `settle`;
     `flush` sends the collected settlements, and sends them again when that fails.
 
-    `wake` is called when a request may be ready. Only the coroutines wait for the network. Those that speak to
-    Redis do so with one shard, and none waits for a shard that is away.
+    `wake` is called when a request may be ready. Only the coroutines wait for the network.
     """
 
     def __init__(
@@ -107,10 +81,11 @@ class LeaseQueue:
         self.resolver = resolver
         self.robots = robots
         self.leases: dict[str, Lease] = {}
-        self.lanes = [_Lane(shard) for shard in state.shards]
-        # This worker makes room for a quarantined request of that shard; until when, should it say no more.
-        self._alone: _Lane | None = None
-        self._alone_until = 0.0
+        self.settled = asyncio.Event()  # there is something to send
+        self._settlements: deque[Settlement] = deque()
+        self._sending: list[Settlement] = []
+        self._flushing = asyncio.Lock()
+        self._exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
         # Of a spider with callbacks of its own: whether a failed request is retried; what settles those that end.
         self.is_retried: Callable[[Lease, Failure], bool] | None = None
         self.settle_ended: Callable[[], None] = lambda: None
@@ -139,7 +114,7 @@ class LeaseQueue:
     def _next(self, now: float, missed: list[Lease]) -> Request | None:
         while self._waiting and self._waiting[0].slot <= now:
             *_, lease, request, in_time = heapq.heappop(self._waiting)
-            if not (lease.is_fresh(now) and self.lanes[lease.shard].state.clock.permits(lease.slot)):
+            if not (lease.is_fresh(now) and self.state.clock.permits(lease.slot)):
                 self.stats.inc_value("frontier/slots_missed")
                 if in_time and not lease.revoked:
                     self.pace.miss()
@@ -243,8 +218,12 @@ class LeaseQueue:
         unsent = lease.at if self.state.delay and not lease.sent else None
         if unsent is not None or lease.requested is not None:
             settlement = replace(settlement, unsent=unsent, requested=lease.requested)
-        self.lanes[lease.shard].add(settlement)
+        self._add(settlement)
         return True
+
+    def _add(self, settlement: Settlement) -> None:
+        self._settlements.append(settlement)
+        self.settled.set()
 
     def _drop(self, lease: Lease, was_requested: bool = False, *, answered: bool = False) -> bool:
         if self.leases.pop(lease.id, None) is None:
@@ -292,11 +271,14 @@ class LeaseQueue:
         )
         return self.settle(lease, settlement)
 
-    def give_back_waiting(self) -> None:
-        """Return all leases that have not started, while leasing is paused or at shutdown."""
+    def _return_waiting(self) -> None:
         for waiting in sorted(self._waiting, reverse=True):  # the last first, so that they keep their order
             self.give_back(waiting.lease)
         self._waiting.clear()
+
+    def give_back_waiting(self) -> None:
+        """Return all leases that have not started, while leasing is paused or at shutdown."""
+        self._return_waiting()
         for name, task in list(self._parked.items()):
             task.cancel()
             if name in self.leases:
@@ -314,55 +296,32 @@ class LeaseQueue:
         """
         for lease in self.leases.values():
             lease.revoked |= lease.source in sources
-        self._return_waiting(lambda lease: lease.source in sources)
-
-    def _return_waiting(self, returns: Callable[[Lease], bool]) -> None:
-        """Return those leases that have not started and that `returns` holds for."""
-        stopped = sorted((waiting for waiting in self._waiting if returns(waiting.lease)), reverse=True)
-        self._waiting = [waiting for waiting in self._waiting if not returns(waiting.lease)]
+        stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
+        self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
         heapq.heapify(self._waiting)
         for waiting in stopped:  # the last first, so that they keep their order
             self.give_back(waiting.lease)
 
-    def forget_waiting(self, shard: int = 0) -> None:
-        """Drop all leases of a shard that have not been sent: this worker lapsed, and others may have them."""
+    def forget_waiting(self) -> None:
+        """Drop all leases that have not been sent: this worker lapsed, and others may have them."""
         for waiting in self._waiting:
-            if waiting.lease.shard == shard:
-                self._drop(waiting.lease)
-        self._waiting = [waiting for waiting in self._waiting if waiting.lease.shard != shard]
-        heapq.heapify(self._waiting)
-        for lease in self.held_of(shard):
+            self._drop(waiting.lease)
+        self._waiting.clear()
+        for lease in self.leases.values():
             lease.revoked = True
-
-    def held_of(self, shard: int) -> list[Lease]:
-        """Return the leases of a shard."""
-        return [lease for lease in self.leases.values() if lease.shard == shard]
 
     # Exchange with Redis
 
-    def may_fill(self, shard: int = 0) -> bool:
-        """Tell whether there is room for leases of a shard, and no other one's turn to be alone."""
-        if self._alone is not None and asyncio.get_running_loop().time() > self._alone_until:
-            self._alone = None  # that shard is away, or others' by now
-        return self.room > 0 and self._alone in {None, self.lanes[shard]}
-
-    async def fill(self, shard: int = 0, *, helps: bool = False) -> LeaseReply:
-        """Lease as many requests of a shard as there is room for.
-
-        `helps`: this is not the home of the shard, and perhaps never asks it again: so it makes no room for a
-        quarantined request.
-        """
-        lane = self.lanes[shard]
-        async with lane.exchange:
-            reply = await self._lease(lane, helps=helps)
+    async def fill(self) -> LeaseReply:
+        """Lease as many requests as there is room for."""
+        async with self._exchange:
+            reply = await self._lease()
             urls = []
             arrived = asyncio.get_running_loop().time()
             for grant in reply.grants:
                 latest = grant.slot + tolerance(grant.rate)
                 deliveries = codec.deliveries_of(grant.entry)
-                lease = Lease(
-                    grant.id, grant.slot, latest, deliveries, grant.entry, grant.at, grant.rate, shard=shard
-                )
+                lease = Lease(grant.id, grant.slot, latest, deliveries, grant.entry, grant.at, grant.rate)
                 self.leases[lease.id] = lease
                 has_room = self.shares.grant(lease.source, grant.rate)
                 if not has_room:
@@ -376,9 +335,9 @@ class LeaseQueue:
                 )
                 urls.append((request.url, lease.source))
             for stray in reply.strays:
-                self._send_home(stray, lane)
-            if not lane.state.clock.permits(arrived):
-                self._return_waiting(lambda lease: lease.shard == shard)
+                self._send_home(stray)
+            if not self.state.clock.permits(arrived):
+                self._return_waiting()
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
             await self.resolver.prepare(url for url, _ in urls)
@@ -386,49 +345,33 @@ class LeaseQueue:
             self._arm()
         return reply
 
-    async def _lease(self, lane: _Lane, *, helps: bool) -> LeaseReply:
-        config, loop = lane.state.bounds, asyncio.get_running_loop()
-        rooms, room = self.shares.rooms(loop.time(), self.robots.under_way)
-        if len(self.lanes) > 1:
-            number, count = lane.state.number, len(self.lanes)
-            rooms = {source: most for source, most in rooms.items() if shard_of(source, count) == number}
-        want = min(self.room, self.pace.next())
-        lane.wanted = want if lane.answers or len(self.lanes) == 1 else min(want, _TRIED)
-        lane.wanted_until, lane.answers = loop.time() + _PROMPT_S, False
-        try:
-            reply = await lane.state.scripts.lease(
-                self.state.worker_id,
-                lane.wanted,
-                rooms=rooms,
-                room=room,
-                idle=not self.leases,
-                helps=helps,
-                horizon=HORIZON_S,
-                dead_maxlen=config.dead_maxlen,
-                max_deliveries=config.max_deliveries,
-                high_water=config.high_water,
-                refuse_unknown=config.unknown_sources == "refuse",
-            )
-            lane.answers = True
-        finally:
-            lane.wanted = 0
-            if self._alone is lane:
-                self._alone = None
-        if reply.reason == _ALONE:
-            self._alone, self._alone_until = lane, loop.time() + _ALONE_S
-        return reply
+    async def _lease(self) -> LeaseReply:
+        config = self.state.bounds
+        rooms, room = self.shares.rooms(asyncio.get_running_loop().time(), self.robots.under_way)
+        return await self.state.scripts.lease(
+            self.state.worker_id,
+            min(self.room, self.pace.next()),
+            rooms=rooms,
+            room=room,
+            idle=not self.leases,
+            horizon=HORIZON_S,
+            dead_maxlen=config.dead_maxlen,
+            max_deliveries=config.max_deliveries,
+            high_water=config.high_water,
+            refuse_unknown=config.unknown_sources == "refuse",
+        )
 
-    def _send_home(self, stray: Stray, lane: _Lane) -> None:
+    def _send_home(self, stray: Stray) -> None:
         """Return a request that waited with a source that it does not belong to by now to where it belongs."""
         waited_with = stray.id.partition(":")[2]
         try:
             request = codec.decode(stray.entry, self.spider)
         except BadEntry as error:
-            lane.add(_undecodable(stray.id, stray.entry, error))
+            self._add(_undecodable(stray.id, stray.entry, error))
         else:
             self.stats.inc_value("frontier/sent_home")
             domain, name = domain_of_url(request.url), codec.named_source(request)
-            lane.add(Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name, stray=True))
+            self._add(Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name, stray=True))
 
     def _decoded(self, lease: Lease) -> Request | None:
         """Return the request of a lease; None if it cannot be decoded, and becomes a dead letter."""
@@ -445,47 +388,40 @@ class LeaseQueue:
         if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
             return 0
         in_flight = len(self.leases) - len(self._waiting) + self.robots.under_way
-        now = asyncio.get_running_loop().time()
-        wanted = sum(lane.wanted for lane in self.lanes if lane.wanted and now < lane.wanted_until)
-        return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting) - wanted
+        return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting)
 
     @property
-    def most(self) -> int:
-        """How many leases may be taken by a worker that has none."""
-        return min(self.shares.capacity, _MAX_WAITING)
+    def unsent(self) -> int:
+        """How many settlements wait for the next `flush`."""
+        return len(self._settlements)
 
-    def unsent(self, shard: int = 0) -> int:
-        """Return how many settlements of a shard wait for the next `flush`."""
-        return len(self.lanes[shard].settlements)
+    async def flush(self, count: int | None = None) -> None:
+        """Send all settlements, or the next `count`, besides those that could not be sent before."""
+        async with self._flushing:
+            await self._flush(len(self._settlements) if count is None else count)
 
-    async def flush(self, count: int | None = None, shard: int = 0) -> None:
-        """Send all settlements of a shard, or the next `count`, besides those that could not be sent before."""
-        lane = self.lanes[shard]
-        async with lane.flushing:
-            await self._flush(lane, len(lane.settlements) if count is None else count)
-
-    async def _flush(self, lane: _Lane, count: int) -> None:
-        lane.settled.clear()
-        config = lane.state.bounds
-        while lane.sending or (count > 0 and lane.settlements):
-            while count > 0 and lane.settlements and len(lane.sending) < _SETTLE_BATCH:
-                lane.sending.append(lane.settlements.popleft())
+    async def _flush(self, count: int) -> None:
+        self.settled.clear()
+        config = self.state.bounds
+        while self._sending or (count > 0 and self._settlements):
+            while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
+                self._sending.append(self._settlements.popleft())
                 count -= 1
-            reply = await lane.state.scripts.settle(
+            reply = await self.state.scripts.settle(
                 self.state.worker_id,
-                lane.sending,
+                self._sending,
                 high_water=config.high_water,
                 latency_backoff=config.strain,
                 dead_maxlen=config.dead_maxlen,
                 refuse_unknown=config.unknown_sources == "refuse",
             )
-            for settlement, known in zip(lane.sending, reply.settled, strict=True):
+            for settlement, known in zip(self._sending, reply.settled, strict=True):
                 self._count(settlement, known)
-            lane.sending.clear()
+            self._sending.clear()
             if reply.held_back:
                 self._return_waiting_of(set(reply.held_back))
-        if lane.settlements:
-            lane.settled.set()
+        if self._settlements:
+            self.settled.set()
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         if not known:
@@ -506,21 +442,20 @@ class LeaseQueue:
         for name, count in settlement.counts.items():
             self.stats.inc_value(f"crawl/{source}/{name}", count)
 
-    async def reconcile(self, shard: int = 0) -> int:
-        """Give back leases that a shard counts as this worker's but that never arrived; return their number.
+    async def reconcile(self) -> int:
+        """Give back leases that Redis counts as this worker's but that never arrived; return their number.
 
         A lease call leaves such leases behind when its reply is lost.
         """
-        lane = self.lanes[shard]
-        async with lane.exchange:
-            stored = await stored_leases(lane.state)
-            ending = {settlement.id for settlement in (*lane.sending, *lane.settlements)}
+        async with self._exchange:
+            stored = await stored_leases(self.state)
+            ending = {settlement.id for settlement in (*self._sending, *self._settlements)}
             lost = {
                 name: entry for name, entry in stored.items() if name not in self.leases and name not in ending
             }
             ours = {name: int(match[1]) for name in lost if (match := _LEASE_ID.fullmatch(name))}
             for name in sorted(ours, key=lambda name: -ours[name]):
-                lane.add(Settlement(name, name.partition(":")[2], lost[name]))
+                self._add(Settlement(name, name.partition(":")[2], lost[name]))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
         return len(lost)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import defaultdict, deque
-from collections.abc import Mapping
-from functools import partial
+import os
+from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.utils.defer import deferred_from_coro
@@ -19,22 +18,21 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
+from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.found import detached
-from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
-    SeedRouter,
+    UsersSeeds,
     check_spider,
     has_starts,
-    home_of,
     new_request,
     requests_of,
 )
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
-from crawlproject.net.download_budget import DownloadBudget
+from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import Route
 from crawlproject.politeness.slots import HORIZON_S
@@ -43,18 +41,15 @@ from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.agreement import disagreements
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
-from crawlproject.state.crossings import Carrier, SeedOutboxes
-from crawlproject.state.found_elsewhere import send_requests
 from crawlproject.state.over_shards import shown
 from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
-from crawlproject.state.seed_outbox import SeedOutbox
 from crawlproject.state.seen import seen_filter_notes
 from crawlproject.state.unread import count_without_reader
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
 from crawlproject.texts import counted, printable, without_userinfo
-from crawlproject.worker import Leasing, Shutdown, Worker, collect_rarely
+from crawlproject.worker import MOVES_TO, Leasing, Shutdown, Worker, collect_rarely
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -66,8 +61,6 @@ _LEASE_EVERY_S = 0.15  # between lease calls, so that each of them brings a batc
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
-_MEMBERS_EVERY_S = 2.0  # between two looks who else is there
-_MOST_HOPS = 3  # of new requests from shard to shard at the end: their catalogues may differ for a moment
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
 _SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
@@ -87,8 +80,8 @@ class FrontierScheduler(Scheduler):
 
     Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory only.
     `enqueue_request` notes what to store, and never raises. Four tasks talk to Redis: one reads seeds, one leases,
-    one settles and stores, and one watches for the end of the crawl. Of the first three there is one for each
-    shard, so that none waits for a shard that is away.
+    one settles and stores, and one watches for the end of the crawl. All of them speak to the one shard that this
+    worker serves; only the last one looks at the others.
 
     A request that comes back with a lease (a redirect, a missed slot) returns to the frontier in place of the
     leased request, so that it, too, goes out only with a slot of the source that it goes to. The frontier is
@@ -101,25 +94,20 @@ class FrontierScheduler(Scheduler):
         self.config = config.load(crawler.settings)
         self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
         self.stats = crawler.stats
-        self._new: defaultdict[int, deque[_New]] = defaultdict(deque)  # by the shard that each goes to next
-        self._unstored = 0  # of them, in all
+        self._new: deque[_New] = deque()
         self._own: deque[Request] = deque()
         self._idle_since: float | None = None
         self._marks: list[tuple[bytes, ...]] = []  # of the shards, when they were last looked at
-        self._outbox: SeedOutbox | SeedOutboxes | None = None
-        self._carriers: list[Carrier] = []
+        self._users_seeds: UsersSeeds | None = None
+        self._forwarders: list[Forwarder] = []
         self._drained = False
-        self._members_at = 0.0  # when to ask again who is there
-        self._rests = False  # what this worker has said of itself then
-        # Held while a shard's new requests are stored, and its leases ended.
-        self._ending: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._ended_at: defaultdict[int, float] = defaultdict(float)  # when that was last done
+        self._ending = asyncio.Lock()  # held while new requests are stored, and leases ended
+        self._ended_at = 0.0  # when that was last done
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
         self._look_for_spilled_at = 0.0 if self.config.overflow_store is None else math.inf
-        # Of each shard, until a leader has read the catalogue.
-        self._reported: defaultdict[int, str] = defaultdict(lambda: "no pulse")
+        self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -154,8 +142,8 @@ class FrontierScheduler(Scheduler):
                 return True
             is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
             new = new_request(request, self.spider, self.df, found=is_found)
-            self._note_new(home_of(request, self.state.count), _New(new, self._led_by(led_by, request)))
-            self._unstored += 1
+            self._new.append(_New(new, self._led_by(led_by, request)))
+            self.queue.settled.set()
         except Exception:
             url = printable(without_userinfo(request.url))
             logger.exception("A request to %s cannot be stored", url, extra={"request": request})
@@ -180,10 +168,6 @@ class FrontierScheduler(Scheduler):
             one.unstored += 1
         return leases
 
-    def _note_new(self, shard: int, new: _New) -> None:
-        self._new[shard].append(new)
-        self.queue.lanes[shard].settled.set()
-
     def next_request(self) -> Request | None:
         """Return a request whose send slot has come."""
         if self._own:
@@ -207,7 +191,8 @@ class FrontierScheduler(Scheduler):
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
-        self.state = State(self.config, spider.name)
+        moved = os.environ.pop(MOVES_TO, None)
+        self.state = State(self.config, spider.name, None if moved is None else int(moved))
         await self.state.open()
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
@@ -217,7 +202,6 @@ class FrontierScheduler(Scheduler):
         self.queue: LeaseQueue = queue_class(
             self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots
         )
-        self._homes = Homes(self.state.worker_id, self.state.count)
         self.worker = Worker(
             spider=spider,
             state=self.state,
@@ -225,80 +209,50 @@ class FrontierScheduler(Scheduler):
             route=Route(self.crawler, self.state),
             robots=self.robots,
             lease_queue=self.queue,
-            homes=self._homes,
-            download_budget=DownloadBudget(),
+            download_budget=budget_of_process(),
             leasing=self.leasing,
             shutdown=self.shutdown,
         )
         collect_rarely()
-        joined = await self._join()
-        if joined is not None:
-            kept, warnings = await seen_filter_notes(joined)
-            logger.info("%s", kept)
-            for warning in (*warnings, *await disagreements(joined)):
-                logger.warning("%s", warning)
+        await self._join()
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
         if not self._is_alone:
-            for shard in self.state.shards:
-                reader = SeedReader(
-                    shard, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
-                )
-                steps = (partial(self._lease, shard.number), partial(self._settle, shard.number))
-                self._loops.start(*steps, partial(self._read_seeds, reader))
-                if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
-                    self._loops.start(partial(self._revisit, shard))
-            self._keep_crossings()
+            self._reader = SeedReader(
+                self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
+            )
+            self._loops.start(self._lease, self._settle, self._read_seeds)
+            if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
+                self._loops.start(self._revisit)
+            self._keep_forwarding()
             if self.config.overflow_store is not None:
                 self._keep_overflow(self.config.overflow_store)
 
-    async def _join(self) -> State | None:
-        """Register this worker; return the first shard that has it.
+    async def _join(self) -> None:
+        """Register this worker, and log what the operator should know of this Redis and of the other workers."""
+        state, timeout = self.state, self.config.heartbeat_timeout
+        await state.scripts.heartbeat(
+            state.worker_id, join=True, timeout=timeout, max_deliveries=self.config.max_deliveries
+        )
+        if await state.scripts.alive(timeout=timeout) != [state.worker_id]:
+            state.clock.doubt(local_time())
+        if state.count > 1:
+            logger.info("This worker serves %s", shown(state))
+        kept, warnings = await seen_filter_notes(state)
+        logger.info("%s", kept)
+        for warning in (*warnings, *await disagreements(state)):
+            logger.warning("%s", warning)
 
-        With several shards one that is away does not hold it up: it is joined later.
-        """
-
-        async def join(shard: State) -> None:
-            await shard.scripts.heartbeat(
-                self.state.worker_id,
-                join=True,
-                timeout=self.config.heartbeat_timeout,
-                max_deliveries=self.config.max_deliveries,
-            )
-            self.worker.joined.add(shard.number)
-            if await shard.scripts.alive(timeout=self.config.heartbeat_timeout) != [self.state.worker_id]:
-                shard.clock.doubt(local_time())
-
-        if self.state.count == 1:
-            await join(self.state)
-            return self.state
-        joined = None
-        results = await asyncio.gather(*map(join, self.state.shards), return_exceptions=True)
-        for shard, result in zip(self.state.shards, results, strict=True):
-            if isinstance(result, REDIS_TROUBLE):
-                self.state.failed(result)
-            elif result is not None:
-                raise result
-            else:
-                joined = joined or shard
-        return joined
-
-    def _keep_crossings(self) -> None:
-        """Bring seeds that users push to the shards, and what is of one shard, but in another, to that one."""
+    def _keep_forwarding(self) -> None:
+        """Give other shards what is theirs: of seeds that users push, and of what waits here."""
+        if self.state.is_shard:
+            self._users_seeds = UsersSeeds(self.state, requests_of(self.spider))
+            self._loops.start(self._users_seeds.split, self._users_seeds.forward)
         if self.state.count > 1:
-            self._outbox = SeedOutboxes(self.state)
-            router = SeedRouter(self._outbox, self.state.count, requests_of(self.spider))
-            self._carriers = [self._outbox.carrier]
-            self._loops.start(self._keep_homes, router.route, self._outbox.carrier.look)
             # Also for spiders that this one finds requests for: perhaps none of their workers runs.
-            for spider in (self.spider.name, *getattr(self.spider, "finds_for", ())):
-                for shard in self.state.beside(spider).shards:
-                    carrier = Carrier.of_shard(shard)
-                    self._carriers.append(carrier)
-                    self._loops.start(partial(self._carry, shard.number, carrier))
-        elif self.state.is_shard:
-            self._outbox = SeedOutbox(self.state)
-            self._loops.start(self._outbox.forward)
+            spiders = (self.spider.name, *getattr(self.spider, "finds_for", ()))
+            self._forwarders = [Forwarder(self.state.beside(spider)) for spider in spiders]
+            self._loops.start(*(forwarder.step for forwarder in self._forwarders))
 
     def _keep_overflow(self, store: str) -> None:
         """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
@@ -316,60 +270,45 @@ class FrontierScheduler(Scheduler):
                 f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
             ) from None
         for spider in (None, *getattr(self.spider, "finds_for", ())):
-            for shard in self.state.shards:
-                overflow = Overflow(shard, packs, spider)
-                self._loops.start(
-                    overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
-                )
+            overflow = Overflow(self.state, packs, spider)
+            self._loops.start(
+                overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
+            )
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):
             return  # never opened
         self.leasing.wanted.set()
-        for lane in self.queue.lanes:
-            lane.settled.set()
+        self.queue.settled.set()
         await self._loops.stop(grace=1.5)  # the longest step is a blocking read of 1 s
-        for carrier in self._carriers:
-            await carrier.stop()
-        if self._outbox is not None:
-            await self._outbox.close()
+        for forwarder in self._forwarders:
+            await forwarder.stop()
+        if self._users_seeds is not None:
+            await self._users_seeds.close()
         self.worker.route.circuit.close()
         await self.robots.close()
         await self.resolver.close()
         self.queue.give_back_waiting()
-        await self._store_last()
-        unread = 0
-        for result in await asyncio.gather(*map(self._leave, self.state.shards), return_exceptions=True):
-            if isinstance(result, REDIS_TROUBLE):
-                logger.error(
-                    "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", result
-                )
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                unread += result
-        if unread:
-            events = counted(unread, "event")
-            logger.info("Waiting for a reader: %s; scrapy events results.jsonl appends them to a file", events)
-
-    async def _store_last(self) -> None:
-        """Store what was found, so that the leases that led there can end, whichever shards they are of."""
-        for _ in range(_MOST_HOPS):
-            shards = [shard for shard, waiting in self._new.items() if waiting]
-            if any(await asyncio.gather(*map(self._store_new, shards), return_exceptions=True)):
-                break  # `_leave` says so
-        if self._unstored:
+        try:
+            await self._leave()
+        except REDIS_TROUBLE as error:
+            logger.error(
+                "Redis fails at shutdown; this worker's leases return when its heartbeat lapses: %s", error
+            )
+        if self._new:
             logger.error(
                 "%d requests could not be stored: those that were found are found again, start requests are lost",
-                self._unstored,
+                len(self._new),
             )
 
-    async def _leave(self, shard: State) -> int:
-        """Send a shard the last settlements and deregister there; return how many events have no reader."""
-        await self._end_leases(shard.number)
-        if returned := await shard.scripts.leave(self.state.worker_id):
+    async def _leave(self) -> None:
+        """Store what was found, send the last settlements, and deregister."""
+        await self._end_leases()
+        if returned := await self.state.scripts.leave(self.state.worker_id):
             self.stats.inc_value("frontier/returned_at_close", returned)
-        return await count_without_reader(shard)
+        if unread := await count_without_reader(self.state):
+            events = counted(unread, "event")
+            logger.info("Waiting for a reader: %s; scrapy events results.jsonl appends them to a file", events)
 
     async def _disconnect(self) -> None:
         await self.state.close()
@@ -379,56 +318,39 @@ class FrontierScheduler(Scheduler):
 
     # Tasks
 
-    async def _read_seeds(self, reader: SeedReader) -> None:
-        if self.shutdown.has_begun:
-            await asyncio.sleep(_LEASE_EVERY_S)
-            return
-        if not (self._homes.has(reader.state.number) or reader.unfinished):
-            await asyncio.sleep(_LOOK_AGAIN_S)
-            return
-        await asyncio.sleep(await reader.read())
+    async def _read_seeds(self) -> None:
+        await asyncio.sleep(_LEASE_EVERY_S if self.shutdown.has_begun else await self._reader.read())
 
-    async def _carry(self, shard: int, carrier: Carrier) -> None:
-        """Bring what is in the outboxes of a shard that this worker leases from: else all ask all shards."""
-        if not self._homes.has(shard):
-            await asyncio.sleep(_LOOK_AGAIN_S)
-            return
-        await carrier.look()
-
-    async def _lease(self, shard: int = 0) -> None:
+    async def _lease(self) -> None:
         if self.shutdown.has_begun:
             self._stop_in_time()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         if self.leasing.paused:
-            self._report("paused", self.leasing.paused, shard)
+            self._report("paused", self.leasing.paused)
             self.queue.give_back_waiting()
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        if self._unstored > _MOST_NEW:
-            self._report("paused", self._why_unstored(), shard)
+        if len(self._new) > _MOST_NEW:
+            self._report("paused", f"more than {_MOST_NEW} requests wait to be stored")
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        if not self._homes.has(shard):
-            await self._end_leases(shard)
-            await asyncio.sleep(_LEASE_EVERY_S)
-            return
-        if (doubt := self.state.shards[shard].clock.valid_from - local_time()) > 0:
+        if (doubt := self.state.clock.valid_from - local_time()) > 0:
             await asyncio.sleep(min(doubt, _LEASE_EVERY_S))
             return
-        is_full = not self.queue.may_fill(shard) or self.worker.download_budget.over_soft_limit
+        is_full = self.queue.room <= 0 or self.worker.download_budget.over_soft_limit
         if is_full or engine.is_busy(self.crawler):
             await asyncio.sleep(_LEASE_EVERY_S)
             return
-        await self._end_leases(shard)  # back to back the two calls cost Redis less
+        await self._end_leases()  # back to back the two calls cost Redis less
         self.leasing.wanted.clear()
-        reply = await self.queue.fill(shard, helps=not self._homes.is_home_of(shard))
+        reply = await self.queue.fill()
         if self.resolver.outage:  # most of these leases come back
             await asyncio.sleep(_LOOK_AGAIN_S)
         if self.leasing.paused:  # since this call began
-            self._report("paused", self.leasing.paused, shard)
+            self._report("paused", self.leasing.paused)
         else:
-            self._report(reply.state, reply.reason, shard)
+            self._report(reply.state, reply.reason)
         wait = _LOOK_AGAIN_S
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON_S / 2
@@ -459,30 +381,14 @@ class FrontierScheduler(Scheduler):
         if self.queue.leases:
             await asyncio.sleep(_LEASE_EVERY_S)
 
-    async def _keep_homes(self) -> None:
-        """Learn which shards this worker is the home of, from the workers of the first one; choose one to help.
-
-        While this worker leases nothing, others are the homes of its shards.
-        """
-        self._homes.help_out(has_room=2 * self.queue.room > self.queue.most)
-        now = asyncio.get_running_loop().time()
-        rests = self.shutdown.has_begun or bool(self.leasing.paused)
-        if now >= self._members_at or rests != self._rests:
-            self._members_at, self._rests = now + _MEMBERS_EVERY_S, rests
-            timeout = self.config.heartbeat_timeout
-            self._homes.note(
-                await self.state.scripts.alive(timeout=timeout, worker=self.state.worker_id, rests=rests)
-            )
-        await asyncio.sleep(_LOOK_AGAIN_S)
-
-    async def _revisit(self, shard: State) -> None:
-        """Store the requests for pages of a shard whose next look is due."""
+    async def _revisit(self) -> None:
+        """Store the requests for pages whose next look is due."""
         reply = (
             None
             if self.shutdown.has_begun
-            else await shard.scripts.revisit(
+            else await self.state.scripts.revisit(
                 count=_REVISITED,
-                high_water=shard.bounds.high_water,
+                high_water=self.state.bounds.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",
             )
         )
@@ -496,95 +402,59 @@ class FrontierScheduler(Scheduler):
         if looked < _REVISITED:
             await asyncio.sleep(_REVISIT_EVERY_S)
 
-    async def _settle(self, shard: int = 0) -> None:
+    async def _settle(self) -> None:
         """Settle what no lease call takes along in time."""
-        await self.queue.lanes[shard].settled.wait()
-        rest = self._ended_at[shard] + _SETTLE_EVERY_S - asyncio.get_running_loop().time()
+        await self.queue.settled.wait()
+        rest = self._ended_at + _SETTLE_EVERY_S - asyncio.get_running_loop().time()
         if rest > 0:
             await asyncio.sleep(rest)  # a lease call may take them along meanwhile
         else:
-            await self._end_leases(shard)
+            await self._end_leases()
 
-    async def _end_leases(self, shard: int = 0) -> None:
-        """Store what was found for a shard, and end the leases of it that may end.
+    async def _end_leases(self) -> None:
+        """Store what was found, and end the leases that may end.
 
-        The requests found in a response are stored before its lease ends, so that none is lost in between. Each
-        shard has those that are for it stored: while one is away only the leases wait that led there.
+        The requests found in a response are stored before its lease ends, so that none is lost in between.
         """
-        async with self._ending[shard]:
-            await self._store_new(shard)
+        async with self._ending:
+            await self._store_new()
             self.queue.settle_ended()
-            await self.queue.flush(self.queue.unsent(shard), shard)
-            if self._new[shard]:
-                self.queue.lanes[shard].settled.set()  # to try again
-            self._ended_at[shard] = asyncio.get_running_loop().time()
+            await self.queue.flush(self.queue.unsent)
+            if self._new:
+                self.queue.settled.set()  # to try again
+            self._ended_at = asyncio.get_running_loop().time()
 
-    async def _store_new(self, number: int = 0) -> None:
-        """Store the new requests that a shard is to have, unless it knows no catalogue that says whose they are.
+    async def _store_new(self) -> None:
+        """Store the new requests, unless no catalogue is known that says whose they are.
 
-        Those that it says are of another shard go there next.
-
-        Raises:
-            REDIS_TROUBLE: it fails. Those that pages led to have then gone where they wait for it.
-
+        One for another shard stays here if as many wait for that as may, and so does the lease of the response
+        that it was found in.
         """
-        waiting, shard = self._new[number], self.state.shards[number]
-        options: dict[str, Any] = {
-            "high_water": shard.bounds.high_water,
-            "refuse_unknown": self.config.unknown_sources == "refuse",
-        }
-        while waiting:
-            batch = list(islice(waiting, _ENQUEUE_BATCH))
-            requests = [new.request for new in batch]
-            try:
-                found = await shard.scripts.enqueue_some(self.state.worker_id, requests, **options)
-            except REDIS_TROUBLE:
-                await self._send_new(number, options)
-                raise
-            if found is None:
+        left = len(self._new)
+        while left > 0:
+            batch = list(islice(self._new, min(left, _ENQUEUE_BATCH)))
+            left -= len(batch)
+            reply = await self.state.scripts.enqueue(
+                self.state.worker_id,
+                [new.request for new in batch],
+                high_water=self.state.bounds.high_water,
+                refuse_unknown=self.config.unknown_sources == "refuse",
+            )
+            if reply is None:
                 return
             for at, new in enumerate(batch):
-                waiting.popleft()
-                if at in found.elsewhere:
-                    self._note_new(found.elsewhere[at], new)
+                self._new.popleft()
+                if at in reply.unstored:
+                    self._new.append(new)
                 else:
                     self._note_stored(new)
-            self.stats.inc_value("frontier/enqueued", found.reply.admitted)
-            self.stats.inc_value("frontier/duplicates", found.reply.duplicates)
+            self.stats.inc_value("frontier/enqueued", reply.admitted)
+            self.stats.inc_value("frontier/duplicates", reply.duplicates)
+            if reply.forwarded:
+                self.stats.inc_value("frontier/forwarded", reply.forwarded)
             self.leasing.wanted.set()
 
-    async def _send_new(self, number: int, options: Mapping[str, Any]) -> None:
-        """Have new requests for a shard that is away wait in the shards of the pages that led to them.
-
-        So these can end. Beyond the bound of what waits so (see ShardsScripts) they wait here, and so do start
-        requests, and those of pages whose shard is away, too.
-        """
-        by_home: dict[int, list[_New]] = {}
-        for new in self._new[number]:
-            if new.leases and new.leases[0].shard != number:
-                by_home.setdefault(new.leases[0].shard, []).append(new)
-        await asyncio.gather(*(self._send_from(home, number, some, options) for home, some in by_home.items()))
-
-    async def _send_from(self, home: int, number: int, some: list[_New], options: Mapping[str, Any]) -> None:
-        here = self.state.shards[home]
-        for first in range(0, len(some), _ENQUEUE_BATCH):
-            part = some[first : first + _ENQUEUE_BATCH]
-            requests = [new.request for new in part]
-            try:
-                if not await send_requests(here, number, requests, options, most=here.bounds.overflow_maxlen):
-                    return
-            except REDIS_TROUBLE as error:
-                self.state.failed(error)
-                return
-            sent = set(map(id, part))
-            self._new[number] = deque(new for new in self._new[number] if id(new) not in sent)
-            for new in part:
-                self._note_stored(new)
-            self.stats.inc_value("frontier/sent_to_absent_shards", len(part))
-            self.queue.lanes[home].settled.set()
-
     def _note_stored(self, new: _New) -> None:
-        self._unstored -= 1
         for lease in new.leases:
             lease.unstored -= 1
 
@@ -599,7 +469,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone:
             self._drained = True  # nothing but its own requests
             self._wake()
-        elif self.queue.leases or self._unstored or not await self._is_idle():
+        elif self.queue.leases or self._new or not await self._is_idle():
             self._idle_since, self._drained = None, False
         elif self._idle_since is None:
             self._idle_since = now
@@ -613,7 +483,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone or now < self._look_for_spilled_at:
             return
         self._look_for_spilled_at = now + _SPILLED_EVERY_S
-        if spilled := sum([await count_spilled(shard) for shard in self.state.shards]):
+        if spilled := await count_spilled(self.state):
             self._look_for_spilled_at = math.inf
             logger.warning(
                 "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "
@@ -622,13 +492,13 @@ class FrontierScheduler(Scheduler):
             )
 
     async def _is_idle(self) -> bool:
-        """Tell whether no work is left.
+        """Tell whether no work is left, in whichever shard.
 
         Shards are looked at one after the other, while requests may go from one to another: so all of them must be
         idle in two looks, and in between nothing have been sent, received or leased in any.
         """
         # First: seeds leave it for the frontier.
-        if self._outbox is not None and not await self._outbox.is_empty():
+        if self._users_seeds is not None and not await self._users_seeds.is_empty():
             return False
         marks = []
         for shard in self.state.shards:
@@ -639,24 +509,15 @@ class FrontierScheduler(Scheduler):
         was_at_rest, self._marks = self.state.count == 1 or marks == self._marks, marks
         return was_at_rest
 
-    def _why_unstored(self) -> str:
-        if self.state.count == 1:
-            return f"more than {_MOST_NEW} requests wait to be stored"
-        most = max(self._new, key=lambda shard: len(self._new[shard]))
-        return (
-            f"more than {_MOST_NEW} requests wait to be stored, most of them in {shown(self.state.shards[most])}"
-        )
-
-    def _report(self, state: str, reason: str, shard: int = 0) -> None:
-        """Log why nothing is leased of a shard, once per change."""
+    def _report(self, state: str, reason: str) -> None:
+        """Log why nothing is leased, once per change."""
         what = reason if state == "paused" else state
-        if what != self._reported[shard]:
-            of = "" if self.state.count == 1 else f" of shard {shard}"
+        if what != self._reported:
             if state == "ok":
-                logger.info("Leasing%s resumed", of)
+                logger.info("Leasing resumed")
             elif state != "lapsed":
-                logger.warning("Leasing%s paused: %s", of, reason)
-            self._reported[shard] = what
+                logger.warning("Leasing paused: %s", reason)
+            self._reported = what
 
     def _put_back(self, lease: Lease, request: Request) -> bool:
         """Store `request` in place of the leased request, for a slot of the source that pays for it.

@@ -17,6 +17,7 @@ from scrapy.statscollectors import StatsCollector
 from crawlproject.errors import BadSeed, ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.traps import DEEPEST
@@ -25,8 +26,7 @@ from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, 
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
-from crawlproject.state.crossings import SeedOutboxes
-from crawlproject.state.scripts import NewRequest, Rejected
+from crawlproject.state.scripts import NewRequest, Rejected, UsersSeedsScripts
 from crawlproject.state.shards import shard_of
 from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
 
@@ -232,7 +232,7 @@ class SeedReader:
             items.append(self._item(line))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
-        found = await self.state.scripts.enqueue_some(
+        reply = await self.state.scripts.enqueue(
             self.state.worker_id,
             items,
             seeds=lines,
@@ -241,13 +241,11 @@ class SeedReader:
             dead_maxlen=config.dead_maxlen,
             refuse_unknown=config.unknown_sources == "refuse",
         )
-        if found is None:
+        if reply is None:
             return _RETRY_S
-        reply, self.unfinished = found.reply, False
-        if found.forwarded:
-            self.stats.inc_value("frontier/seeds_forwarded", found.forwarded)
-        for name, count in zip(reply._fields[:-1], reply[:-1], strict=True):
-            if count:
+        self.unfinished = False
+        for name in ("admitted", "duplicates", "dead", "returned", "excluded", "forwarded"):
+            if count := getattr(reply, name):
                 self.stats.inc_value(f"frontier/seeds_{name}", count)
         if reply.admitted:
             self.arrived()
@@ -261,44 +259,79 @@ class SeedReader:
         try:
             if line[:1] == seed_list.TOO_LONG and line[1:].isdigit():
                 raise BadSeed(f"a line of {int(line[1:]) / 1e6:,.1f} MB was not read: 1 MiB is the most")
-            return new_request(self.request_of(line), self.spider, self.seen)
+            return new_request(self.request_of(line.removeprefix(seed_list.FORWARDED)), self.spider, self.seen)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
 
 
-class SeedRouter:
-    """Divides the seeds that users push among the shards.
+class UsersSeeds:
+    """The one list that users push seeds to, where there are several shards, or one on a Redis Cluster.
 
     A seed goes to the shard of the source that it names, or else of the domain of its URL. Where the catalogue
-    says that it is another source's, that shard forwards it (`state/lua/functions/enqueue.lua`).
+    says that it is another source's, that shard forwards it (`state/lua/functions/enqueue.lua`). It waits beside
+    the list until its shard has it, so that none waits for one that is away.
     """
 
-    def __init__(self, outboxes: SeedOutboxes, shards: int, request_of: Callable[[bytes], Request]) -> None:
-        self._outboxes = outboxes
-        self._shards = shards
+    def __init__(self, state: State, request_of: Callable[[bytes], Request]) -> None:
+        keys = seed_list.users_seeds(state)
+        assert keys is not None, "a shard that is not one of several reads the list itself"
+        self._state = state
         self._request_of = request_of
+        self._list = keys.users_seeds
+        self._waiting = [f"{prefix}{n}" for prefix in (keys.foreign_of, keys.batch_of) for n in range(state.count)]
+        self._redis = state.client_for(self._list)
+        self._scripts = UsersSeedsScripts(
+            self._redis,
+            keys,
+            state.clock,
+            state.health,
+            shard=(0, state.count),
+            foreign_maxlen=state.bounds.overflow_maxlen,
+        )
+        self._forwarder = Forwarder(state, self._scripts)
 
-    async def route(self) -> None:
-        """Divide some; without seeds, wait a second or so."""
-        seeds = await self._outboxes.peek(_SPLIT)
+    async def split(self) -> None:
+        """Divide some; without seeds, or while another worker divides them, wait."""
+        seeds = await self._scripts.peek_seeds(self._state.worker_id, _SPLIT)
+        if not seeds:
+            # Nothing is moved: see seed_list.py.
+            if await self._redis.blmove(self._list, self._list, 1, "RIGHT", "RIGHT") is not None:
+                await asyncio.sleep(_FULL_S)
+            return
         to = []
         for number, seed in enumerate(seeds, 1):
             to.append(self._shard_for(seed))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
-        if seeds:
-            await self._outboxes.split(seeds, to)
+        if not await self._scripts.split_seeds(seeds, to):
+            await asyncio.sleep(_FULL_S)
+
+    async def forward(self) -> None:
+        """Give the shards what is theirs."""
+        await self._forwarder.step()
 
     def _shard_for(self, seed: bytes) -> int:
+        count = self._state.count
         try:
-            return home_of(self._request_of(seed), self._shards)
+            request = self._request_of(seed)
+            return shard_of_seed(request.meta.get(SOURCE), request.url, count)
         except (BadSeed, TypeError, ValueError):  # a dead letter, wherever it is read
-            return shard_of(seed.decode(errors="replace"), self._shards)
+            return shard_of(seed.decode(errors="replace"), count)
+
+    async def is_empty(self) -> bool:
+        """Tell whether no seed waits here."""
+        redis: Any = self._redis
+        return not await redis.exists(self._list, *self._waiting)
+
+    async def close(self) -> None:
+        """Forward no more, and close all connections."""
+        await self._forwarder.stop()
+        await self._redis.aclose()
 
 
-def home_of(request: Request, shards: int) -> int:
-    """Return the shard that a request goes to first: of the source that it names, or else of its domain."""
-    return shard_of(request.meta.get(SOURCE) or domain_of_url(request.url), shards)
+def shard_of_seed(source: str | None, url: str, shards: int) -> int:
+    """Return the shard that a seed goes to first: of the source that it names, or else of its domain."""
+    return shard_of(source or domain_of_url(url), shards)
 
 
 def has_starts(spider: Spider) -> bool:

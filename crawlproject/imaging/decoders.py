@@ -35,6 +35,7 @@ from crawlproject.imaging.failures import (
     TookTooLong,
     UnreadableImage,
 )
+from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import (
     ANALYSIS,
     BAD_ANALYSIS,
@@ -95,10 +96,13 @@ class DecoderCrashed(Exception):
 class Decoders:
     """The decoder processes, started when needed or before.
 
-    `count` is the number of pictures decoded at the same time; it bounds their memory together.
+    `count` is the number of pictures decoded at the same time; it bounds their memory together. `places` says
+    whose turn it is. `users` are the crawlers that share them.
     """
 
     def __init__(self, count: int, job: Job) -> None:
+        self.places = FairSemaphore(count)
+        self.users = 1
         self._count = count
         self._job = job
         self._idle: list[Decoder] = []
@@ -168,6 +172,10 @@ class Decoders:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 fresh = True
 
+    def is_for(self, count: int, job: Job) -> bool:
+        """Tell whether they are so many, and for that job."""
+        return (count, job) == (self._count, self._job)
+
     def begin(self) -> None:
         """Start all processes without waiting for them, so that the first pictures need not wait either."""
         with suppress(NoDecoder):  # the first picture will report it
@@ -186,7 +194,11 @@ class Decoders:
             decoder.kill()
 
     async def close(self) -> None:
-        """End all processes, none of which has work left."""
+        """End all processes, none of which has work left, when the last crawler that uses them is done."""
+        self.users -= 1
+        if self.users > 0:
+            return
+        self.stop()
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
@@ -265,6 +277,19 @@ class Decoders:
         finally:
             for _ in range(taken):
                 self._units.release()
+
+
+_of_process: list[Decoders] = []
+
+
+def decoders_of_process(count: int, job: Job) -> Decoders:
+    """Return the decoders that the crawlers of this process share."""
+    _of_process[:] = [one for one in _of_process if one.users > 0 and one.is_for(count, job)]
+    if _of_process:
+        _of_process[0].users += 1
+    else:
+        _of_process.append(Decoders(count, job))
+    return _of_process[0]
 
 
 class Decoder:

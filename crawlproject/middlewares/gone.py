@@ -50,7 +50,7 @@ class GoneMiddleware:
             return gone
         state = worker_of(self.crawler).state
         try:
-            gone = await source_table.gone_statuses(state.shard_for(source), source)
+            gone = await source_table.gone_statuses(state, source)
         except REDIS_TROUBLE as error:
             state.failed(error)
             raise Stopped(f"Redis does not tell what is link rot at {source}") from error

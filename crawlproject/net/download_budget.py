@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 SOFT_LIMIT = 64 * 1024 * 1024  # bytes received of bodies under way; above it, nothing is leased
 HARD_LIMIT = 2 * SOFT_LIMIT  # bytes
@@ -75,3 +76,9 @@ class DownloadBudget:
             self._received -= body.received
         if not self.over_soft_limit:
             self._over_since = None
+
+
+@cache
+def budget_of_process() -> DownloadBudget:
+    """Return the budget that all crawlers of this process share."""
+    return DownloadBudget()

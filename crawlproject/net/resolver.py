@@ -107,6 +107,7 @@ class Resolver:
     def __init__(self, settings: Config, reactor: Any) -> None:
         self.settings = settings
         self.reactor = reactor
+        self.users = 0  # the crawlers that share it
         self._guard = AddressGuard(
             allow=settings.allow_networks,
             deny=settings.deny_networks,
@@ -187,7 +188,10 @@ class Resolver:
             await asyncio.wait([self._start_lookup(host_of_url(url))])
 
     async def close(self) -> None:
-        """End the look-ups under way."""
+        """End the look-ups under way, when the last crawler that uses it is done."""
+        self.users -= 1
+        if self.users > 0:
+            return
         background = (self._probing, self._recovery)
         tasks = [*self._lookups.values(), *(task for task in background if task is not None)]
         for task in tasks:
@@ -428,6 +432,7 @@ def resolver_of_process(settings: Config) -> Resolver:
         present = Resolver(settings, reactor)
         if reactor is not None:
             present.install_on_reactor()
+    present.users += 1
     return present
 
 

@@ -133,7 +133,7 @@ class Route:
                 return
             try:
                 for domain, (_, source) in list(self._failed.items()):
-                    (statuses,) = await read_statuses(self._state.shard_for(source), [source])
+                    (statuses,) = await read_statuses(self._state, [source])
                     if not any(map(str.isdecimal, statuses)):
                         self._failed.pop(domain, None)  # perhaps it has never been there
             except REDIS_TROUBLE as error:
@@ -183,7 +183,7 @@ class Route:
         """
         from twisted.internet import reactor
 
-        if name := await exclusion_of(self._state.shard_for(source), source, host_of_url(url)):
+        if name := await exclusion_of(self._state, source, host_of_url(url)):
             raise NoRoute(f"{name} is excluded")
         host, factory = urlsplit(url).hostname or "", Factory.forProtocol(Protocol)
         endpoint: Any = HostnameEndpoint(reactor, host, port_of(url), _TRIAL_S, self._bind)

@@ -91,7 +91,7 @@ class Passage:
     """
 
     def __init__(self, state: State, slot: Slot, host: str, lease: Lease | None = None) -> None:
-        self._state = state.shard_for(slot.source) if lease is None else state.shards[lease.shard]
+        self._state = state.shard_for(slot.source) if lease is None else state
         self._host = host
         self._slot = slot
         self._lease = lease

@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
-from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link, scripts_of
+from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link
 from crawlproject.models import (
     FOUND,
     LEASE,
@@ -27,7 +27,6 @@ from crawlproject.models import (
     Failure,
     FetchedPage,
     FetchedSitemap,
-    Lease,
     PageEvent,
     ReadPage,
     ReadSitemap,
@@ -88,13 +87,13 @@ class FoundPipeline:
         self.worker = worker_of(self.crawler)
         state, most = self.worker.state, self.settings.pages_budget_max
         bounds = state.bounds
-        self.links = Discovery(scripts_of(state), bounds, errback=_ERRBACK)
+        self.links = Discovery(state.scripts, bounds, errback=_ERRBACK)
         # Pages are within a budget, and so are their images: no other one but the bound of all budgets, of which
         # links of their priority take a quarter.
         whole = replace(bounds, pages_budget=4 * most or 1, pages_budget_max=4 * most)
         # They lead to any host, and perhaps nobody crawls them: half of the frontier is left to seeds.
         half = bounds.high_water // 2
-        self.images = Discovery(scripts_of(state.beside(_IMAGES)), whole, errback=_ERRBACK, most_outstanding=half)
+        self.images = Discovery(state.beside(_IMAGES).scripts, whole, errback=_ERRBACK, most_outstanding=half)
 
     async def process_item(self, item: Any) -> Any:
         """Return the event of a page, or a failure; other items as they are."""
@@ -281,10 +280,10 @@ class FoundPipeline:
         """
         all_stored = True
         while part := list(islice(links, LINKS_A_CALL)):
-            found = await self._admitted(frontier, part, sitemaps, _shard_of(item))
-            if found.sent:
-                self.crawler.stats.inc_value("links/sent_to_absent_shards", found.sent)
-            all_stored = all_stored and not found.over_budget + found.without_room + found.sent
+            found = await self._admitted(frontier, part, sitemaps)
+            if found.forwarded:
+                self.crawler.stats.inc_value("links/forwarded", found.forwarded)
+            all_stored = all_stored and not found.over_budget + found.without_room + found.forwarded
             if decided is not None:
                 for name, number in found.uncounted.items():
                     decided[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number
@@ -292,7 +291,7 @@ class FoundPipeline:
         return all_stored
 
     async def _admitted(
-        self, frontier: Discovery, links: list[Link], sitemaps: tuple[str, int] | None, page_in: int
+        self, frontier: Discovery, links: list[Link], sitemaps: tuple[str, int] | None
     ) -> Discovered:
         """Admit links, however long it takes until there is a frontier to take them.
 
@@ -301,22 +300,18 @@ class FoundPipeline:
 
         """
         while True:
-            found = await self._lasting(lambda: frontier.admit(links, sitemaps=sitemaps, page_in=page_in))
+            found = await self._lasting(lambda: frontier.admit(links, sitemaps=sitemaps))
             if found is not None:
                 return found
             await self._pause()
 
     async def _is_new(self, item: FetchedPage, page: Page) -> bool:
-        """Tell whether what a page shows is new to its domain, or was last seen under this address.
-
-        The shard that has the page knows: that of its domain, so it waits for no other one.
-        """
+        """Tell whether what a page shows is new to its domain, or was last seen under this address."""
         text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
-        shards = self.worker.state.shards
-        return await shards[_shard_of(item)].scripts.note_text(
-            text, address, places=max(self.settings.pages_texts // len(shards), 1)
-        )
+        state = self.worker.state
+        places = max(self.settings.pages_texts // state.count, 1)
+        return await state.scripts.note_text(text, address, places=places)
 
     async def _lasting(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the answer of Redis, however long it takes to come back.
@@ -351,13 +346,6 @@ def sitemap_links(
     if item.most_depth is not None:
         meta[MOST_DEPTH] = item.most_depth
     return [Link(url, LISTED, depth, source=_source_of(item, url), meta=meta) for url in chosen]
-
-
-def _shard_of(item: FetchedPage | FetchedSitemap) -> int:
-    """Return the number of the shard that granted the lease of an item."""
-    request = item.response.request
-    lease: Lease | None = None if request is None else request.meta.get(LEASE)
-    return lease.shard if lease else 0
 
 
 def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent:

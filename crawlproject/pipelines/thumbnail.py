@@ -16,9 +16,8 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.breaker import Circuit
 from crawlproject.errors import ConfigError, StorageDown
-from crawlproject.imaging.decoders import Decoders
+from crawlproject.imaging.decoders import Decoders, decoders_of_process
 from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
-from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import Job
 from crawlproject.models import (
     Analysis,
@@ -102,7 +101,8 @@ class ThumbnailPipeline:
     A decoder process opens the picture and decodes it once. A picture that cannot be read, or that its decoder
     does not survive, goes on as a `Failure`; so does any picture while the storage is down, or no decoder can be
     started. An error with one file alone is raised. None of this counts against the source.
-    When the shutdown grace is over, decoders are killed and their pictures are handed back.
+    When the shutdown grace is over, decoders are killed and their pictures are handed back. The crawlers of one
+    process share the decoders.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class ThumbnailPipeline:
         storage: Storage,
         crawler: Crawler | None = None,
         originals: Storage | None = None,
+        decoders: Decoders | None = None,
     ) -> None:
         self.settings = settings
         self.storage = StorageWriter(storage, crawler)
         self.originals = None if originals is None else StorageWriter(originals, crawler, "originals")
         self.crawler = crawler
-        self.semaphore = FairSemaphore(settings.decode_processes)
         self.circuit = Circuit("decoders", crawler)
-        self.decoders = Decoders(settings.decode_processes, job_of(settings))
+        self.decoders = decoders or Decoders(settings.decode_processes, job_of(settings))
         self._grace_over: asyncio.Task[None] | None = None
 
     @classmethod
@@ -126,7 +126,8 @@ class ThumbnailPipeline:
         """Return the pipeline with the storages that `IMAGES_STORE` and `CRAWL_KEEP_ORIGINALS` name."""
         settings = config.load(crawler.settings)
         originals = open_storage(settings.keep_originals, crawler.settings) if settings.keep_originals else None
-        return cls(settings, open_storage(settings.images_store, crawler.settings), crawler, originals)
+        decoders = decoders_of_process(settings.decode_processes, job_of(settings))
+        return cls(settings, open_storage(settings.images_store, crawler.settings), crawler, originals, decoders)
 
     def open_spider(self) -> None:
         """Have decoders ready when pictures come, and watch for the end of the shutdown grace."""
@@ -147,7 +148,6 @@ class ThumbnailPipeline:
         self.storage.close()
         if self.originals is not None:
             self.originals.close()
-        self.decoders.stop()
         await self.decoders.close()
 
     async def process_item(self, item: Any) -> Any:
@@ -226,7 +226,7 @@ class ThumbnailPipeline:
 
     @asynccontextmanager
     async def _turn(self, source: str) -> AsyncIterator[None]:
-        async with self.semaphore.turn(source):
+        async with self.decoders.places.turn(source):
             if self.circuit.outage:
                 raise _Outage(self.circuit.outage)
             yield

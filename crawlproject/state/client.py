@@ -292,6 +292,7 @@ class State:
             config.delay_of(spider),
             seen=self.bounds.seen,
             overflow_tail=self.bounds.overflow_tail,
+            foreign_maxlen=self.bounds.overflow_maxlen,
             shard=(self.number, self.count),
             waits=config.redis_wait == "all",
         )

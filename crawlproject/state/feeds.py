@@ -9,6 +9,7 @@ from typing import Any
 from crawlproject.errors import BadInput
 from crawlproject.state import functions
 from crawlproject.state.client import State
+from crawlproject.state.seed_list import users_seeds
 
 _KEPT_S = 30 * 86_400  # after the last seeds
 
@@ -25,9 +26,10 @@ class Feed:
     """
 
     def __init__(self, state: State, feed: str) -> None:
-        self._shard = state.shards[0]  # which forwards what is another's
+        self._state = state
         self._feed = feed
         self._run = secrets.token_hex(8)
+        self._place = users_seeds(state)
         self.position = ""
 
     async def begin(self, *, resume: bool) -> None:
@@ -35,17 +37,23 @@ class Feed:
         position: bytes = await self._call("begin_feed", resume=resume)
         self.position = position.decode(errors="replace")
 
-    async def push(self, seeds: Sequence[str], position: str) -> None:
+    async def push(self, seeds: Sequence[str], to: Sequence[int], position: str) -> bool:
         """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
+
+        `to` are their shards. False, and nothing is done, while too many wait for one of these.
 
         Raises:
             BadInput: another process has begun the same feed since.
 
         """
-        if await self._call("feed", seeds=list(seeds), position=position) != b"fed":
+        more = {"to": list(to), "foreign_maxlen": self._state.bounds.overflow_maxlen} if self._place else {}
+        reply = await self._call("feed", seeds=list(seeds), position=position, **more)
+        if reply == b"taken":
             raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
+        return bool(reply == b"fed")
 
     async def _call(self, verb: str, **arguments: Any) -> Any:
         common = {"feed": self._feed, "run": self._run, "keep": _KEPT_S}
-        command = functions.command(verb, self._shard.keys, common | arguments)
-        return await functions.call(self._shard.redis, command)
+        command = functions.command(verb, self._place or self._state.keys, common | arguments)
+        async with self._state.client_for(self._state.keys.users_seeds) as users:
+            return await functions.call(users, command)

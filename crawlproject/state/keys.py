@@ -41,60 +41,37 @@ class Keys:
 
     @property
     def users_seeds(self) -> str:
-        """List, on a Redis Cluster: seeds that users push; workers bring them to the list above, whose key has the
-        namespace there.
+        """List, with CRAWL_SHARDS or on a Redis Cluster: seeds that users push; workers bring them to the lists
+        above, whose keys have the namespace there.
         """
         own = f"{self.spider}:start_urls"
         return own if self.crawl == "crawl" else f"{self.crawl}:{own}"
 
-    @property
-    def seeds_out(self) -> str:
-        """List, on a Redis Cluster: chunks of these on their way (msgpack): number and, behind a colon, the
-        server that has given it; seeds.
-        """
-        return f"{{{self.users_seeds}}}:out"
-
-    @property
-    def seeds_sequence(self) -> str:
-        """Integer, on a Redis Cluster: number of the last chunk, never below the clock (µs)."""
-        return f"{{{self.users_seeds}}}:sequence"
-
-    @property
-    def seeds_received(self) -> str:
-        """Hash, on a Redis Cluster: that list of chunks + `:` + server to the number of the last one taken
-        that this server has given.
-        """
-        return self._of_spider("seeds_received")
-
     # Shards
 
     @property
-    def outbox_of(self) -> str:
-        """Prefix + number of a shard, list, with CRAWL_SHARDS: seeds and requests on their way to that one
-        (msgpack: number, kind, seed or stored request, name and domain of its source, delay in µs, whether it goes
-        behind all, the server that has numbered it, how many such ways it has come; or what was found on pages
-        while that was away, and how much); those that users push begin at `{images:start_urls}:images:out:`.
+    def foreign_of(self) -> str:
+        """Prefix + number of a shard, list, with CRAWL_SHARDS: what waits for that one (msgpack: `kind` seed,
+        request or link; see the Lua module `shards`); those of users: `{images:start_urls}:images:foreign:`.
         """
-        return self._of_spider("out:")
+        return self._of_spider("foreign:")
 
     @property
-    def outbox_sequence(self) -> str:
-        """Integer, with CRAWL_SHARDS: number of the last of these, never below the clock (µs)."""
-        return self._of_spider("out_sequence")
-
-    @property
-    def crossings(self) -> str:
-        """Hash, with CRAWL_SHARDS: how many of these it has `sent` and `received`; how much that was `found` on
-        pages is among those on their way; how many seeds it `kept` a while, as they had gone to and fro; `from:` +
-        outbox + `:` + server to the number of the last one taken that this server (of its run ID the beginning)
-        has numbered there; `brought:` + the same to that of the last requests which were stored as found on pages.
+    def batch_of(self) -> str:
+        """Prefix + number of a shard, list, with CRAWL_SHARDS: the heads of these that it is given at present,
+        behind the name of that batch.
         """
-        return self._of_spider("crossings")
+        return self._of_spider("foreign_batch:")
 
     @property
-    def carrier(self) -> str:
-        """String, TTL 3 s, with CRAWL_SHARDS: the worker whose turn it is to bring these to where they go."""
-        return self._of_spider("carrier")
+    def received(self) -> str:
+        """Sorted set, with CRAWL_SHARDS: batches that it was given, by when (µs), for an hour."""
+        return self._of_spider("received")
+
+    @property
+    def forwarder(self) -> str:
+        """String, TTL 3 s, with CRAWL_SHARDS: the worker whose turn it is to forward what waits for others."""
+        return self._of_spider("forwarder")
 
     @property
     def processing_of(self) -> str:
@@ -267,11 +244,9 @@ class Keys:
         return self._of_spider("worker_settings")
 
     @property
-    def resting(self) -> str:
-        """Sorted set, with CRAWL_SHARDS, in the first shard: workers that are paused or stop, by until when others
-        are the homes of their shards (µs).
-        """
-        return self._of_spider("resting")
+    def claim(self) -> str:
+        """String, TTL 2 min, with CRAWL_SHARDS: the worker that moves to this shard, which no worker served."""
+        return self._of_spider("claim")
 
     @property
     def leases_of(self) -> str:
@@ -445,13 +420,6 @@ class Keys:
     def fence(self) -> str:
         """Integer: the leader's term, up with each change of leader; a leader of an older term writes nothing."""
         return f"{self.namespace}:fence"
-
-    @property
-    def catalogue_readings(self) -> str:
-        """Integer, with CRAWL_SHARDS, in the first shard: how often its leader has read the catalogue; the other
-        leaders follow.
-        """
-        return f"{self.namespace}:catalogue_readings"
 
     @property
     def paused(self) -> str:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgpack
 from redis.exceptions import ResponseError
 
 from crawlproject.errors import FrontierInUse
@@ -45,7 +44,6 @@ class Count:
     delayed: int = 0
     leased: int = 0
     quarantined: int = 0
-    sent: int = 0  # on their way to other shards
     waiting: int = 0
     spilled: int = 0
     packs: Counter[str] = field(default_factory=Counter)  # extents in each
@@ -57,7 +55,7 @@ class Count:
     @property
     def outstanding(self) -> int:
         """Requests queued, delayed, leased, or on their way to another shard."""
-        return self.queued + self.delayed + self.leased + self.quarantined + self.sent
+        return self.queued + self.delayed + self.leased + self.quarantined
 
     @property
     def overflow(self) -> int:
@@ -161,7 +159,7 @@ async def _counted(state: State, filter_word: str) -> Count:
     keys, redis = state.keys, _client(state)
     async with redis.pipeline(transaction=False) as pipe:
         [quarantined] = await pipe.llen(keys.quarantine).execute(raise_on_error=False)
-    count = Count(quarantined=_number(quarantined), sent=await _sent(state))
+    count = Count(quarantined=_number(quarantined))
     kinds = {getattr(keys, name): command for name, command in _COUNTED.items()}
     for prefix, command in (kinds | ({filter_word: "scard"} if filter_word else {})).items():
         async for page in _pages(state, prefix):
@@ -172,25 +170,6 @@ async def _counted(state: State, filter_word: str) -> Count:
             for key, reply in zip(page, replies, strict=True):
                 _add(keys, count, prefix, key[len(prefix.encode()) :].decode(errors="replace"), reply)
     return count
-
-
-async def _sent(state: State) -> int:
-    """Count the requests in the outboxes to other shards (see the Lua module `shards`)."""
-    found = 0
-    for number in range(state.count if state.count > 1 else 0):
-        at = 0
-        with suppress(ResponseError):  # a key that holds something else
-            while items := await _client(state).lrange(f"{state.keys.outbox_of}{number}", at, at + _PAGE - 1):
-                found += sum(map(_is_request, items))
-                at += len(items)
-    return found
-
-
-def _is_request(item: bytes) -> bool:
-    try:
-        return bool(msgpack.unpackb(item, raw=True)[1] == b"request")
-    except (ValueError, TypeError, IndexError, KeyError, msgpack.exceptions.UnpackException):
-        return False  # not written by us
 
 
 def _ask(pipe: Any, command: str, key: bytes) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
 
+FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
 _SHARES = 2  # at most this many sources can have that part of the overflow
@@ -25,23 +27,32 @@ class Room(NamedTuple):
 # For those who feed
 
 
+def users_seeds(state: State) -> Keys | None:
+    """Return the keys beside the list that users push to, if no shard reads that; else None.
+
+    They are in its slot, on a Redis Cluster.
+    """
+    keys = state.keys
+    return None if keys.users_seeds == keys.seeds else Keys(f"{{{keys.users_seeds}}}", keys.spider, keys.crawl)
+
+
 async def push(state: State, seeds: Sequence[str | bytes]) -> None:
     """Put seeds behind those that wait, all or none: with several shards, where users push them."""
-    users: Any = state.client_for(state.keys.users_seeds)
-    await users.lpush(state.keys.seeds if state.count == 1 else state.keys.users_seeds, *seeds)
-    await users.aclose()
+    async with state.client_for(state.keys.users_seeds) as users:
+        await cast("Any", users).lpush(state.keys.users_seeds, *seeds)
 
 
 async def is_long(state: State) -> bool:
-    """Tell whether the list holds too many seeds to take more; with several shards, theirs together with it."""
+    """Tell whether too many seeds wait to take more: in all lists, with what is on its way between them."""
     waiting = 0
     for shard in state.shards:
         length: Any = await shard.redis.llen(shard.keys.seeds)
         waiting += length
-    if state.count > 1:
-        users: Any = state.client_for(state.keys.users_seeds)
-        waiting += await users.llen(state.keys.users_seeds)
-        await users.aclose()
+    if (place := users_seeds(state)) is not None:
+        async with state.client_for(place.users_seeds) as users:
+            for name in (place.users_seeds, *(f"{place.foreign_of}{number}" for number in range(state.count))):
+                length = await cast("Any", users).llen(name)
+                waiting += length
     return waiting > _ENOUGH_WAITING
 
 

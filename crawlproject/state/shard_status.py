@@ -12,8 +12,8 @@ from crawlproject.state.numbers import whole_number
 class ShardStatus(NamedTuple):
     """A shard, for people and machines.
 
-    `tag` is what its keys begin with, `leader` the worker that leads it, None without one. `requests` are those
-    outstanding of one spider; `sent` is what was found on its pages and waits for shards that are away.
+    `tag` is what its keys begin with, `leader` the worker that leads it, None without one. `workers` and
+    `requests` are the living and the outstanding ones of one spider; `sent` is what waits there for other shards.
     `node_bytes` is the memory in use of its node, for all that is there. `replica_lag_bytes` is how far the one
     replica is behind that is furthest ahead, `replica_lag_s` how many seconds ago it was last heard from; None
     without a replica.
@@ -23,6 +23,7 @@ class ShardStatus(NamedTuple):
     tag: str
     node: str
     leader: str | None
+    workers: int
     sources: int
     requests: int
     sent: int
@@ -45,11 +46,12 @@ async def shard_status(state: State) -> ShardStatus:
         pipe.get(keys.leader)
         pipe.scard(keys.sources)
         pipe.get(keys.outstanding)
-        pipe.hget(keys.crossings, "found")
         pipe.info("memory")
         pipe.info("replication")
+        for number in range(state.count):
+            pipe.llen(f"{keys.foreign_of}{number}")
         # a key that holds something else counts as none
-        leader, sources, requests, sent, memory, replication = await pipe.execute(raise_on_error=False)
+        leader, sources, requests, memory, replication, *waiting = await pipe.execute(raise_on_error=False)
     for answer in (memory, replication):
         if isinstance(answer, Exception):
             raise answer
@@ -65,9 +67,10 @@ async def shard_status(state: State) -> ShardStatus:
         keys.namespace,
         node_of(state),
         leader.decode(errors="replace") if isinstance(leader, bytes) else None,
+        len(await state.scripts.alive(timeout=state.config.heartbeat_timeout)),
         sources if isinstance(sources, int) else 0,
         (whole_number(requests) or 0) if isinstance(requests, bytes) else 0,
-        (whole_number(sent) or 0) if isinstance(sent, bytes) else 0,
+        sum(length for length in waiting if isinstance(length, int)),
         int(memory.get("used_memory", 0)),
         len(replicas),
         None if ahead is None else max(offset - int(ahead["offset"]), 0),

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import State
-from crawlproject.state.numbers import whole_number
 
 _PAGE = 1000  # names a call
 _PAGES_A_LOOK = 20  # at the rates of all sources
@@ -90,18 +89,6 @@ async def has_rates(state: State) -> bool:
     """Tell whether the last catalogue gave a rate to any source."""
     redis: Any = state.redis
     return bool(await redis.hlen(state.keys.limits))
-
-
-async def readings(state: State) -> int:
-    """Return how often a leader of this shard, the first one, has read the catalogue for all."""
-    redis: Any = state.redis
-    return whole_number(await redis.get(state.keys.catalogue_readings) or b"0") or 0
-
-
-async def note_readings(state: State, count: int) -> None:
-    """Have the leaders of the other shards read the catalogue, too."""
-    redis: Any = state.redis
-    await redis.set(state.keys.catalogue_readings, count)
 
 
 async def scan_limits(state: State, cursor: int) -> tuple[int, list[str]]:

@@ -162,10 +162,12 @@ class Reporter:
         always: bool = False,
         only: Sequence[str] | None = None,
     ) -> None:
-        self.state = state
+        self.state = state.shards[0]  # its leader reports on all shards
         self.always = always
-        self.reports = {state.keys.spider: Report(state, self._write, always=always)}
+        self.reports = {state.keys.spider: Report(self.state, self._write, always=always)}
         self._own = self.reports[state.keys.spider]
+        self._is_first = state is self.state
+        self._told_of = state.shards if always else (state,)
         self._project = project
         self._only = only
         self._file = (
@@ -184,8 +186,9 @@ class Reporter:
         return {name: report.latest_sample for name, report in self.reports.items()}
 
     def start(self) -> None:
-        """Start reporting."""
-        self._own.start()
+        """Start reporting; of several shards, the workers of the first one do."""
+        if self.always or self._is_first:
+            self._own.start()
         self._loops.start(self._find, self._tell)
 
     async def stop(self) -> None:
@@ -217,7 +220,7 @@ class Reporter:
             while self._own.leads and await self._tell_of(self.state):
                 pass
         else:
-            due = [shard for shard in self.state.shards if self._tell_at.get(shard, 0.0) <= now]
+            due = [shard for shard in self._told_of if self._tell_at.get(shard, 0.0) <= now]
             await ask_shards(due, self._tell_of)
         await asyncio.sleep(_TELL_S)
 

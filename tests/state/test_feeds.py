@@ -30,9 +30,9 @@ def waiting(state: BlockingState) -> list[bytes]:
 def test_a_feed_is_resumed_behind_its_last_seeds(state: BlockingState) -> None:
     feed = Feed(state, "f", resume=True)
     assert feed.position == ""
-    feed.push(["a", "b"], "2")
-    feed.push(["c"], "3")
-    feed.push([], "end")
+    feed.push(["a", "b"], [0, 0], "2")
+    feed.push(["c"], [0], "3")
+    feed.push([], [], "end")
     assert waiting(state) == [b"a", b"b", b"c"]
     assert Feed(state, "f", resume=True).position == "end"
     assert Feed(state, "other", resume=True).position == ""
@@ -43,30 +43,30 @@ def test_a_feed_is_resumed_behind_its_last_seeds(state: BlockingState) -> None:
 
 def test_a_call_whose_reply_was_lost_puts_nothing_twice(state: BlockingState) -> None:
     feed = Feed(state, "f", resume=False)
-    feed.push(["a"], "1")
-    feed.push(["a"], "1")
+    feed.push(["a"], [0], "1")
+    feed.push(["a"], [0], "1")
     assert waiting(state) == [b"a"]
 
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_of_two_feeds_of_the_same_files_the_later_goes_on(state: BlockingState, resume: bool) -> None:
     first = Feed(state, "f", resume=False)
-    first.push(["a"], "1")
+    first.push(["a"], [0], "1")
     second = Feed(state, "f", resume=resume)
     assert second.position == ("1" if resume else "")
     with pytest.raises(BadInput, match="another scrapy feed of the same files"):
-        first.push(["b"], "2")
-    second.push(["b"], "2")
+        first.push(["b"], [0], "2")
+    second.push(["b"], [0], "2")
     assert waiting(state) == [b"a", b"b"]
 
 
 def test_a_seed_list_of_another_type_stops_it_and_puts_nothing(state: BlockingState) -> None:
     key = "images:start_urls"
     feed = Feed(state, "f", resume=False)
-    feed.push(["a"], "1")
+    feed.push(["a"], [0], "1")
     state.redis.delete(key)
     state.redis.set(key, "x")
     before = state.redis.keys("*")
     with pytest.raises(redis.ResponseError, match=f"WRONGTYPE {key} is a string"):
-        feed.push(["b"], "2")
+        feed.push(["b"], [0], "2")
     assert state.redis.keys("*") == before

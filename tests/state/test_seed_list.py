@@ -12,7 +12,7 @@ import pytest
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import OutboxScripts
+from crawlproject.state.scripts import UsersSeedsScripts
 from tests.waiting import until_async
 
 
@@ -58,23 +58,15 @@ async def by_the_worker(state: State) -> list[bytes]:
     return seeds
 
 
-async def to_a_shard_and_on(state: State) -> list[bytes]:
-    users = OutboxScripts(state.redis, USERS, state.clock, shard=(0, 2))
-    redis: Any = state.redis
+async def to_a_shard(state: State) -> list[bytes]:
+    users = UsersSeedsScripts(state.redis, USERS, state.clock, shard=(0, 2))
     if seeds := await users.peek_seeds("w", 500):
         assert await users.split_seeds(seeds, [1] * len(seeds))
-    items = await users.offer(1, count=500)
-    await redis.ltrim(USERS.outbox_of + "1", len(items), -1)
-    return [msgpack.unpackb(item, raw=True)[2] for item in items]
-
-
-async def to_another_slot(state: State) -> list[bytes]:
-    users = OutboxScripts(state.redis, USERS, state.clock)
-    chunk = await users.send_seeds(1000)
-    if chunk is None:
+    batch = await users.batch(1, count=500)
+    if batch is None:
         return []
-    await users.ack_seeds(chunk.number)
-    return list(chunk.seeds)
+    await users.forget_batch(1, batch)
+    return [msgpack.unpackb(entry, raw=True)[b"seed"] for entry in batch.entries]
 
 
 async def cpu_ms(redis: Any) -> float:
@@ -84,7 +76,7 @@ async def cpu_ms(redis: Any) -> float:
 
 
 @pytest.mark.judges
-@pytest.mark.parametrize("take", [by_the_worker, to_a_shard_and_on, to_another_slot])
+@pytest.mark.parametrize("take", [by_the_worker, to_a_shard])
 async def test_long_lines_hold_redis_no_longer_than_they_took_to_push(state: State, take: Taker) -> None:
     """They are not read: a zero byte and their length take their place. A hundred of 10 MB held it for 4.4 s."""
     redis: Any = state.redis

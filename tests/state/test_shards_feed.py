@@ -7,16 +7,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
+import redis
 
-from crawlproject.state.shards import shard_namespace
+from crawlproject import config
+from crawlproject.state.client import BlockingState
+from crawlproject.state.feeds import Feed
+from crawlproject.state.keys import Keys
+from crawlproject.state.shards import shard_of
 from tests.conftest import Scrapy
 from tests.kafka_broker import Broker
 from tests.state.servers import Cluster
 from tests.waiting import until
 
 SHARDS = "4"
-SEEDS = f"{shard_namespace('crawl', 0, 4)}:images:start_urls"  # its workers send each on to its own shard
+USERS = Keys("{images:start_urls}", "images", "crawl")
 
 
 @pytest.fixture
@@ -24,42 +30,63 @@ def environ(cluster_url: str, environment: dict[str, str]) -> dict[str, str]:
     return environment | {"REDIS_URL": cluster_url, "CRAWL_SHARDS": SHARDS}
 
 
-def fed(cluster: Cluster, key: str = SEEDS) -> list[bytes]:
-    """Return what was fed, in order."""
-    found: Any = cluster.owner_of(key).client.lrange(key, 0, -1)
+def fed(cluster: Cluster) -> list[bytes]:
+    """Return what users have pushed, in order."""
+    found: Any = cluster.owner_of(USERS.users_seeds).client.lrange(USERS.users_seeds, 0, -1)
     return list(reversed(found))
+
+
+def waiting(redis_url: str) -> list[list[str]]:
+    """Return the seeds that wait for each shard, in order."""
+    with redis.Redis.from_url(redis_url) as client:
+        lists: Any = [client.lrange(f"{USERS.foreign_of}{number}", 0, -1) for number in range(int(SHARDS))]
+    return [[msgpack.unpackb(entry)["seed"] for entry in entries] for entries in lists]
 
 
 @pytest.mark.slow
 def test_a_killed_feed_is_resumed_exactly(
-    cluster: Cluster, environ: dict[str, str], scrapy: Scrapy, tmp_path: Path
+    redis_url: str, environment: dict[str, str], scrapy: Scrapy, tmp_path: Path
 ) -> None:
     urls = [f"http://s{number % 9}.example/{number}.jpg" for number in range(20_000)]
     file = tmp_path / "seeds.txt"
     file.write_text("\n".join(urls))
     command = [sys.executable, "-m", "scrapy", "feed", str(file)]
+    environ = environment | {"REDIS_URL": redis_url, "CRAWL_SHARDS": SHARDS}
     with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as feed:
-        until(lambda: len(fed(cluster)) >= 1_000)
+        until(lambda: sum(map(len, waiting(redis_url))) >= 1_000)
         feed.kill()
-    before = len(fed(cluster))
-    done = scrapy("feed", str(file), "--resume", REDIS_URL=environ["REDIS_URL"], CRAWL_SHARDS=SHARDS)
+    before = sum(map(len, waiting(redis_url)))
+    done = scrapy("feed", str(file), "--resume", REDIS_URL=redis_url, CRAWL_SHARDS=SHARDS)
     assert done.stdout == f"{len(urls) - before} seeds fed, 0 rejected\n", done.stderr
-    assert [seed.decode() for seed in fed(cluster)] == urls
+    expected: list[list[str]] = [[] for _ in range(int(SHARDS))]
+    for url in urls:
+        expected[shard_of(url.split("/")[2], int(SHARDS))].append(url)
+    assert waiting(redis_url) == expected
+
+
+def test_a_feed_waits_while_too_much_waits_for_a_shard(redis_url: str) -> None:
+    settings = {"REDIS_URL": redis_url, "CRAWL_SHARDS": SHARDS, "CRAWL_OVERFLOW_MAXLEN": "8"}
+    with BlockingState.connect(config.load(settings)) as state:
+        feed = Feed(state, "f", resume=False)
+        assert feed.push(["a", "b", "c"], [0, 0, 1], "3")
+        assert not feed.push(["d", "e"], [0, 1], "5")
+        assert waiting(redis_url) == [["a", "b"], ["c"], [], []]
+        assert feed.push(["f"], [1], "6")
+        assert waiting(redis_url) == [["a", "b"], ["c", "f"], [], []]
 
 
 @pytest.mark.slow
 def test_a_topic_is_fed_and_waits_while_the_node_of_the_seeds_is_away(
     cluster: Cluster, environ: dict[str, str], broker: Broker
 ) -> None:
-    users = "images:start_urls"
     broker.tell("topic", "inbound_images", 1)
     urls: list[str | bytes | None] = [f"http://s{number % 9}.example/{number}.jpg" for number in range(40)]
     broker.send("inbound_images", urls[:20])
     command = [sys.executable, "-m", "scrapy", "feed", "--kafka"]
     feed = subprocess.Popen(command, env=environ | {"CRAWL_KAFKA_BROKERS": broker.address})
     try:
-        until(lambda: len(fed(cluster, users)) == 20)
-        master = cluster.owner_of(users)
+        until(lambda: len(fed(cluster)) == 20)
+        master = cluster.owner_of(USERS.users_seeds)
         replica = cluster.replica_of(master)
         replica.kill()
         master.kill()
@@ -67,7 +94,7 @@ def test_a_topic_is_fed_and_waits_while_the_node_of_the_seeds_is_away(
         for server in (master, replica):
             server.start()
         until(cluster.is_whole)
-        until(lambda: len(set(fed(cluster, users))) == 40)  # it goes on by itself
+        until(lambda: len(set(fed(cluster))) == 40)  # it goes on by itself
     finally:
         feed.terminate()
         assert feed.wait(30) == 0

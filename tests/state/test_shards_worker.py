@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from redis.exceptions import RedisError
+from crawlproject.frontier.homes import Homes
 from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
-from crawlproject.frontier.discovery import Discovered, Discovery, Link, scripts_of
-from crawlproject.frontier.homes import Homes
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.state.client import State
@@ -185,27 +182,6 @@ async def test_what_a_spider_yields_is_stored_in_the_shard_of_its_source(worker:
     assert [bool(count) for count in counted] == [shard_of(source, SHARDS) == number for number in range(SHARDS)]
 
 
-async def test_links_are_admitted_to_the_shards_of_their_sources(worker: FrontierScheduler) -> None:
-    domains = DOMAINS[:6]
-    source = next(
-        one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != shard_of(domains[0], SHARDS)
-    )
-    for shard in worker.state.shards:
-        fence = await shard.scripts.lead("leader", ready=True)
-        assert fence is not None
-        await shard.scripts.set_rates(
-            fence, [(source, 5.0, 5.0)], {domains[0]: source}, {}, {source: f" {domains[0]} "}
-        )
-    links = Discovery(scripts_of(worker.state), worker.state.bounds)
-    found = await links.admit(Link(f"http://{domain}/{number}") for domain in domains for number in range(3))
-    assert found == Discovered(admitted=18)
-    again = Discovery(scripts_of(worker.state), worker.state.bounds)  # without what the first one remembers
-    assert await again.admit(Link(f"http://{domain}/0") for domain in domains) == Discovered(known=6)
-    expected = Counter(shard_of(one, SHARDS) for one in (source, *domains[1:]) for _ in range(3))
-    counted = [int(await shard.redis.get(shard.keys.outstanding) or 0) for shard in worker.state.shards]
-    assert counted == [expected[number] for number in range(SHARDS)]
-
-
 async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     worker: FrontierScheduler, cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,33 +236,6 @@ async def test_a_worker_with_another_number_of_shards_does_not_start(
     assert other.crawler.spider is not None
     with pytest.raises(ConfigError, match="CRAWL_SHARDS is 8 here and 4 in the crawl of CRAWL_NAMESPACE=crawl"):
         await maybe_deferred_to_future(other.open(other.crawler.spider))
-
-
-async def test_what_was_found_is_with_a_replica_before_the_lease_of_its_page_ends(
-    worker: FrontierScheduler, cluster: Cluster
-) -> None:
-    """That lease may end in another shard, whose master lives on when one that knows of a link fails."""
-    links = Discovery(scripts_of(worker.state), worker.state.bounds)
-    domain = DOMAINS[0]
-    meta = {"identifier": "1", "depth": 1}
-    assert worker.enqueue_request(Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta=meta))
-    replicas = [cluster.replica_of(master).process for master in cluster.masters()]
-    for replica in replicas:
-        replica.send_signal(signal.SIGSTOP)
-    try:
-        with pytest.raises(RedisError, match="no replica has confirmed discover within 1000 ms"):
-            await links.admit([Link(f"http://{domain}/a")])
-        with pytest.raises(RedisError, match="no replica has confirmed enqueue within 1000 ms"):
-            await worker._store_new(shard_of(domain, SHARDS))
-    finally:
-        for replica in replicas:
-            replica.send_signal(signal.SIGCONT)
-    await until_async(cluster.is_whole)
-    await worker._store_last()
-    assert not worker._unstored
-    assert await Discovery(scripts_of(worker.state), worker.state.bounds).admit([Link(f"http://{domain}/a")])
-    counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
-    assert sum(int(count or 0) for count in counted) == 2
 
 
 def first_shard(worker: FrontierScheduler) -> tuple[State, ShardRedis, Topology]:

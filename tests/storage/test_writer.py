@@ -224,8 +224,8 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     assert scheduler.stats.get_value("store/down") == 1
     calls = []
 
-    async def fill(shard: int = 0, *, helps: bool = False) -> LeaseReply:
-        calls.append(shard)
+    async def fill() -> LeaseReply:
+        calls.append(0)
         raise AssertionError
 
     scheduler.queue.fill = fill  # type: ignore[method-assign]

@@ -29,7 +29,7 @@ from crawlproject.state.scripts.frontier import (
 )
 from crawlproject.state.scripts.overflow import Extent, OverflowScripts, SpillReply, Tail, Wanted, digest_of
 from crawlproject.state.scripts.readers import ReaderScripts
-from crawlproject.state.scripts.seeds import CarrierScripts, Chunk, OutboxScripts, SeedScripts
+from crawlproject.state.scripts.seeds import Batch, ForwardingScripts, UsersSeedsScripts
 from crawlproject.state.scripts.sources import (
     ROBOTS_LOCK_S,
     Attribution,
@@ -48,9 +48,8 @@ __all__ = [
     "PARSE_BOUNDS",
     "ROBOTS_LOCK_S",
     "Attribution",
+    "Batch",
     "Budget",
-    "CarrierScripts",
-    "Chunk",
     "DeadRetry",
     "DiscoverReply",
     "DropReply",
@@ -58,6 +57,7 @@ __all__ = [
     "Exclusion",
     "Extent",
     "Feeding",
+    "ForwardingScripts",
     "Grant",
     "HeartbeatReply",
     "Histograms",
@@ -66,7 +66,6 @@ __all__ = [
     "LinkGroup",
     "Lost",
     "NewRequest",
-    "OutboxScripts",
     "Overview",
     "Pause",
     "Present",
@@ -84,10 +83,11 @@ __all__ = [
     "SpillReply",
     "Stray",
     "Tail",
+    "UsersSeedsScripts",
     "Wanted",
     "digest_of",
 ]
 
 
-class Scripts(FrontierScripts, OverflowScripts, SeedScripts, SourceScripts, CrawlScripts, ReaderScripts):
+class Scripts(FrontierScripts, OverflowScripts, ForwardingScripts, SourceScripts, CrawlScripts, ReaderScripts):
     """All functions of one Redis."""

@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS, local_time
@@ -76,26 +76,20 @@ class LeaseReply(NamedTuple):
 
 
 class EnqueueReply(NamedTuple):
-    """Answer to `enqueue`: what became of the batch, and the requests then in the frontier."""
+    """Answer to `enqueue`: what became of the batch, and the requests then in the frontier.
+
+    `forwarded` wait for the shard that they belong to. Items without a seed that could not be stored, as the list
+    for that shard is full, are to come again: `unstored` has their places in the batch.
+    """
 
     admitted: int
     duplicates: int
     dead: int
     returned: int
     excluded: int
-    outstanding: int
-
-
-class Enqueued(NamedTuple):
-    """What became of a batch where there are several shards.
-
-    `forwarded` seeds have gone on to the shard of their source. Of items without a seed nothing is done where that
-    is another shard: `elsewhere` has their places in the batch, each with the number of that shard.
-    """
-
-    reply: EnqueueReply
     forwarded: int
-    elsewhere: dict[int, int]
+    outstanding: int
+    unstored: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +129,7 @@ class LinkGroup:
 
 class DiscoverReply(NamedTuple):
     """Answer to `discover`: what became of each link, by the letters in discover.lua; whether the groups' sources
-    take more: 0, 1 (no more poor links), 2 (none); 3 or more for those that are in another shard, whose number is
-    3 less.
+    take more: 0, 1 (no more poor links), 2 (none).
     """
 
     letters: str
@@ -173,15 +166,10 @@ class Present(NamedTuple):
 
 
 class Idleness(NamedTuple):
-    """Answer to `idle`: whether no work is left; of several shards, what differs if there was any in between."""
+    """Answer to `idle`: whether no work is left; and what differs if any of it has come and gone in between."""
 
     is_idle: bool
-    marks: tuple[bytes, ...] = ()
-
-    @classmethod
-    def of(cls, reply: Any) -> Self:
-        """Return what idle.lua has said."""
-        return cls(bool(reply)) if isinstance(reply, int) else cls(bool(reply[0]), tuple(reply[1:]))
+    marks: tuple[bytes, ...]
 
 
 class HeartbeatReply(NamedTuple):
@@ -342,6 +330,10 @@ def _lost(reply: Sequence[Any]) -> list[Lost]:
     ]
 
 
+def _idleness(reply: Sequence[Any]) -> Idleness:
+    return Idleness(bool(reply[0]), tuple(reply[1:]))
+
+
 class FrontierScripts(ScriptRunner):
     """What happens to requests, from the seed list to their settlement."""
 
@@ -364,41 +356,11 @@ class FrontierScripts(ScriptRunner):
         dead_maxlen: int = 0,
         refuse_unknown: bool,
     ) -> EnqueueReply | None:
-        """Store a batch that stands for `seeds`, which are on the processing list; all is for this shard.
+        """Store a batch; with `seeds`, it stands for these, which are on the processing list.
 
-        None if nothing was done: they are no longer there, or are to stay for now (see enqueue.lua).
+        None if nothing was done: they are no longer there, or all is to stay for now (see enqueue.lua).
         """
-        found = await self.enqueue_some(
-            worker,
-            items,
-            seeds=seeds,
-            high_water=high_water,
-            overflow_maxlen=overflow_maxlen,
-            dead_maxlen=dead_maxlen,
-            refuse_unknown=refuse_unknown,
-        )
-        return found and found.reply
-
-    async def enqueue_some(
-        self,
-        worker: str,
-        items: Sequence[NewRequest | Rejected],
-        *,
-        seeds: Sequence[bytes] = (),
-        high_water: int,
-        overflow_maxlen: int = 0,
-        dead_maxlen: int = 0,
-        refuse_unknown: bool,
-        once: tuple[str, int] | None = None,
-    ) -> Enqueued | None:
-        """Do what `enqueue` does with a batch of which some may be for other shards.
-
-        With several shards those that were found, not seeds, are here for a lease that may end in another one, so
-        a replica has them first. `once`: they are of this outbox, where they have this number, and may come again:
-        then those that are to be stored seen or not are stored the first time alone.
-        """
-        run = self._run_replicated if self._shard and not seeds else self._run
-        reply = await run(
+        reply = await self._run(
             "enqueue",
             worker=worker,
             items=[item.packed() for item in items],
@@ -407,13 +369,10 @@ class FrontierScripts(ScriptRunner):
             overflow_maxlen=overflow_maxlen,
             dead_maxlen=dead_maxlen,
             refuse_unknown=refuse_unknown,
-            once=once and [once[0], str(once[1])],
         )
         if not reply:
             return None
-        forwarded, elsewhere = reply[6:] or (0, [])
-        places = {at - 1: shard for at, shard in zip(elsewhere[::2], elsewhere[1::2], strict=True)}
-        return Enqueued(EnqueueReply(*reply[:6]), forwarded, places)
+        return EnqueueReply(*reply)._replace(unstored=[number - 1 for number in reply[-1]])
 
     async def discover(
         self,
@@ -432,10 +391,9 @@ class FrontierScripts(ScriptRunner):
         `overflow_maxlen` bounds what waits beyond the windows: in Redis, or, `overflow_stored`, there and in the
         store that it is spilled to. While `most_outstanding` requests are in the frontier none is admitted; None:
         each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
-        have so many. With several shards a replica has what was admitted: the page's lease may end in another.
+        have so many.
         """
-        run = self._run_replicated if self._shard else self._run
-        reply = await run(
+        reply = await self._run(
             "discover",
             groups=[group.packed() for group in groups],
             high_water=high_water,
@@ -470,13 +428,11 @@ class FrontierScripts(ScriptRunner):
         max_deliveries: int,
         high_water: int = 0,
         refuse_unknown: bool = False,
-        helps: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
-        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease; and
-        never to one that `helps`: it is not the home of this shard.
+        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease.
         `high_water`: what the sources' shares are parts of.
         """
         sent = local_time()
@@ -493,7 +449,6 @@ class FrontierScripts(ScriptRunner):
             dead_maxlen=dead_maxlen,
             max_deliveries=max_deliveries,
             high_water=high_water,
-            **({"helps": True} if helps else {}),
         )
         self._observe(sent, ran)
         kind, reason = texts(state)
@@ -576,13 +531,9 @@ class FrontierScripts(ScriptRunner):
         )
         return Present(int(last), int(since)), _lost(lost)
 
-    async def alive(self, *, timeout: float, worker: str | None = None, rests: bool = False) -> list[str]:
-        """Return the workers that have sent a heartbeat in the last `timeout` seconds, and lease.
-
-        `worker` is the one that asks; `rests`: it leases nothing at present, of which the others hear until it
-        asks again without that, or for ten seconds.
-        """
-        return texts(await self._run("alive", timeout=int(timeout * MICROS), worker=worker, rests=rests))
+    async def alive(self, *, timeout: float) -> list[str]:
+        """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
+        return texts(await self._run("alive", timeout=int(timeout * MICROS)))
 
     async def leave(self, worker: str) -> int:
         """Give back all that `worker` holds; return the number of leases."""
@@ -592,14 +543,14 @@ class FrontierScripts(ScriptRunner):
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
         `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
-        and its outboxes.
+        and nothing waits here for others.
         """
         return (await self.idleness(halted_too=halted_too)).is_idle
 
     async def idleness(self, *, halted_too: bool = False) -> Idleness:
         """Tell whether it is idle, and how much has come and gone: what says whether all shards are."""
         if not halted_too:
-            return Idleness.of(await self._run("idle"))
+            return _idleness(await self._run("idle"))
         cursor, work, waiting, more = "0", 0, 0, True
         while more:
             following, some_work, some_waiting = await self._run(
@@ -607,7 +558,7 @@ class FrontierScripts(ScriptRunner):
             )
             cursor, work, waiting = following.decode(), work + some_work, waiting + some_waiting
             more = cursor != "0"
-        return Idleness.of(await self._run("idle", halted_work=work, halted_overflow=waiting))
+        return _idleness(await self._run("idle", halted_work=work, halted_overflow=waiting))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.

@@ -49,11 +49,11 @@ async def overflowing(state: State, source: str = "museum") -> dict[int, str]:
 async def test_seeds_of_a_source_at_its_share_wait_apart_and_let_others_pass(state: State) -> None:
     await join(state)
     await rule(state)
-    assert await feed(state, *requests("abcd"), *requests("x", source="other")) == (5, 0, 0, 0, 0, 3)
+    assert await feed(state, *requests("abcd"), *requests("x", source="other")) == (5, 0, 0, 0, 0, 0, 3, [])
     assert (await queued(state), await overflowing(state)) == ({0: "ab"}, {0: "cd"})
     assert await queued(state, "other") == {0: "x"}
     assert await waiting(state) == []
-    assert await feed(state, *requests("ed")) == (1, 1, 0, 0, 0, 3)  # what waits was seen
+    assert await feed(state, *requests("ed")) == (1, 1, 0, 0, 0, 0, 3, [])  # what waits was seen
     assert await overflowing(state) == {0: "cde"}
 
 
@@ -88,7 +88,7 @@ async def test_only_what_needs_an_overflow_goes_back_when_those_are_at_their_bou
     await join(state)
     await rule(state)
     batch = [*requests("abcde"), *requests("p", priority=1), *requests("x", source="other"), *requests("f")]
-    assert await feed(state, *batch, overflow_maxlen=1) == (5, 0, 0, 3, 0, 3)
+    assert await feed(state, *batch, overflow_maxlen=1) == (5, 0, 0, 3, 0, 0, 3, [])
     assert (await queued(state), await overflowing(state)) == ({0: "a", 1: "p"}, {0: "bc"})
     assert await waiting(state) == [b"d", b"e", b"f"]  # in order, and not seen
     seeds = await state.scripts.take_seeds("w", 9)
@@ -101,7 +101,7 @@ async def test_only_what_needs_an_overflow_goes_back_when_those_are_at_their_bou
         dead_maxlen=9,
         refuse_unknown=False,
     )
-    assert reply == (3, 0, 0, 0, 0, 3)
+    assert reply == (3, 0, 0, 0, 0, 0, 3, [])
     assert await overflowing(state) == {0: "bcdef"}
 
 

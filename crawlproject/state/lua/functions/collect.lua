@@ -62,7 +62,7 @@ register('collect', function(ctx, K, A)
     leads and 1 or 0,
     at and text(at) or '',
     kept[2] or '',
-    outstanding,
+    outstanding + shards.waiting(ctx),
     redis.call('LLEN', K.seeds),
     overflow,
     redis.call('XLEN', K.dead),

@@ -11,8 +11,7 @@
 --    at their bound, `s`itemaps at theirs, `f`ull overflows, the `d`own store's tails full, its source's `q`uota of overflows
 --    used, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
 --    group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says
---    whose they are. With several shards `e`: the source is in another one, whose number and 3 stand for the group; nothing
---    was done for these.
+--    whose they are. With several shards: `o`, on its way to the one that its source is in; `w`, the list for that is full.
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. Links of the priorities 0 and 1 beyond the window of their source go to its
@@ -34,7 +33,7 @@ register('discover', function(ctx, K, A)
 
   local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', d = 'without_room', q = 'without_room',
     m = 'without_room', r = 'refused',
-    x = 'excluded'}
+    x = 'excluded', w = 'without_room'}
   local letters, closed, counts = {}, {}, {} -- counts: result -> source -> how many links
   local batches, batch_of = {}, {} -- what is to be stored, by list
   local rooms = {} -- queue -> how many more requests its source's window takes of that priority
@@ -117,14 +116,20 @@ register('discover', function(ctx, K, A)
     return 'a'
   end
 
+  local function forward(shard, group, index)
+    return shards.send(ctx, shard, 'link', {entry = group.entries[index], digest = group.digests[index], host = group.hosts[index],
+      source = group.source, domain = group.domain, page = ctx.now, budget = A.budget, most_outstanding = A.most_outstanding,
+      sitemaps = A.sitemaps}) and 'o' or 'w'
+  end
+
   for number, group in ipairs(A.groups) do
     local source, name = sources[number], group.source
     local whole = (exclusions.has(ctx, source) or name and exclusions.has(ctx, name)) and 'x' or nil
     if not naming.is_valid(source) or rates.refused(ctx, source) then whole = 'r' end
-    local is_foreign = shards.is_elsewhere(ctx, source)
-    if is_foreign then whole = 'e' end
+    local shard = shards.is_elsewhere(ctx, source) and shards.shard_of(ctx, source)
+    if shard then whole = nil end
     for index = 1, #group.entries do
-      local letter = whole or judge(source, group, index)
+      local letter = whole or shard and forward(shard, group, index) or judge(source, group, index)
       letters[#letters + 1] = letter
       if RESULTS[letter] then
         local of_result = counts[RESULTS[letter]] or {}
@@ -132,9 +137,9 @@ register('discover', function(ctx, K, A)
         of_result[source] = (of_result[source] or 0) + 1
       end
       if letter == 'a' then rates.register(ctx, source) end
-      if letter == 'f' or letter == 'd' or letter == 'q' or letter == 'm' then whole = letter end
+      if letter == 'f' or letter == 'd' or letter == 'q' or letter == 'm' or letter == 'w' then whole = letter end
     end
-    closed[number] = is_foreign and 3 + shards.shard_of(ctx, source) or whole and 2 or budgets.state_of(ctx, source)
+    closed[number] = whole and 2 or shard and 0 or budgets.state_of(ctx, source)
   end
   seen_filter.save(ctx)
 

@@ -38,9 +38,7 @@ register('enqueue', function(ctx, K, A)
   exclusions.look_up(ctx, names)
 
   local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
-  local forwarded, elsewhere = 0, {}
-  local once = A.once and 'brought:' .. A.once[1]
-  local is_repeated = once and (tonumber(redis.call('HGET', K.crossings, once)) or 0) >= tonumber(A.once[2])
+  local forwarded, unstored, stayed, touched = 0, {}, 0, {}
   local batches, batch_of = {}, {} -- what is to be stored, by queue
   local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
   local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
@@ -89,8 +87,29 @@ register('enqueue', function(ctx, K, A)
   end
 
   local function reject(seed, entry, source, reason)
-    dead_letters.add(ctx, seed and 'seed' or 'entry', seed or entry, source, reason, 0)
+    dead_letters.add(ctx, seed and 'seed' or 'entry', seed and shards.as_pushed(seed) or entry, source, reason, 0)
     dead = dead + 1
+  end
+
+  -- Has an item wait for the shard of its source.
+  local function forward(seed, item, shard, index)
+    if shards.send(ctx, shard, seed and 'seed' or 'request', seed and {seed = shards.as_forwarded(seed)} or item) then
+      forwarded = forwarded + 1
+    elseif seed then
+      returned[#returned + 1] = seed
+    else
+      unstored[#unstored + 1] = index
+    end
+  end
+
+  -- Has the request of a forwarded seed wait here until the shards agree.
+  local function keep(item, source, index)
+    if seen_filter.mark(ctx, item.digest) == 0 and not item.again then
+      duplicates = duplicates + 1
+    else
+      queues.arrive(ctx, source, item.entry, text(ctx.now) .. '.' .. index, STAYS_US)
+      stayed, admitted, touched[source] = stayed + 1, admitted + 1, true
+    end
   end
 
   for index, item in ipairs(A.items) do
@@ -98,12 +117,10 @@ register('enqueue', function(ctx, K, A)
     if item.reason then
       reject(seed, nil, source or '', item.reason)
     elseif source and shards.is_elsewhere(ctx, source) then
-      local shard = shards.shard_of(ctx, source)
-      if not seed then
-        elsewhere[#elsewhere + 1], elsewhere[#elsewhere + 2] = index, shard
+      if seed and shards.is_forwarded(seed) then
+        keep(item, source, index)
       else
-        shards.send(ctx, shard, 'seed', seed, name, item.domain)
-        forwarded = forwarded + 1
+        forward(seed, item, shards.shard_of(ctx, source), index)
       end
     elseif exclusions.has_request(ctx, source, entry, name) then
       excluded_of[source] = (excluded_of[source] or 0) + 1
@@ -114,7 +131,7 @@ register('enqueue', function(ctx, K, A)
     elseif seed and not has_room(source, entry) then
       returned[#returned + 1] = seed
     else
-      if seen_filter.mark(ctx, item.digest, item.found) == 0 and (is_repeated or not item.again) then
+      if seen_filter.mark(ctx, item.digest, item.found) == 0 and not item.again then
         duplicates = duplicates + 1
       else
         rates.register(ctx, source)
@@ -124,7 +141,7 @@ register('enqueue', function(ctx, K, A)
   end
   seen_filter.save(ctx)
 
-  local touched, added, queued, waiting = {}, {}, 0, 0
+  local added, queued, waiting = {}, stayed, 0
   for _, batch in ipairs(batches) do
     local source, entries = batch.source, batch.entries
     if beyond[source] and queues.waits_apart(ctx, source, batch.rank) then -- behind those of their priority
@@ -145,7 +162,6 @@ register('enqueue', function(ctx, K, A)
   end
   for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
   if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
-  if once and not is_repeated then redis.call('HSET', K.crossings, once, A.once[2]) end
   for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.add(K.totals, name, count) end
   local dropped = 0
   for source, count in pairs(excluded_of) do
@@ -153,6 +169,5 @@ register('enqueue', function(ctx, K, A)
     exclusions.count_dropped(ctx, source, 'excluded', count)
   end
   due_index.schedule_all(ctx, touched)
-  if ctx.outbox then return {admitted, duplicates, dead, #returned, dropped, outstanding, forwarded, elsewhere} end
-  return {admitted, duplicates, dead, #returned, dropped, outstanding}
+  return {admitted, duplicates, dead, #returned, dropped, forwarded, outstanding, unstored}
 end)

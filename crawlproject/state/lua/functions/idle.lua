@@ -2,8 +2,8 @@
 -- every worker's processing list are empty.
 --
 -- A: halted_work, halted_overflow (requests and waiting seeds of halted sources, which do not count; none: all count).
--- Reply: 1 or 0. With several shards {1 or 0, how much this one has sent to others, and received, the number of its last
--- lease}: it is idle only with empty outboxes. Whatever comes to it and leaves it again changes one of these numbers.
+-- Reply: {1 or 0, the number of its last lease, the name of the last batch that it has received}. With several shards it is idle
+-- only while nothing waits here for others. Whatever comes to it from them and leaves it again changes one of these.
 register('idle', function(ctx, K, A)
   local function is_idle()
     local outstanding, overflow = unpack(redis.call('MGET', K.outstanding, K.overflow))
@@ -24,8 +24,6 @@ register('idle', function(ctx, K, A)
     return true
   end
 
-  if not ctx.outbox then return is_idle() and 1 or 0 end
-  local crossed, is_empty = redis.call('HMGET', K.crossings, 'sent', 'received'), true
-  for shard = 0, A.shards - 1 do is_empty = is_empty and redis.call('EXISTS', K.outbox_of .. shard) == 0 end
-  return {is_empty and is_idle() and 1 or 0, crossed[1] or '', crossed[2] or '', redis.call('GET', K.lease_sequence) or ''}
+  local last = redis.call('ZREVRANGE', K.received, 0, 0)[1]
+  return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, redis.call('GET', K.lease_sequence) or '', last or ''}
 end, {'no-writes'})

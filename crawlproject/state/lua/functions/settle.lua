@@ -88,9 +88,10 @@ function settling.give_back(ctx, one, own)
     return false
   end
   if shards.is_elsewhere(ctx, source) then
-    local name = one.domain and one.name or not one.domain and source or nil
-    shards.send(ctx, shards.shard_of(ctx, source), 'request', entry, name, one.domain, micros, one.stray)
-    return true
+    local request = {entry = entry, source = one.domain and one.name or not one.domain and source or nil, domain = one.domain,
+      micros = micros, stray = one.stray}
+    if shards.send(ctx, shards.shard_of(ctx, source), 'request', request) then return false end
+    micros = math.max(micros, STAYS_US)
   end
   local stored = queues.arrive(ctx, source, entry, one.id, micros, one.stray)
   if stored then ctx.touched[source] = true end
@@ -181,8 +182,8 @@ end
 --    those that paid to which nothing may go out now}
 --
 -- What comes to a source from another one, by a redirect or because it belongs there, takes no more of the frontier than
--- that source's share: the rest goes to its overflow. To a source of another shard it goes by the outbox, and counts as
--- outstanding here until that shard has it.
+-- that source's share: the rest goes to its overflow. What comes to a source of another shard waits for that one here (the
+-- shards).
 --
 -- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.

@@ -19,8 +19,8 @@ local OF_CRAWL = {
 
 -- Those of a spider, behind its name and a further colon.
 local OF_SPIDER = {
-  seeds_received = 'seeds_received', outbox_of = 'out:',
-  outbox_sequence = 'out_sequence', crossings = 'crossings', carrier = 'carrier', processing_of = 'in_hand:',
+  foreign_of = 'foreign:', batch_of = 'foreign_batch:', received = 'received', forwarder = 'forwarder',
+  processing_of = 'in_hand:',
   feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', places = 'places',
   paced = 'paced', seen_of = 'seen:', seen_bloom_of = 'seen_bloom:', seen_meta = 'seen_meta',
   texts_of = 'texts:', outstanding = 'outstanding', overflow_of = 'overflow:', overflow = 'overflow',
@@ -28,7 +28,7 @@ local OF_SPIDER = {
   spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', dropped = 'dropped', quarantine = 'suspects',
-  quarantine_turn = 'suspect_turn', workers = 'workers', resting = 'resting', leases_of = 'leases:',
+  quarantine_turn = 'suspect_turn', workers = 'workers', leases_of = 'leases:',
   lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
   totals = 'totals', dead_refusals = 'dead_refusals', dead_sources = 'dead_sources', latencies = 'latencies',
   active = 'active', sample = 'reading', due_24 = 'due:24', due_23 = 'due:23', due_22 = 'due:22',
@@ -36,9 +36,6 @@ local OF_SPIDER = {
   due_11 = 'due:11', due_10 = 'due:10', due_04 = 'due:04', due_03 = 'due:03', due_02 = 'due:02',
   due_01 = 'due:01', due_00 = 'due:00',
 }
-
--- Those of the list that users push seeds to, on a Redis Cluster: they are in the slot of that one.
-local OF_USERS_SEEDS = {users_seeds = '', seeds_out = ':out', seeds_sequence = ':sequence'}
 
 -- The keys of a crawl and a spider, by name; each is spelled when it is first asked for.
 local keys_of = memo(function(owners)
@@ -51,7 +48,6 @@ local keys_of = memo(function(owners)
     elseif OF_CRAWL[name] then key = tag .. ':' .. OF_CRAWL[name]
     elseif name == 'seeds' then key = tag == 'crawl' and seeds or tag .. ':' .. seeds
     elseif name == 'users_seeds' then key = tag:match('^{(.*)}$') or seeds
-    elseif OF_USERS_SEEDS[name] then key = tag .. OF_USERS_SEEDS[name]
     else error('no key has the name ' .. tostring(name)) end
     rawset(keys, name, key)
     return key

@@ -1,41 +1,71 @@
--- Shards: which of them a source is in, and what goes from this one to another: by an outbox for each of those.
+-- Shards: which of them a source is in, and what waits here for another one.
 --
--- A: shard (the number of this one), shards (how many there are; none: one, and nothing goes anywhere).
+-- A: shard (the number of this one), shards (how many there are; none: one, and nothing goes anywhere); foreign_maxlen (most
+--    entries in the list for one shard).
 --
--- What is in an outbox has numbers, each above those before it, and a shard takes of an outbox only what is above the
--- last number that it took. So it takes each once, however often it is offered, and whoever offers it. A server that has lost
--- its last second, or a replica that takes over without it, may give numbers again that another shard knows, where its clock is
--- behind: so what is sent names the server that has numbered it, and each one's numbers are taken for themselves.
---
--- While the shards know different catalogues, each may take something for another one's. After MOST_WAYS such ways it stays where
--- it is for a while: a request among those that wait, a seed in the outbox from this shard to itself.
+-- What belongs to another shard is an entry of the list for that one: a map with `kind` and what its intake takes.
+--    seed: `seed`, a line of the seed list, which goes to that shard's (receive.lua)
+--    request: the fields of NewRequest (state/scripts/frontier.py); without `digest` it was admitted before, and comes in place
+--       of one, after `micros`, at the head of its queue or, a `stray`, behind what waits there (receive.lua)
+--    link: `entry`, `digest` and `host` of a link found on a page, `source` and `domain` of its group, `page`, which links
+--       of one page have in common, and how many may be admitted (discover.lua)
+-- A forwarder gives a batch of them at a time to that shard, and then forgets it (frontier/forwarding.py).
 local shards = {}
 
-local MOST_WAYS = 3
+-- After which time a request that has come from another shard, and by this one's catalogue belongs to a third, goes there, as
+-- one that stands with the wrong source (lease.lua). So long waits, too, what the full list of its shard does not take.
+local STAYS_US = 60000000
 
-function state.outbox(ctx) return ctx.A.shards and {last = tonumber(redis.call('GET', ctx.K.outbox_sequence) or 0)} end
+local FORWARDED = '\1' -- begins a seed that another shard has sent
+
+-- shard -> length of the list for it
+function state.foreign() return {} end
 
 -- The number of the shard that a source is in; state/shards.py says the same.
 function shards.shard_of(ctx, source) return tonumber(redis.sha1hex(source):sub(1, 8), 16) % ctx.A.shards end
 
-function shards.is_elsewhere(ctx, source) return ctx.outbox and shards.shard_of(ctx, source) ~= ctx.A.shard end
+function shards.is_elsewhere(ctx, source) return ctx.A.shards and shards.shard_of(ctx, source) ~= ctx.A.shard end
 
--- Sends a seed (a line of the seed list), a request, or what was found on pages (`links`, `requests`: `count` in one item)
--- to another shard. A request that was stored counts as outstanding here until that shard has it. It is of the source that
--- `name` and `domain` tell, as to belonging; `micros` is after which time, `stray` whether behind all others, `hops` how
--- many such ways it has come by then, in one go (none: this is the first).
-function shards.send(ctx, shard, kind, body, name, domain, micros, stray, hops, count)
-  ctx.outbox.last = math.max(ctx.outbox.last + 1, ctx.now)
-  local item = cmsgpack.pack({text(ctx.outbox.last), kind, body, name or '', domain or '', text(micros or 0), stray and 1 or 0,
-    ctx.server:sub(1, 8), hops or 1, count or 0}) -- the server has a new name at each start
-  redis.call('RPUSH', ctx.K.outbox_of .. shard, item)
-  redis.call('SET', ctx.K.outbox_sequence, text(ctx.outbox.last))
-  redis.call('HINCRBY', ctx.K.crossings, 'sent', 1)
+-- Whether the list for a shard takes one more.
+function shards.has_room(ctx, shard)
+  if not ctx.foreign[shard] then ctx.foreign[shard] = redis.call('LLEN', ctx.K.foreign_of .. shard) end
+  return ctx.foreign[shard] < ctx.A.foreign_maxlen
 end
 
--- What stands in an outbox.
-function shards.item_in(packed)
-  local found = cmsgpack.unpack(packed)
-  return {number = tonumber(found[1]), kind = found[2], body = found[3], name = found[4], domain = found[5],
-    micros = tonumber(found[6]), stray = found[7] == 1, server = found[8], hops = found[9], count = found[10]}
+-- Has an entry wait for a shard; returns whether its list has room for it.
+function shards.send(ctx, shard, kind, entry)
+  if not shards.has_room(ctx, shard) then return false end
+  entry.kind = kind
+  ctx.foreign[shard] = redis.call('RPUSH', ctx.K.foreign_of .. shard, cmsgpack.pack(entry))
+  return true
 end
+
+-- Whether the lists for these shards take a few hundred more.
+function shards.have_room(ctx, numbers)
+  for _, shard in ipairs(numbers) do
+    if not shards.has_room(ctx, shard) then return false end
+  end
+  return true
+end
+
+-- Has seeds wait for the shards `to`.
+function shards.send_seeds(ctx, to, seeds)
+  for index, seed in ipairs(seeds) do
+    redis.call('RPUSH', ctx.K.foreign_of .. to[index], cmsgpack.pack({kind = 'seed', seed = seed}))
+  end
+end
+
+-- How many entries wait for other shards.
+function shards.waiting(ctx)
+  local count = 0
+  for shard = 0, (ctx.A.shards or 0) - 1 do
+    count = count + redis.call('LLEN', ctx.K.foreign_of .. shard) + math.max(redis.call('LLEN', ctx.K.batch_of .. shard) - 1, 0)
+  end
+  return count
+end
+
+function shards.is_forwarded(seed) return seed:sub(1, 1) == FORWARDED end
+
+function shards.as_forwarded(seed) return shards.is_forwarded(seed) and seed or FORWARDED .. seed end
+
+function shards.as_pushed(seed) return shards.is_forwarded(seed) and seed:sub(2) or seed end

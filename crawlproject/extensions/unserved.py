@@ -1,0 +1,81 @@
+"""Has a worker move to a shard that no worker serves, from one that has several."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Iterable
+from typing import Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+
+from crawlproject.loops import Loops
+from crawlproject.state.client import State
+from crawlproject.state.over_shards import ask_shards, shown
+from crawlproject.state.workers import claim
+from crawlproject.worker import MOVES_TO, worker_of
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 15.0  # between two looks
+_PATIENCE_S = 60.0  # that a shard has no worker, before one moves there
+
+
+class UnservedShards:
+    """Looks for shards without a worker, in the first of several workers of a shard.
+
+    When it finds one it ends the crawl of this process. `scrapy crawl` then executes itself again, to serve that
+    shard; it has this extension where CRAWL_SHARD does not say what a worker serves.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self._unserved: dict[int, float] = {}  # shard -> since when
+        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the extension of `crawler`."""
+        return cls(crawler)
+
+    def spider_opened(self) -> None:
+        """Begin to look."""
+        self._worker = worker_of(self.crawler)
+        self._loops = Loops(self._worker.state)
+        self._loops.start(self._look)
+
+    async def spider_closed(self) -> None:
+        """Look no more."""
+        await self._loops.stop()
+
+    async def _look(self) -> None:
+        await asyncio.sleep(_LOOK_S * random.uniform(0.8, 1.2))
+        await self.look()
+
+    async def look(self) -> None:
+        """Look once; end the crawl of this process if it is to serve another shard."""
+        state = self._worker.state
+        here = await _alive(state)
+        if self._worker.shutdown.has_begun or len(here) < 2 or min(here) != state.worker_id:
+            self._unserved.clear()
+            return
+        served, _ = await ask_shards([shard for shard in state.shards if shard is not state], _alive)
+        for shard in self._long_unserved(shard for shard, workers in served.items() if not workers):
+            if await claim(shard):
+                logger.warning("No worker serves %s: this one moves there", shown(shard))
+                os.environ[MOVES_TO] = str(shard.number)
+                self._closing = asyncio.create_task(self.crawler.engine.close_spider_async(reason="moved"))
+                return
+
+    def _long_unserved(self, shards: Iterable[State]) -> list[State]:
+        now, found = asyncio.get_running_loop().time(), list(shards)
+        self._unserved = {shard.number: self._unserved.get(shard.number, now) for shard in found}
+        return [shard for shard in found if now - self._unserved[shard.number] >= _PATIENCE_S]
+
+
+async def _alive(shard: State) -> list[str]:
+    return await shard.scripts.alive(timeout=shard.config.heartbeat_timeout)

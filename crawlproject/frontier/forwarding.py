@@ -1,0 +1,147 @@
+"""Gives what belongs to another shard to that one.
+
+What waits for a shard is there until that shard has it. A worker may end between two steps, and another one may do
+the same at the same time: a batch has a name, by which it is taken once, and forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+
+from crawlproject.frontier.discovery import LINKS_A_CALL, bounds_of
+from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.scripts import Batch, Budget, ForwardingScripts, LinkGroup
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 500  # entries: as many as Lua unpacks at once, and well below
+_LOOK_S = 0.5  # between two looks for something to forward
+_RETRY_S = 1.0  # until a shard that has not taken all is given more
+
+
+class Forwarder:
+    """Gives what waits here for other shards to these: each in a task of its own, so that none waits for another.
+
+    `scripts` run where it waits: in this shard, or where users push seeds (frontier/seeds.py).
+    """
+
+    def __init__(self, state: State, scripts: ForwardingScripts | None = None) -> None:
+        self._state = state
+        self._scripts = scripts or state.scripts
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+
+    async def step(self) -> None:
+        """Look what waits, begin to give it, and rest."""
+        for number in await self._scripts.waiting(self._state.worker_id):
+            if number not in self._under_way:
+                task = self._under_way[number] = asyncio.create_task(self._give_all(number))
+                task.add_done_callback(lambda _, number=number: self._under_way.pop(number, None))  # type: ignore[misc]
+        await asyncio.sleep(_LOOK_S)
+
+    async def _give_all(self, number: int) -> None:
+        try:
+            while (taken := await self.give(number)) is not None:
+                if not taken:
+                    await asyncio.sleep(_RETRY_S)
+                    return
+        except REDIS_TROUBLE as error:
+            self._state.failed(error)
+            await asyncio.sleep(_RETRY_S)
+        except Exception:
+            logger.exception("Bug in forwarding to shard %d; going on", number)
+            await asyncio.sleep(_RETRY_S)
+
+    async def give(self, number: int) -> bool | None:
+        """Give a shard the batch that comes next; None if there is none.
+
+        False if the shard has not taken it, for want of a leader that knows the catalogue, or has sent some of it
+        on: then the shards disagree whose that is, until all have read the same catalogue.
+
+        Raises:
+            REDIS_TROUBLE: one of the two fails.
+
+        """
+        batch = await self._scripts.batch(number, count=_BATCH)
+        if batch is None:
+            return None
+        target, others, all_stay = self._state.shards[number], list[bytes](), True
+        links = list[dict[bytes, Any]]()
+        for packed in batch.entries:
+            entry = msgpack.unpackb(packed, raw=True)
+            if entry[b"kind"] == b"link":
+                links.append(entry)
+            else:
+                others.append(packed)
+        bounds = bounds_of(target.bounds)
+        for call in _calls(links):
+            reply = await target.scripts.discover(call.groups, **bounds, **call.options)
+            if reply is None:
+                return False
+            all_stay = all_stay and not {"o", "w"} & set(reply.letters)
+        if others and not await target.scripts.receive(
+            Batch(batch.name, others), high_water=bounds["high_water"], refuse_unknown=bounds["refuse_unknown"]
+        ):
+            return False
+        await self._scripts.forget_batch(number, batch)
+        return all_stay
+
+    async def stop(self) -> None:
+        """Forward no more."""
+        while tasks := list(self._under_way.values()):  # redis-py may swallow a cancellation, on Python 3.11
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=0.1)
+
+
+class _Call(NamedTuple):
+    """Links as one call takes them: by their source and domain, and how many may be admitted."""
+
+    groups: Sequence[LinkGroup]
+    options: Mapping[str, Any]
+
+
+def _calls(links: Sequence[Mapping[bytes, Any]]) -> Iterator[_Call]:
+    """Yield links in calls.
+
+    A call is taken for a page, which has its share of what its source's pages earn (the Lua module `budgets`): so
+    there are not two pages' links to one domain in it.
+    """
+    groups: dict[tuple[Any, Any], LinkGroup] = {}
+    pages: dict[tuple[Any, Any], int] = {}
+    before: Any = None
+    size = 0
+    for link in links:
+        options = [link.get(name) for name in (b"budget", b"most_outstanding", b"sitemaps")]
+        name = (link.get(b"source"), link[b"domain"])
+        if size and (size == LINKS_A_CALL or options != before or pages.get(name, link[b"page"]) != link[b"page"]):
+            yield _Call(list(groups.values()), _options(*before))
+            groups, pages, size = {}, {}, 0
+        if name not in groups:
+            source, domain = link.get(b"source"), _text(link[b"domain"])
+            groups[name], pages[name] = LinkGroup(domain, source and _text(source)), link[b"page"]
+        groups[name].entries.append(link[b"entry"])
+        groups[name].digests.append(link[b"digest"])
+        groups[name].hosts.append(int(link[b"host"]) if link[b"host"] else None)
+        before, size = options, size + 1
+    if size:
+        yield _Call(list(groups.values()), _options(*before))
+
+
+def _options(
+    budget: Mapping[bytes, int] | None, most_outstanding: int | None, sitemaps: Mapping[bytes, Any] | None
+) -> dict[str, Any]:
+    """Return the options of `Scripts.discover` that are the links' own."""
+    return {
+        "budget": budget and Budget(**{name.decode(): value for name, value in budget.items()}),
+        "most_outstanding": most_outstanding,
+        "sitemaps": sitemaps and (_text(sitemaps[b"source"]), sitemaps[b"most"]),
+    }
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="surrogateescape")

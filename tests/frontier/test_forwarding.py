@@ -1,0 +1,360 @@
+"""What belongs to another shard comes there, once: killed, called again, away, full, and with two catalogues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgpack
+import pytest
+import pytest_asyncio
+import redis
+from scrapy import Request
+
+from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.forwarding import Forwarder
+from crawlproject.frontier.seeds import UsersSeeds
+from crawlproject.state.client import State
+from crawlproject.state.scripts import Budget, LinkGroup, NewRequest, Settlement
+from tests.shards import domain_in, several_shards
+
+SHARDS = 3
+ROOM: Any = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False}
+OWN = [domain_in(number, SHARDS) for number in range(SHARDS)]
+HEADER = b"\1\0\0"
+
+
+@pytest_asyncio.fixture
+async def shards(redis_url: str) -> AsyncIterator[tuple[State, ...]]:
+    async with several_shards(redis_url, SHARDS) as found:
+        yield found
+
+
+def db(state: State) -> Any:
+    return state.redis
+
+
+def entry(url: str) -> bytes:
+    body: bytes = msgpack.packb({"url": url})
+    return HEADER + body
+
+
+def request(url: str, domain: str, *, again: bool = False) -> NewRequest:
+    return NewRequest(entry(url), digest_of("", url), again=again, domain=domain)
+
+
+def group(domain: str, *urls: str) -> LinkGroup:
+    return LinkGroup(
+        domain, None, [entry(url) for url in urls], [digest_of("", url) for url in urls], [None] * len(urls)
+    )
+
+
+async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
+    reply = await state.scripts.discover(groups, budget=None, **ROOM, **more)
+    assert reply is not None
+    return reply.letters
+
+
+async def lease(state: State) -> list[tuple[str, str]]:
+    """Lease all that may go out, and strays; return the ids and URLs."""
+    reply = await state.scripts.lease(
+        "w", 99, rooms={}, room=99, idle=False, horizon=3600, dead_maxlen=99, max_deliveries=3, high_water=10**6
+    )
+    leased = [(one.id, one.entry) for one in reply.grants] + [(one.id, one.entry) for one in reply.strays]
+    return [(name, url_of(stored)) for name, stored in leased]
+
+
+async def redirect(state: State, lease_id: str, url: str, domain: str, **more: Any) -> None:
+    [source] = [lease_id.partition(":")[2]]
+    reply = await state.scripts.settle("w", [Settlement(lease_id, source, entry(url), domain=domain, **more)])
+    assert reply.settled == [True]
+
+
+def url_of(stored: bytes) -> str:
+    url: str = msgpack.unpackb(stored[3:])["url"]
+    return url
+
+
+async def waits(state: State) -> list[str]:
+    """Return what is in the queues of a shard, the first one first, or waits for its time."""
+    found = []
+    for key in await db(state).keys(f"{state.keys.queue_of}*"):
+        found += await db(state).lrange(key, 0, -1)
+    for key in await db(state).keys(f"{state.keys.delayed_of}*"):
+        found += [one.partition(b"\n")[2] for one in await db(state).zrange(key, 0, -1)]
+    return [url_of(one) for one in found]
+
+
+async def outstanding(state: State) -> int:
+    return int(await db(state).get(state.keys.outstanding) or 0)
+
+
+async def foreign(state: State, to: int) -> int:
+    return int(await db(state).llen(f"{state.keys.foreign_of}{to}"))
+
+
+# Each has something of its own kind wait in the first shard for the second, and tells what comes of it there.
+
+
+async def found(state: State) -> list[str]:
+    """Requests of callbacks; one of them is to be stored seen or not."""
+    items = [request("http://f/1", OWN[1]), request("http://f/2", OWN[1], again=True)]
+    reply = await state.scripts.enqueue("w", items, **ROOM)
+    assert reply is not None
+    assert (reply.forwarded, reply.unstored, reply.admitted) == (2, [], 0)
+    return ["http://f/1", "http://f/2"]
+
+
+async def links(state: State) -> list[str]:
+    urls = [f"http://l/{number}" for number in range(3)]
+    assert await discover(state, group(OWN[1], *urls)) == "ooo"
+    return urls
+
+
+async def redirected(state: State) -> list[str]:
+    await state.scripts.enqueue("w", [request("http://r/0", OWN[0])], **ROOM)
+    [(name, _)] = await lease(state)
+    await redirect(state, name, "http://r/1", OWN[1])
+    assert await outstanding(state) == 0
+    return ["http://r/1"]
+
+
+async def seeds(state: State) -> list[str]:
+    """A seed on the list of a shard whose domain another source has, by the catalogue."""
+    await db(state).lpush(state.keys.seeds, "http://s/1")
+    [line] = await state.scripts.take_seeds("w", 9)
+    reply = await state.scripts.enqueue("w", [request("http://s/1", OWN[1])], seeds=[line], dead_maxlen=9, **ROOM)
+    assert reply is not None
+    assert reply.forwarded == 1
+    return ["http://s/1"]
+
+
+Kind = Callable[[State], Any]
+KINDS = pytest.mark.parametrize("kind", [found, links, redirected, seeds], ids=lambda kind: kind.__name__)
+
+
+async def arrived(state: State) -> Counter[str]:
+    lines = [one.decode().removeprefix("\1") for one in await db(state).lrange(state.keys.seeds, 0, -1)]
+    return Counter([*await waits(state), *lines])
+
+
+@KINDS
+async def test_all_comes_there_once(shards: tuple[State, ...], kind: Kind) -> None:
+    expected = await kind(shards[0])
+    assert not await shards[0].scripts.idle()
+    forwarder = Forwarder(shards[0])
+    assert await shards[0].scripts.waiting("w") == [1]
+    assert await forwarder.give(1) is True
+    assert await forwarder.give(1) is None
+    assert await arrived(shards[1]) == Counter(expected)
+    assert await shards[0].scripts.idle()
+    assert not await shards[1].scripts.idle()
+    assert await shards[0].scripts.waiting("w") == []
+
+
+class Killed(Exception):
+    pass
+
+
+@KINDS
+@pytest.mark.parametrize("call", ["batch", "discover", "receive", "forget_batch"])
+@pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
+async def test_a_killed_forwarder_loses_and_doubles_nothing(
+    shards: tuple[State, ...], kind: Kind, call: str, carried_out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before or after any of its calls, the last of which a client that heard no answer repeats."""
+    expected = await kind(shards[0])
+    with monkeypatch.context() as patched:
+        for shard in shards[:2]:
+            original = getattr(shard.scripts, call)
+
+            async def killed(*args: Any, original: Any = original, **options: Any) -> None:
+                if carried_out:
+                    await original(*args, **options)
+                    await original(*args, **options)
+                raise Killed
+
+            patched.setattr(shard.scripts, call, killed)
+        is_called = call in {"batch", "forget_batch"} or (call == "discover") == (kind is links)
+        if is_called:
+            with pytest.raises(Killed):
+                await Forwarder(shards[0]).give(1)
+    await kind_again(shards[0])
+    while await Forwarder(shards[0]).give(1) is not None:
+        pass
+    assert await arrived(shards[1]) == Counter([*expected, "http://more/"])
+    assert await shards[0].scripts.idle()
+
+
+async def kind_again(state: State) -> None:
+    """Have something more wait, so that a batch is not all there is."""
+    await state.scripts.enqueue("w", [request("http://more/", OWN[1])], **ROOM)
+
+
+@KINDS
+async def test_a_forwarder_that_is_late_takes_nothing_away(shards: tuple[State, ...], kind: Kind) -> None:
+    """It stood still with a batch in hand, which another one has forwarded meanwhile; then all of it again."""
+    expected = await kind(shards[0])
+    late = await shards[0].scripts.batch(1, count=9)
+    assert late is not None
+    await Forwarder(shards[0]).give(1)
+    await kind_again(shards[0])
+    fresh = await shards[0].scripts.batch(1, count=9)
+    if kind is not links:
+        assert await shards[1].scripts.receive(late, high_water=10**6, refuse_unknown=False)
+    await shards[0].scripts.forget_batch(1, late)
+    assert await shards[0].scripts.batch(1, count=9) == fresh
+    await Forwarder(shards[0]).give(1)
+    assert await arrived(shards[1]) == Counter([*expected, "http://more/"])
+
+
+@KINDS
+async def test_it_waits_for_a_shard_without_a_leader(shards: tuple[State, ...], kind: Kind) -> None:
+    expected = await kind(shards[0])
+    await db(shards[1]).delete(shards[1].keys.pulse)
+    assert await Forwarder(shards[0]).give(1) is False
+    assert not await arrived(shards[1])
+    await db(shards[1]).set(shards[1].keys.pulse, "leader")
+    assert await Forwarder(shards[0]).give(1) is True
+    assert await arrived(shards[1]) == Counter(expected)
+
+
+async def test_a_shard_that_is_away_holds_no_other_up(
+    shards: tuple[State, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = [request(f"http://{number}/", OWN[number]) for number in (1, 2)]
+    await shards[0].scripts.enqueue("w", items, **ROOM)
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise redis.ConnectionError("away")
+
+    forwarder = Forwarder(shards[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(shards[1].scripts, "receive", away)
+        await forwarder.step()
+        assert await waits(shards[2]) == ["http://2/"]
+        assert not await waits(shards[1])
+    await forwarder.stop()
+    await forwarder.step()
+    assert await waits(shards[1]) == ["http://1/"]
+    await forwarder.stop()
+
+
+async def test_a_full_list_turns_links_away_and_keeps_all_else_where_it_is(redis_url: str) -> None:
+    async with several_shards(redis_url, SHARDS, CRAWL_OVERFLOW_MAXLEN=2 * SHARDS) as shards:
+        here, there = shards[:2]
+        await here.scripts.enqueue("w", [request("http://r/0", OWN[0])], **ROOM)
+        [(name, _)] = await lease(here)
+        assert await discover(here, group(OWN[1], *(f"http://l/{n}" for n in range(4)))) == "ooww"
+        reply = await here.scripts.enqueue(
+            "w", [request("http://own/", OWN[0]), request("http://f/", OWN[1])], **ROOM
+        )
+        assert reply is not None
+        assert (reply.admitted, reply.forwarded, reply.unstored) == (1, 0, [1])
+        await db(here).lpush(here.keys.seeds, "http://s/")
+        [line] = await here.scripts.take_seeds("w", 9)
+        reply = await here.scripts.enqueue(
+            "w", [request("http://s/", OWN[1])], seeds=[line], dead_maxlen=9, **ROOM
+        )
+        assert reply is not None
+        assert reply.returned == 1
+        assert await db(here).lrange(here.keys.seeds, 0, -1) == [b"http://s/"]
+        await redirect(here, name, "http://r/1", OWN[1])
+        assert sorted(await waits(here)) == ["http://own/", "http://r/1"]
+        assert await foreign(here, 1) == 2
+        assert await Forwarder(here).give(1)
+        # Where it waits it has no slots: it comes back as one that belongs elsewhere, and goes there.
+        [key] = await db(here).keys(f"{here.keys.delayed_of}*")
+        [(member, at)] = await db(here).zrange(key, 0, -1, withscores=True)
+        assert key.decode().endswith(OWN[1])
+        await db(here).zadd(key, {member: at - 61_000_000})
+        await here.scripts.reschedule([OWN[1]])
+        [(stray, _)] = [one for one in await lease(here) if one[1] == "http://r/1"]
+        await redirect(here, stray, "http://r/1", OWN[1], stray=True)
+        assert await Forwarder(here).give(1)
+        assert sorted(await waits(there)) == ["http://l/0", "http://l/1", "http://r/1"]
+
+
+@KINDS
+async def test_with_catalogues_that_disagree_it_waits_and_comes_home(
+    shards: tuple[State, ...], kind: Kind
+) -> None:
+    """The first shard takes it for the second's; that knows a source of the domain which is in the third."""
+    source = domain_in(2, SHARDS, "museum")
+
+    async def know(shard: State) -> None:
+        fence = await shard.scripts.lead("leader", ready=True)
+        assert fence is not None
+        await shard.scripts.set_rates(fence, [(source, 5.0, 5.0)], {OWN[1]: source}, {}, {source: f" {OWN[1]} "})
+
+    expected = await kind(shards[0])
+    for shard in shards[1:]:
+        await know(shard)
+    is_at_rest = await Forwarder(shards[0]).give(1)
+    assert is_at_rest is (kind is not links)  # these have gone on
+    if kind is seeds:
+        [line] = await shards[1].scripts.take_seeds("w", 9)
+        items = [request(expected[0], OWN[1])]
+        await shards[1].scripts.enqueue("w", items, seeds=[line], dead_maxlen=9, **ROOM)
+        assert not await foreign(shards[1], 2)
+    for key in await db(shards[1]).keys(f"{shards[1].keys.delayed_of}*"):
+        for member, at in await db(shards[1]).zrange(key, 0, -1, withscores=True):
+            await db(shards[1]).zadd(key, {member: at - 61_000_000})
+    await shards[1].scripts.reschedule([source])
+    assert sorted(url for _, url in await lease(shards[1])) == ([] if kind is links else expected)
+    for name, stored in (await db(shards[1]).hgetall(shards[1].keys.leases_of + "w")).items():
+        await redirect(shards[1], name.decode(), url_of(stored), OWN[1], stray=True)
+    assert await Forwarder(shards[1]).give(2) is True
+    assert await arrived(shards[2]) == Counter(expected)
+    assert not await arrived(shards[1])
+
+
+async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...]) -> None:
+    budget = Budget(base=8, per_page=0, most=8, hosts=9)  # a quarter of it for such links
+    for page in range(2):
+        letters = await shards[0].scripts.discover(
+            [group(OWN[1], *(f"http://{page}/{n}" for n in range(2)))],
+            budget=budget,
+            sitemaps=(OWN[0], 3),
+            **ROOM,
+        )
+        assert letters is not None
+        assert letters.letters == "oo"
+    assert await Forwarder(shards[0]).give(1) is True
+    assert len(await waits(shards[1])) == 2
+
+
+# The list that users push to
+
+
+def users_seeds(state: State) -> UsersSeeds:
+    return UsersSeeds(state, lambda line: Request(line.decode()))
+
+
+async def test_seeds_of_users_go_to_the_shards_of_their_domains(shards: tuple[State, ...]) -> None:
+    users, urls = users_seeds(shards[0]), [f"http://{OWN[n % SHARDS]}/{n}" for n in range(9)]
+    await db(shards[0]).lpush("images:start_urls", *urls, "no url")
+    assert not await users.is_empty()
+    await users.split()
+    assert not await users.is_empty()
+    await users.forward()
+    assert await users.is_empty()
+    for number, shard in enumerate(shards):
+        lines = [one.decode() for one in await db(shard).lrange(shard.keys.seeds, 0, -1)]
+        expected = [url for url in reversed(urls) if OWN[number] in url]
+        assert [line for line in lines if line != "no url"] == expected
+    lines = [await db(shard).llen(shard.keys.seeds) for shard in shards]
+    assert sum(lines) == 10
+
+
+async def test_one_worker_at_a_time_divides_seeds(shards: tuple[State, ...]) -> None:
+    scripts = users_seeds(shards[0])._scripts
+    await db(shards[0]).lpush("images:start_urls", "a", "b")
+    assert await scripts.peek_seeds("one", 1) == [b"a"]
+    assert await scripts.peek_seeds("other", 1) == []
+    assert await scripts.split_seeds([b"a"], [2])
+    assert not await scripts.split_seeds([b"a"], [2])  # the call came again
+    assert await db(shards[0]).lrange("images:start_urls", 0, -1) == [b"b"]
+    assert await scripts.waiting("other") == []
+    assert await scripts.waiting("one") == [2]
