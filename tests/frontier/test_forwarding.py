@@ -176,7 +176,7 @@ async def test_a_killed_forwarder_loses_and_doubles_nothing(
                 raise Killed
 
             patched.setattr(shard.scripts, call, killed)
-        is_called = call in {"batch", "forget_batch"} or (call == "discover") == (kind is links)
+        is_called = call != "discover" or kind is links
         if is_called:
             with pytest.raises(Killed):
                 await Forwarder(shards[0]).give(1)
