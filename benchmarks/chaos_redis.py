@@ -234,7 +234,7 @@ class RedisCluster:
 
     def users_seeds(self) -> int:
         """Return how many seeds are in the users' list, and in the lists of shards beside it."""
-        lists = [key for key in self._users.scan_iter(f"{self._foreign}*", count=1000)]
+        lists = list(self._users.scan_iter(f"{self._foreign}*", count=1000))
         return sum(int(self._users.llen(key)) for key in (self._list, *lists))
 
     def end(self, how: signal.Signals) -> Callable[[], None]:
