@@ -196,9 +196,10 @@ class State:
         shards = []
         try:
             for number in range(self.count):
-                shards.append(copy.copy(self))
-                shards[-1]._be(number)
-                shards[-1]._connect(urls[number % len(urls)])
+                shard = copy.copy(self)
+                shard._be(number)
+                shard._connect(urls[number % len(urls)])
+                shards.append(shard)
             at = urls[0]
             try:
                 vars(self).update(vars(await _least_served([shards[number] for number in self._candidates])))
