@@ -237,7 +237,7 @@ async def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster
         await state.close()
 
 
-@pytest.mark.parametrize("waits", ["crossings", "all"])
+@pytest.mark.parametrize("waits", ["forwarded", "all"])
 async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
     cluster: Cluster, cluster_url: str, waits: str
 ) -> None:
