@@ -59,6 +59,7 @@ _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is trie
 # not know until they tell it, ten seconds after it is back; what is written there meanwhile is lost.
 _FOLLOW_EVERY_S = 1.0
 
+_CLAIM_S = 60  # after which a worker that has chosen a shard is among its workers
 _CHOICE_S = 4.0  # that a shard has to say how many workers it has
 
 
@@ -384,8 +385,10 @@ class State:
         self.clock = RedisClock()
         self.health = Health()
 
-    async def open(self) -> None:
+    async def open(self, *, serves: bool = False) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
+
+        `serves`: this is a worker, and no other one is to choose the same shard at the same time.
 
         Raises:
             RedisUnavailable: there is no server, or it is too old.
@@ -399,7 +402,9 @@ class State:
                 shards.append(copy.copy(self))
                 shards[-1]._be(number)
                 shards[-1]._connect(urls[number % len(urls)])
-            vars(self).update(vars(await _least_served([shards[number] for number in self._candidates])))
+            vars(self).update(
+                vars(await _least_served([shards[number] for number in self._candidates], serves=serves))
+            )
             shards[self.number] = self
             for shard in shards:
                 shard.shards = tuple(shards)
@@ -516,6 +521,14 @@ class State:
             waits=config.redis_wait == "all",
         )
 
+    async def claim(self) -> int:
+        """Note that a worker is to serve this shard; return how many have done so within the last minute."""
+        async with self.redis.pipeline() as pipe:
+            pipe.incr(self.keys.starting)
+            pipe.expire(self.keys.starting, _CLAIM_S)
+            count, _ = await pipe.execute()
+        return int(count)
+
     async def _follow_master(self) -> None:
         """Use no connection again to a master that the sentinels have replaced."""
         pool: Any = self.redis.connection_pool
@@ -546,15 +559,26 @@ class State:
         self.health.failed(error)
 
 
-async def _least_served(shards: Sequence[State]) -> State:
-    """Return the shard with the fewest workers, any one of several; those that do not answer do not count."""
-    if len(shards) == 1:
-        return shards[0]
-    asked = {
-        asyncio.create_task(shard.scripts.alive(timeout=shard.config.heartbeat_timeout)): shard for shard in shards
-    }
-    done, late = await asyncio.wait(asked, timeout=_CHOICE_S)
-    for task in late:
-        task.cancel()
-    found = [(len(task.result()), random.random(), asked[task]) for task in done if task.exception() is None]
-    return min(found)[2] if found else random.choice(shards)
+async def _least_served(shards: Sequence[State], *, serves: bool) -> State:
+    """Return the shard with the fewest workers, any one of several; those that do not answer do not count.
+
+    Who `serves` it claims it, so that workers which start at the same time choose different ones.
+    """
+    while len(shards) > 1:
+        asked = {asyncio.create_task(_served(shard)): shard for shard in shards}
+        done, late = await asyncio.wait(asked, timeout=_CHOICE_S)
+        for task in late:
+            task.cancel()
+        found = [(*task.result(), random.random(), asked[task]) for task in done if task.exception() is None]
+        if not found:
+            return random.choice(shards)
+        _, claims, _, shard = min(found, key=lambda one: (one[0] + one[1], one[2]))
+        if not serves or await shard.claim() == claims + 1:
+            return shard
+    return shards[0]
+
+
+async def _served(shard: State) -> tuple[int, int]:
+    """Return how many workers serve a shard, and how many have just chosen it."""
+    alive = await shard.scripts.alive(timeout=shard.config.heartbeat_timeout)
+    return len(alive), int(await shard.redis.get(shard.keys.starting) or 0)
