@@ -12,6 +12,7 @@ read and no position to keep. Peak memory is the writer's own; CPU is user and s
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ import redis
 
 from crawlproject import config
 from crawlproject.state import embedded
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
@@ -167,21 +168,24 @@ def write(form: str, url: str, folder: str) -> None:
     from crawlproject.storage.blobs import lookup_of
     from crawlproject.storage.parts import FolderParts
 
-    with redis.Redis.from_url(url, socket_timeout=60) as client:
-        state = BlockingState(config.load({}), client, KEYS)
+    async def written() -> None:
+        state = State(config.load({"REDIS_URL": url}), "images")
+        await state.open()
         if form == "jsonl":
             file = EventFile(Path(folder) / "events.jsonl", state)
-            with file.opened():
-                file.drain()
+            async with file.opened():
+                await file.drain()
         else:
             parts = FolderParts(Path(folder))
             thumbnails = lookup_of(str(Path(folder).parent / "thumbnails"), Settings())
             shards = WebDatasetForm(parts, thumbnails, 50_000, 10_000, "TEXT")
-            written = ParquetForm(parts, 50_000) if form == "parquet" else shards
-            dataset = Dataset(state, parts, written, every=600)
-            with dataset.opened():
-                dataset.drain()
-                dataset.commit()
+            dataset = Dataset(state, parts, ParquetForm(parts, 50_000) if form == "parquet" else shards, every=600)
+            async with dataset.opened():
+                await dataset.drain()
+                await dataset.finish()
+        await state.close()
+
+    asyncio.run(written())
     # Not ru_maxrss, which has the parent's, too.
     peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
     assert peak is not None

@@ -14,7 +14,7 @@ import sys
 from crawlproject.state.scripts import readers
 readers.LEASE_S, readers._TTL_US = 1.0, 1_000_000
 from crawlproject.commands import events
-events._TIMEOUT_S, events._BLOCK_S = 2.0, 0.3
+events._BLOCK_S = 0.3
 from scrapy.cmdline import execute
 execute(["scrapy", *sys.argv[1:]])
 """
@@ -26,7 +26,7 @@ def following(
 ) -> Iterator[subprocess.Popen[str]]:
     """Run `scrapy events --follow ARGUMENTS`.
 
-    `in_haste`: with a reader's lease of 1 s, a time-out of 2 s for Redis, and 0.3 s between two attempts.
+    `in_haste`: with a reader's lease of 1 s, and 0.3 s between two attempts.
     """
     scrapy = ["-c", _IN_HASTE] if in_haste else ["-m", "scrapy"]
     process = subprocess.Popen(

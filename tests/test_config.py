@@ -58,7 +58,7 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_SHARDS": ([("1", 1), ("16", 16), ("12", 12), (256, 256)], ["0", "257", "", "1.5", True]),
     "CRAWL_SHARD": ([("", ()), ("0", (0,)), ([0, "0"], (0,))], ["-1", "256", "x", "0;1", 0]),
     "CRAWL_REDIS_EVICTS": ([("refuse", "refuse"), ("accept", "accept")], ["", "true", "noeviction"]),
-    "CRAWL_REDIS_WAIT": ([("crossings", "crossings"), ("all", "all")], ["", "none", "All", 1]),
+    "CRAWL_REDIS_WAIT": ([("forwarded", "forwarded"), ("all", "all")], ["", "none", "All", 1]),
     "CRAWL_PAGES_SCOPE": ([("domain", "domain"), ("host", "host")], ["", "web", "Host", 1]),
     "CRAWL_PAGES_DEPTH": ([("0", 0), ("20", 20)], ["-1", "21", "", "1.5"]),
     "CRAWL_PAGES_MAX_BYTES": ([("1000", 1000), ("10_000_000", 10_000_000)], ["999", "10000001", "", "250KB"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from crawlproject import config
 from crawlproject.ingest.hold import Hold
-from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import BlockingState, State
 from crawlproject.state.scripts import Overview
@@ -79,24 +77,6 @@ def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> None:
             one.redis.rpush(f"{one.keys.overflow_of}0:{source}", "x", "x")
         one.redis.set(one.keys.overflow, 2)
         assert pasted(Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", "museum.org"]]
-    finally:
-        one.redis.close()
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_name_of_a_reader_runs_nothing(redis_url: str, tmp_path: Path, name: str) -> None:
-    one = BlockingState.connect(config.load({"REDIS_URL": redis_url}), "images")
-    try:
-        path = tmp_path / "events.jsonl"
-        with EventFile(path, one, "before").opened():
-            pass
-        position = path.with_name(path.name + ".position")
-        data = json.loads(position.read_text())
-        position.write_text(json.dumps(data | {"reader": name, "last": dict.fromkeys(data["last"], "5-1")}))
-        file = EventFile(path, one, "after")
-        with file.opened():
-            [remark] = file.remarks
-        assert pasted(remark)[-1] == ["events", f"--forget={seen(name)}"]
     finally:
         one.redis.close()
 

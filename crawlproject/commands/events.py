@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from redis import RedisError
 from redis import exceptions as redis_errors
@@ -22,17 +24,16 @@ from crawlproject.errors import CrawlprojectError, StorageDown
 from crawlproject.kafka import Kafka
 from crawlproject.sinks.forwarder import READER, Forwarder
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.sinks.sharded_lines import ShardedEventFile
-from crawlproject.state.client import BlockingState
-from crawlproject.state.health import fault_of, known_fault
-from crawlproject.state.over_shards import shown
-from crawlproject.state.readers import EventsLost, ReaderStatus, forget, readers_of_all
+from crawlproject.sinks.sink import Sink
+from crawlproject.state.client import State
+from crawlproject.state.health import fault_of, known_fault, plain
+from crawlproject.state.over_shards import ask_shards, not_answering, shown
+from crawlproject.state.readers import EventsLost, ReaderStatus, forget, readers
 from crawlproject.storage.blobs import lookup_of
 from crawlproject.storage.parts import parts_of
 from crawlproject.texts import counted, printable, without_pyarrow
 
 _BLOCK_S = 1.0
-_TIMEOUT_S = 5.0  # for an answer of Redis
 ROWS, SAMPLES, EVERY_S = 50_000, 10_000, 600.0  # of a part of a dataset
 FORMS = ("parquet", "webdataset")
 MOST = {"rows": 10_000_000, "samples": 100_000, "every": 86_400}  # a sample's number has five digits
@@ -111,31 +112,42 @@ class Command(cli.Command):
             raise UsageError("--reader goes with FILE or --kafka")
         path, form = _dataset_of(args[0]) if args else ("", None)
         _check_options(form, opts)
-        state = cli.connected(self, timeout=_TIMEOUT_S)
-        if opts.readers:
-            _list(state, opts.json)
-        elif opts.forget is not None:
-            _forget(state, opts.forget, opts.json)
-        elif opts.kafka:
-            _send(state, opts)
-        elif form is not None:
-            _write_dataset(state, path, form, opts, self.settings)
-        else:
-            _append(state, args[0], opts)
+        asyncio.run(self._run(path, form, opts))
+
+    async def _run(self, path: str, form: str | None, opts: argparse.Namespace) -> None:
+        async with cli.opened_state(self) as state:
+            if opts.readers:
+                await _list(state, opts.json)
+            elif opts.forget is not None:
+                await _forget(state, opts.forget, opts.json)
+            elif opts.kafka:
+                kafka = Kafka(state.config, _say)
+                await _read(
+                    state,
+                    lambda shard, stop: Forwarder(shard, kafka, stop.is_set, opts.reader or READER),
+                    opts,
+                    "sent to Kafka",
+                )
+            elif form is None:
+                await _read(
+                    state,
+                    lambda shard, stop: EventFile(_file_of(shard, Path(path)), shard, opts.reader, stop.is_set),
+                    opts,
+                    f"written to {path}",
+                )
+            else:
+                assert self.settings is not None
+                await _write_dataset(state, path, form, opts, self.settings)
 
 
-def _append(state: BlockingState, path: str, opts: argparse.Namespace) -> None:
-    with cli.stoppable() as stop:
-        file: EventFile | ShardedEventFile = (
-            EventFile(Path(path), state, opts.reader, stop.is_set)
-            if state.count == 1
-            else ShardedEventFile(Path(path), state, opts.reader, stop.is_set, _say)
-        )
-        with file.opened():
-            for remark in file.remarks:
-                cli.remark(remark)
-            _drain(file.drain, stop, opts)
-    _report(file.written, file.skipped, opts, f"written to {path}")
+def _file_of(shard: State, path: Path) -> Path:
+    """Return the file of a shard, as in results.02.jsonl."""
+    return path if shard.count == 1 else path.with_name(f"{path.stem}.{shard.number:02d}{path.suffix}")
+
+
+def _folder_of(shard: State, uri: str) -> str:
+    """Return the folder of a shard, as in out/shard=02."""
+    return uri if shard.count == 1 else f"{uri.rstrip('/')}/shard={shard.number:02d}"
 
 
 def _dataset_of(argument: str) -> tuple[str, str | None]:
@@ -174,8 +186,8 @@ def _check_options(form: str | None, opts: argparse.Namespace) -> None:
             raise UsageError(f"--{name} {value}: expected more than 0, and {MOST[name]:,} at most")
 
 
-def _write_dataset(
-    state: BlockingState, uri: str, form: str, opts: argparse.Namespace, settings: BaseSettings | None
+async def _write_dataset(
+    state: State, uri: str, form: str, opts: argparse.Namespace, settings: BaseSettings
 ) -> None:
     try:
         from crawlproject.sinks.dataset import Dataset
@@ -183,85 +195,117 @@ def _write_dataset(
         from crawlproject.sinks.webdataset import WebDatasetForm
     except ImportError as error:
         raise CrawlprojectError(without_pyarrow(f"FOLDER:{form}", error)) from None
-    parts = parts_of(uri, settings)
-    maxlen = state.config.of_shard.stream_maxlen  # all rows may come of one shard
-    rows = opts.rows or (ROWS if state.count == 1 else max(min(ROWS, maxlen // 2), 1))
+    maxlen = state.bounds.stream_maxlen
+    rows = opts.rows or max(min(ROWS, maxlen // 2), 1)
     if rows > max(maxlen // 2, 1):
         each = "" if state.count == 1 else f" for each of {state.count} shards"
         raise UsageError(
             f"a part of {rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {maxlen:,}{each}, "
             "at which the crawl would wait for it: lower --rows, or raise that setting"
         )
-    about = {}
-    store = "IMAGES_STORE"
+    store, place = "IMAGES_STORE", state.config.images_store
     column: Literal["thumbnail", "original"] = "thumbnail"
-    if form == "webdataset":
-        place = state.config.images_store
-        if opts.originals:
-            store, column = "CRAWL_KEEP_ORIGINALS", "original"
-            if state.config.keep_originals is None:
-                raise UsageError(f"--originals needs the setting {store}: where the crawl has kept them")
-            place = state.config.keep_originals
-        look_up = lookup_of(place, settings, store, _say)
-        written: Any = WebDatasetForm(parts, look_up, rows, opts.samples or SAMPLES, opts.caption, column)
-        about = {"caption": opts.caption, "pictures": f"{column}s"}
-    else:
-        written = ParquetForm(parts, rows)
-    with cli.stoppable() as stop:
-        dataset = Dataset(
-            state,
-            parts,
-            written,
-            every=opts.every or EVERY_S,
-            name=opts.reader,
-            about=about,
-            stopping=stop.is_set,
-            say=_say,
-        )
-        with dataset.opened():
-            _drain(dataset.drain, stop, opts)
-            dataset.commit()
-    if missing := getattr(written, "missing", 0):
+    if opts.originals:
+        store, column = "CRAWL_KEEP_ORIGINALS", "original"
+        if state.config.keep_originals is None:
+            raise UsageError(f"--originals needs the setting {store}: where the crawl has kept them")
+        place = state.config.keep_originals
+    forms: list[WebDatasetForm] = []
+
+    def dataset(shard: State, stop: threading.Event) -> Dataset:
+        parts = parts_of(_folder_of(shard, uri), settings)
+        about = {}
+        written: ParquetForm | WebDatasetForm = ParquetForm(parts, rows)
+        if form == "webdataset":
+            about = {"caption": opts.caption, "pictures": f"{column}s"}
+            prefix = "" if shard.count == 1 else f"{shard.number:02d}"
+            look_up = lookup_of(place, settings, store, _say)
+            samples = opts.samples or SAMPLES
+            written = WebDatasetForm(parts, look_up, rows, samples, opts.caption, column, prefix)
+            forms.append(written)
+        every = opts.every or EVERY_S
+        return Dataset(shard, parts, written, every=every, name=opts.reader, about=about, stopping=stop.is_set)
+
+    await _read(state, dataset, opts, f"written to {uri}")
+    if missing := sum(one.missing for one in forms):
         cli.remark(f"{counted(missing, column)} missing or unreadable in {store}: rows without a sample")
-    _report(dataset.written, dataset.skipped, opts, f"written to {uri}")
 
 
-def _send(state: BlockingState, opts: argparse.Namespace) -> None:
-    with cli.stoppable() as stop:
-        forwarder = Forwarder(state, Kafka(state.config, _say), stop.is_set, opts.reader or READER, _say)
-        try:
-            with forwarder.opened():
-                _drain(forwarder.drain, stop, opts)
-        finally:
-            _report(forwarder.sent, forwarder.skipped, opts, "sent to Kafka")
+async def _read(
+    state: State, sink_of: Callable[[State, threading.Event], Sink], opts: argparse.Namespace, what: str
+) -> None:
+    """Read the events of all shards, each into a sink of its own.
 
+    Raises:
+        RedisError, StorageDown: one cannot be read or written, without --follow; the others are, all the same.
+        CrawlprojectError: one cannot go on; then all end.
 
-def _drain(drain: Callable[[float], object], stop: threading.Event, opts: argparse.Namespace) -> None:
-    """Drain once, or repeatedly until the stop. Then it waits out a failing Redis or storage: the reader keeps its
-    position. Where events are lost it goes on, if it may.
     """
-    down, again = False, ""
+    with cli.stoppable() as stop:
+        sinks = {shard: sink_of(shard, stop) for shard in state.shards}
+        found = await asyncio.gather(
+            *(_read_shard(shard, sink, stop, opts) for shard, sink in sinks.items()), return_exceptions=True
+        )
+    faults = [error for error in found if error is not None]
+    written = sum(sink.written for sink in sinks.values())
+    if written or not faults:
+        _report(written, sum(sink.skipped for sink in sinks.values()), opts, what)
+    for error in sorted(faults, key=lambda error: isinstance(error, (RedisError, StorageDown))):
+        raise error
+
+
+async def _read_shard(shard: State, sink: Sink, stop: threading.Event, opts: argparse.Namespace) -> None:
+    try:
+        async with AsyncExitStack() as stack:
+            if await _drain(shard, sink, stack, stop, opts):
+                await sink.finish()
+    except (RedisError, StorageDown) as error:
+        if opts.follow:
+            stop.set()
+        elif shard.count > 1 and isinstance(error, RedisError):
+            again = ", and its events are still to be read: run this again when it does"
+            raise not_answering(shard, plain(error), again) from None
+        raise
+    except BaseException:
+        stop.set()
+        raise
+
+
+async def _drain(
+    shard: State, sink: Sink, stack: AsyncExitStack, stop: threading.Event, opts: argparse.Namespace
+) -> bool:
+    """Drain once, or repeatedly until the stop. Then it waits out a failing Redis or storage: the reader keeps its
+    position. Where events are lost it goes on, if it may. Return whether the sink could be opened.
+    """
+    of = "" if shard.count == 1 else f"{shown(shard)}: "
+    is_open, down, again = False, False, ""
     while not stop.is_set():
         try:
-            drain(_BLOCK_S if opts.follow else 0.0)
+            if not is_open:
+                await stack.enter_async_context(sink.opened())
+                is_open = True
+                for remark in sink.remarks:
+                    cli.remark(remark)
+            await sink.drain(_BLOCK_S if opts.follow else 0.0)
         except EventsLost as error:
             if not opts.skip_lost:
                 raise
-            _say(f"lost, going on without them: {error.lost}")
+            _say(f"{of}lost, going on without them: {error.lost}")
         except (RedisError, StorageDown) as error:
             passing = (redis_errors.ConnectionError, redis_errors.TimeoutError, StorageDown)
-            if not opts.follow or (not isinstance(error, passing) and known_fault(error) is None):
+            if not opts.follow or not (isinstance(error, passing) or known_fault(error)):
                 raise
             if not down:
-                _say(str(error) if isinstance(error, StorageDown) else fault_of(error))
+                _say(of + (str(error) if isinstance(error, StorageDown) else fault_of(error)))
             down, again = True, "goes on" if isinstance(error, StorageDown) else "Redis answers again"
-            stop.wait(_BLOCK_S)
+            await asyncio.sleep(_BLOCK_S)
         else:
             if down:
-                _say(again)
+                _say(of + again)
             down = False
             if not opts.follow:
-                return
+                break
+    return is_open
 
 
 def _say(text: str) -> None:
@@ -276,8 +320,8 @@ def _report(events: int, skipped: int, opts: argparse.Namespace, what: str) -> N
     )
 
 
-def _forget(state: BlockingState, name: str, as_json: bool) -> None:
-    positions, unread = forget(state, name)
+async def _forget(state: State, name: str, as_json: bool) -> None:
+    positions, unread = await forget(state, name)
     if as_json:
         print(json.dumps({"forgotten": name, "unread": unread, "positions": positions}))
         return
@@ -289,31 +333,32 @@ def _forget(state: BlockingState, name: str, as_json: bool) -> None:
 # The list
 
 
-def _list(state: BlockingState, as_json: bool) -> None:
-    found, away = readers_of_all(state)
-    for shard, fault in away:
+async def _list(state: State, as_json: bool) -> None:
+    answers, away = await ask_shards(state.shards, readers)
+    for shard, fault in away.items():
         cli.remark(f"{shown(shard)} does not answer, and is not counted here: {fault}")
+    found = [(shard, reader) for shard, there in answers.items() for reader in there]
     if as_json:
-        print(json.dumps([_as_json(reader) for reader in found], indent=1))
+        print(json.dumps([_as_json(shard, reader) for shard, reader in found], indent=1))
         return
-    width = max((len(printable(reader.name)) for reader in found), default=6)
-    print(
-        f"{'reader':<{width}} {'behind':>10}  {'state':<8} {'since':<20} {'last read':<20} host, process, output"
-    )
-    for reader in found:
-        state_now = "reading" if reader.reading else "stopped"
+    width = max((len(printable(reader.name)) for _, reader in found), default=6)
+    rows = [("shard", "reader", "behind", "state", "since", "last read", "host, process, output")]
+    for shard, reader in found:
         who = ", ".join(
             printable(str(part)) for part in (reader.host, reader.pid, reader.output) if part is not None
         )
-        print(
-            f"{printable(reader.name):<{width}} {reader.behind:>10}  {state_now:<8} {_short(reader.since):<20} "
-            f"{_short(reader.last_read):<20} {who or '-'}"
-        )
+        state_now = "reading" if reader.reading else "stopped"
+        times = _short(reader.since), _short(reader.last_read)
+        rows.append((str(shard.number), printable(reader.name), str(reader.behind), state_now, *times, who or "-"))
+    for number, name, behind, state_now, since, read, who in rows:
+        of = "" if state.count == 1 else f"{number:>5}  "
+        print(f"{of}{name:<{width}} {behind:>10}  {state_now:<8} {since:<20} {read:<20} {who}")
     print(counted(len(found), "reader"))
 
 
-def _as_json(reader: ReaderStatus) -> dict[str, object]:
-    return reader._asdict() | {"since": _moment(reader.since), "last_read": _moment(reader.last_read)}
+def _as_json(shard: State, reader: ReaderStatus) -> dict[str, object]:
+    of = {} if shard.count == 1 else {"shard": shard.number}
+    return of | reader._asdict() | {"since": _moment(reader.since), "last_read": _moment(reader.last_read)}
 
 
 def _moment(seconds: float | None) -> str | None:

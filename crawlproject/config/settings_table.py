@@ -140,10 +140,10 @@ class Config:
     )
     redis_wait: str = _setting(
         "CRAWL_REDIS_WAIT",
-        "crossings",
-        choice("crossings", "all"),
-        "on a Redis Cluster: what a replica must have before the crawl goes on: what leaves a slot (`crossings`), "
-        "or `all` that workers write",
+        "forwarded",
+        choice("forwarded", "all"),
+        "on a Redis Cluster: what a replica must have before the crawl goes on: what is forwarded to "
+        "another slot (`forwarded`), or `all` that workers write",
     )
     redis_evicts: str = _setting(
         "CRAWL_REDIS_EVICTS",

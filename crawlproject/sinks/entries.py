@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from crawlproject.frontier.dead_letters import failed_event
+from crawlproject.state.client import State
 from crawlproject.state.streams import EventEntry
 from crawlproject.texts import one_line
+
+_LONGEST_NAME = 80  # characters of the file's name in that of its reader
+
+
+def default_name(state: State, name: str, identity: str) -> str:
+    """Return the name of the reader of a file that was given none; its id tells files of equal name apart."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:_LONGEST_NAME]
+    return f"{state.config.namespace}-{state.keys.spider}-{plain}-{identity}"
 
 
 def event_of(entry: EventEntry) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.dataset import FOOTER, name_of
 from crawlproject.sinks.event_rows import Rows, row_of
-from crawlproject.state.streams import EventEntry
 from crawlproject.storage.blobs import described
 from crawlproject.storage.parts import Parts
 
@@ -22,7 +20,7 @@ ROW_GROUP = 50_000  # rows
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(parts: Parts) -> Iterator[None]:
     """Have a file that cannot be written end the command: it cannot be continued, only begun anew.
 
     Raises:
@@ -33,7 +31,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CrawlprojectError(
-            f"{path.parent} cannot be written: {described(error)}; make room, and start again: nothing is lost"
+            f"parts of {parts.place} cannot be written: {described(error)}; make room, and start again: "
+            "nothing is lost"
         ) from None
 
 
@@ -45,10 +44,9 @@ class ParquetFile:
         self.name = name_of(number)
         self._parts = parts
         self._group = Rows(more)
-        self._path = parts.unfinished(self.name)
-        with writing(self._path):
+        with writing(parts):
             self._writer = pq.ParquetWriter(
-                self._path, self._group.schema, compression="zstd", compression_level=3
+                parts.create(self.name), self._group.schema, compression="zstd", compression_level=3
             )
         self._is_whole = False
 
@@ -57,13 +55,13 @@ class ParquetFile:
         self._group.add(row)
         self.rows += 1
         if self._group.count == ROW_GROUP:
-            with writing(self._path):
+            with writing(self._parts):
                 self._writer.write_table(self._group.take())
 
     def put(self, footer: Mapping[str, Any]) -> None:
         """Have the file appear, with that in its footer; see `Parts.put_new`. Can be repeated."""
         if not self._is_whole:
-            with writing(self._path):
+            with writing(self._parts):
                 if self._group.count:
                     self._writer.write_table(self._group.take())
                 self._writer.add_key_value_metadata({FOOTER: json.dumps(footer).encode()})
@@ -75,7 +73,7 @@ class ParquetFile:
 class ParquetForm:
     """Parts of up to `most` rows, each a Parquet file."""
 
-    name = "parquet"
+    name, first = "parquet", ""
 
     def __init__(self, parts: Parts, most: int) -> None:
         self._parts = parts
@@ -87,7 +85,7 @@ class ParquetForm:
         """The rows in the part that is being written."""
         return 0 if self._file is None else self._file.rows
 
-    def look_up(self, entries: list[tuple[EventEntry, dict[str, Any]]]) -> None:
+    def look_up(self, events: list[dict[str, Any]]) -> None:
         """Do nothing: all that is written stands in the events."""
 
     def add(self, number: int, name: str, event: dict[str, Any]) -> None:
@@ -109,6 +107,5 @@ class ParquetForm:
     def complete(self, number: int, footer: Mapping[str, Any]) -> None:
         """Do nothing: there is but one file."""
 
-    def begun(self, number: int) -> dict[str, str] | None:
-        """Return None: there is but one file."""
-        return None
+    def void(self, number: int) -> None:
+        """Do nothing: there is but one file."""

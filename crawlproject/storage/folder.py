@@ -36,6 +36,15 @@ def is_permanent(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in _PERMANENT
 
 
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, outlast a power cut."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
 class FolderStorage:
     """Pictures as files of a folder.
 
@@ -103,10 +112,10 @@ class FolderStorage:
                     raise
                 path.parent.mkdir(exist_ok=True)
                 if self.is_synced:
-                    self._sync(self.folder)
+                    sync(self.folder)
                 part.replace(path)
             if self.is_synced:
-                self._sync(path.parent)
+                sync(path.parent)
         except BaseException:
             with suppress(OSError):  # the first error is the one to report
                 part.unlink(missing_ok=True)
@@ -118,15 +127,6 @@ class FolderStorage:
             return (self.folder / name).stat().st_size == size
         except FileNotFoundError:
             return False
-
-    @staticmethod
-    def _sync(folder: Path) -> None:
-        """Have the names in a folder, too, outlast a power cut."""
-        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
 
     def is_permanent(self, error: Exception) -> bool:
         """Tell whether an operator must fix the folder; a full disk, for example, may pass."""

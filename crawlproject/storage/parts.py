@@ -8,22 +8,21 @@ import io
 import os
 import re
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from crawlproject.errors import CrawlprojectError, StorageDown
 from crawlproject.storage import folder
 from crawlproject.storage.blobs import described
+from crawlproject.storage.folder import sync
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 
 _UNFINISHED = ".part"
 _OURS = re.compile(r"\.(\d{8}(\.parquet|\.tar|_stats\.json)|_dataset\.json)\.part")  # unfinished, in a folder
-_LOCAL = "crawlproject-dataset-"  # what the names of folders begin with in which parts are written for S3
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})  # of a file system without
 _TOKEN = "crawlproject-part"  # in the metadata of an object: who has put it
 
@@ -43,24 +42,20 @@ class Parts(Protocol):
 
     name: str  # short
     place: str  # for messages
-    keeps_notes: bool  # with what is put; where it does not, one process at a time is here
 
-    def opened(self) -> Any:
+    def opened(self) -> AbstractContextManager[None]:
         """Return a context within which the rest may be called: for one process at a time, but in S3."""
 
     def names(self) -> list[str]:
         """Return the names of all that is here, but of what is unfinished."""
 
-    def unfinished(self, name: str) -> Path:
-        """Return the local file to write what shall be `name`; it is gone once that is put."""
+    def create(self, name: str) -> IO[bytes]:
+        """Return a new local file to write what shall be `name`; it is closed when that is put."""
 
     def read(self, name: str) -> IO[bytes]:
         """Return something that is here, to read from."""
 
-    def noted(self, name: str) -> str | None:
-        """Return the note that something was put with; None where it is not here, or notes are not kept."""
-
-    def put_new(self, name: str, note: str = "") -> None:
+    def put_new(self, name: str) -> None:
         """Have what was written appear, on disk for good.
 
         Raises:
@@ -75,9 +70,8 @@ class Parts(Protocol):
 class FolderParts:
     """Parts as files of a folder. They are written beside each other, as `.NAME.part`, and renamed."""
 
-    keeps_notes = False
-
     def __init__(self, path: Path) -> None:
+        self._files: dict[str, IO[bytes]] = {}  # unfinished
         self.folder = path.resolve()
         self.name = self.folder.name
         self.place = printable(str(self.folder), 500)
@@ -106,8 +100,13 @@ class FolderParts:
         with self._reported():
             return [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
 
-    def unfinished(self, name: str) -> Path:
-        """Return a file in the same folder: what is renamed must be on the same file system."""
+    def create(self, name: str) -> IO[bytes]:
+        """Create a file in the same folder: what is renamed must be on the same file system."""
+        with self._reported():
+            file = self._files[name] = self._unfinished(name).open("wb")
+        return file
+
+    def _unfinished(self, name: str) -> Path:
         return self.folder / f".{name}{_UNFINISHED}"
 
     def read(self, name: str) -> IO[bytes]:
@@ -115,19 +114,14 @@ class FolderParts:
         with self._reported():
             return (self.folder / name).open("rb")
 
-    def noted(self, name: str) -> str | None:
-        """Return None: what is without its last file was left by a process that died, and is replaced."""
-        return None
-
-    def put_new(self, name: str, note: str = "") -> None:
+    def put_new(self, name: str) -> None:
         """Give the file its name, which is refused where there is one, and have both outlast a power cut.
 
         A file system without hard links (exFAT, some network drives) cannot refuse it: there the lock alone keeps
         other processes out.
         """
-        part, path = self.unfinished(name), self.folder / name
-        with self._reported():
-            self._sync(part)
+        path = self.folder / name
+        with self._whole(name) as part:
             try:
                 try:
                     os.link(part, path)
@@ -140,23 +134,22 @@ class FolderParts:
             except FileExistsError:
                 raise PartExists(f"{path} was written by another process meanwhile") from None
             part.unlink(missing_ok=True)
-            self._sync(self.folder)
 
     def replace(self, name: str) -> None:
         """Rename the file."""
-        part = self.unfinished(name)
-        with self._reported():
-            self._sync(part)
+        with self._whole(name) as part:
             part.replace(self.folder / name)
-            self._sync(self.folder)
 
-    @staticmethod
-    def _sync(path: Path) -> None:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[Path]:
+        """Have an unfinished file on disk, and then the name that it is given."""
+        file = self._files[name]
+        with self._reported():
+            file.flush()
+            os.fsync(file.fileno())
+            yield self._unfinished(name)
+            sync(self.folder)
+        self._files.pop(name).close()
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -171,37 +164,26 @@ class FolderParts:
 
 
 class S3Parts:
-    """Parts as objects of a bucket, written to a temporary folder of this machine first.
+    """Parts as objects of a bucket, written to files in TMPDIR first, which vanish with this process.
 
     They are put with a condition, `If-None-Match: *`: of two processes one is refused, whatever happens to either.
     A request whose answer was lost is known by a token in the object's metadata.
     """
 
-    keeps_notes = True
-
     def __init__(self, uri: str, settings: Any) -> None:
         uri = uri.rstrip("/") + "/"
         self.name = uri.split("/")[-2]
         self._token = secrets.token_hex(8)
+        self._files: dict[str, IO[bytes]] = {}  # unfinished
         try:
             self._s3 = S3Storage(uri, settings)
         except Exception as error:  # whatever boto finds wrong
             raise CrawlprojectError(f"{printable(uri)} cannot be used: {described(error)}") from None
         self.place = self._s3.place
 
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Have a folder for what is unfinished, and remove those of processes that died."""
-        with ExitStack() as stack:
-            try:
-                _sweep()
-                self._local = stack.enter_context(_local_folder())
-            except OSError as error:
-                raise CrawlprojectError(
-                    f"no folder for parts of {self.place} can be made in {tempfile.gettempdir()}: "
-                    f"{described(error)}; name one in TMPDIR"
-                ) from None
-            yield
+    def opened(self) -> AbstractContextManager[None]:
+        """Return a context that keeps nobody out."""
+        return nullcontext()
 
     def names(self) -> list[str]:
         """Return the names of the objects, but of those in folders of it."""
@@ -214,60 +196,55 @@ class S3Parts:
                 names += [found["Key"].removeprefix(self._s3.prefix) for found in page.get("Contents", ())]
         return names
 
-    def unfinished(self, name: str) -> Path:
-        """Return a file of the temporary folder."""
-        return self._local / name
+    def create(self, name: str) -> IO[bytes]:
+        """Create a file without a name."""
+        try:
+            file = self._files[name] = tempfile.TemporaryFile()  # noqa: SIM115
+        except OSError as error:
+            raise CrawlprojectError(
+                f"no file for parts of {self.place} can be made in {tempfile.gettempdir()}: {described(error)}; "
+                "name another folder in TMPDIR"
+            ) from None
+        return file
 
     def read(self, name: str) -> IO[bytes]:
         """Get an object."""
         with self._reported():
             return io.BytesIO(self._s3.read(name))
 
-    def noted(self, name: str) -> str | None:
-        """Return the object's note."""
-        return self._metadata(name).get("note")
-
-    def put_new(self, name: str, note: str = "") -> None:
+    def put_new(self, name: str) -> None:
         """Put the object, unless there is one."""
         from botocore.exceptions import ClientError
 
-        path = self.unfinished(name)
-        with self._reported(), path.open("rb") as file:
+        with self._reported():
             try:
-                self._put(name, file, {_TOKEN: self._token, "note": note}, IfNoneMatch="*")
+                self._put(name, IfNoneMatch="*")
             except ClientError as error:
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
                 if status == 409:  # another one is being put at this moment
                     raise StorageDown(f"{self.place} has another request for {name} under way") from None
                 if status != 412:
                     raise
-                if self._metadata(name).get(_TOKEN) != self._token:
+                if ((self._s3.head(name, 404) or {}).get("Metadata") or {}).get(_TOKEN) != self._token:
                     raise PartExists(f"{name} in {self.place} was written by another process meanwhile") from None
-        path.unlink()
+        self._files.pop(name).close()
 
     def replace(self, name: str) -> None:
         """Put the object, whatever there is."""
-        path = self.unfinished(name)
-        with self._reported(), path.open("rb") as file:
-            self._put(name, file, {})
-        path.unlink()
-
-    def _put(self, name: str, file: IO[bytes], metadata: dict[str, str], **condition: str) -> None:
-        self._s3.client.put_object(
-            Bucket=self._s3.bucket, Key=self._s3.prefix + name, Body=file, Metadata=metadata, **condition
-        )
-
-    def _metadata(self, name: str) -> dict[str, str]:
-        from botocore.exceptions import ClientError
-
         with self._reported():
-            try:
-                found = self._s3.client.head_object(Bucket=self._s3.bucket, Key=self._s3.prefix + name)
-            except ClientError as error:
-                if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
-                    return {}
-                raise
-        return dict(found["Metadata"])
+            self._put(name)
+        self._files.pop(name).close()
+
+    def _put(self, name: str, **condition: str) -> None:
+        file = self._files[name]
+        file.seek(0)
+        self._s3.client.put_object(
+            Bucket=self._s3.bucket,
+            Key=self._s3.prefix + name,
+            Body=file,
+            Metadata={_TOKEN: self._token},
+            **condition,
+        )
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -281,39 +258,6 @@ class S3Parts:
             raise StorageDown(
                 f"{self.place} cannot be used at the moment ({described(error)}): {self._s3.remedy}"
             ) from None
-
-
-@contextmanager
-def _local_folder() -> Iterator[Path]:
-    """Create a folder in TMPDIR, locked while this process lives, and remove it in the end."""
-    while True:
-        with tempfile.TemporaryDirectory(prefix=_LOCAL, ignore_cleanup_errors=True) as path, _held(path) as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:  # not swept by another process before it was locked
-                yield Path(path)
-                return
-
-
-def _sweep() -> None:
-    """Remove such folders of this user whose process has died: of up to 4 GiB each."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}*"):
-        with (
-            suppress(FileNotFoundError, NotADirectoryError, PermissionError, BlockingIOError),
-            _held(path) as handle,
-        ):
-            if os.fstat(handle).st_uid == os.geteuid():
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path)
-
-
-@contextmanager
-def _held(folder: str | Path) -> Iterator[int]:
-    """Open a folder, and close it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def parts_of(uri: str, settings: Any) -> FolderParts | S3Parts:

@@ -63,7 +63,7 @@ class S3Storage:
         Not `IfNoneMatch` of `put_object`, which not every store of this interface knows. Without the right to list
         a bucket, what is not there is forbidden (403): then `write` finds out whether all is.
         """
-        head = self._head(name, 403, 404)
+        head = self.head(name, 403, 404)
         return head is not None and bool(head["ContentLength"] == size)
 
     def upload(self, name: str, file: Path) -> None:
@@ -85,13 +85,13 @@ class S3Storage:
 
     def stored_at(self, name: str) -> datetime | None:
         """Return when the object was put, None if there is none."""
-        head = self._head(name, 404)
+        head = self.head(name, 404)
         if head is None:
             return None
         found: datetime = head["LastModified"]
         return found
 
-    def _head(self, name: str, *none: int) -> Any:
+    def head(self, name: str, *none: int) -> Any:
         """Return what S3 says of an object, None if that is one of the statuses `none`."""
         from botocore.exceptions import ClientError
 

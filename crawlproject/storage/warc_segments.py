@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 from isal import isal_zlib
 
+from crawlproject.storage.folder import sync
+
 OPEN = ".open"  # the subfolder, and the ending
 
 _GZIP = 31  # zlib's name for: with gzip's header and trailer
@@ -75,7 +77,7 @@ class Segment:
         try:
             if not _lock(self._file, self._path):  # another worker found it before it was locked
                 raise OSError(errno.EAGAIN, "taken over while it was made", str(self._path))
-            _sync_folder(self._path.parent)
+            sync(self._path.parent)
         except BaseException:
             os.close(self._file)
             raise
@@ -179,7 +181,7 @@ def _finish(file: int, path: Path, closed: Path | None, size: int) -> None:
         path.unlink()
         return
     path.rename(closed)
-    _sync_folder(closed.parent)
+    sync(closed.parent)
 
 
 @contextmanager
@@ -210,12 +212,3 @@ def _is_at(file: int, path: Path) -> bool:
         return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(file))
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

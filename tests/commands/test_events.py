@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from crawlproject.state.keys import Keys
+from crawlproject.state.shards import shard_namespace
 from tests.following import following
 from tests.kafka_broker import Broker
 from tests.state.servers import Server
@@ -180,7 +181,7 @@ def test_a_process_that_hung_longer_than_its_lease_writes_nothing_more(
             until(lambda: numbers(two)[-1] == 6009)
             second.send_signal(signal.SIGTERM)
             assert second.wait(30) == 0
-    assert (first.returncode, out) == (1, "")
+    assert (first.returncode, out) == (1, f"{len(numbers(one))} events written to {one}\n")
     assert err.startswith(f"scrapy events: reader archive was taken over by process {second.pid} on ")
     assert sorted(numbers(one) + numbers(two)) == list(range(6010))
 
@@ -324,6 +325,101 @@ def test_a_dataset_is_followed_killed_and_finished(
     assert json.loads(done.stdout) == {"events": 2, "skipped": 0}
     found = [name for path in out.glob("*.parquet") for name in pq.read_table(path)["identifier"].to_pylist()]
     assert sorted(map(int, found)) == list(range(55))
+
+
+OF_SHARDS = [Keys(shard_namespace("crawl", number, 2), "images") for number in range(2)]
+
+
+def emit_in(client: redis.Redis, shard: int, *numbers: int) -> None:
+    for number in numbers:
+        client.xadd(OF_SHARDS[shard].image_events, {"event": json.dumps({"identifier": str(number)})})
+
+
+def test_each_shard_has_a_file_a_folder_and_a_reader(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    several: Any = {"CRAWL_SHARDS": "2"}
+    with redis.Redis.from_url(redis_url) as client:
+        emit_in(client, 0, 0, 2, 4)
+        emit_in(client, 1, 1)
+        done = scrapy("events", str(tmp_path / "results.jsonl"), **several)
+        assert (done.stdout, done.stderr) == (f"4 events written to {tmp_path}/results.jsonl\n", "")
+        assert numbers(tmp_path / "results.00.jsonl") == [0, 2, 4]
+        assert numbers(tmp_path / "results.01.jsonl") == [1]
+        emit_in(client, 1, 3)
+        for _ in range(2):
+            scrapy("events", str(tmp_path / "results.jsonl"), **several)
+        assert numbers(tmp_path / "results.01.jsonl") == [1, 3]
+
+        scrapy("events", f"{tmp_path}/out/:parquet", "--reader", "daily", **several)
+        table = pq.read_table(tmp_path / "out")  # its folders are a column
+        assert {(row["identifier"], row["shard"]) for row in table.to_pylist()} == {
+            ("0", 0), ("2", 0), ("4", 0), ("1", 1), ("3", 1)
+        }  # fmt: skip
+        scrapy("events", f"{tmp_path}/tars/:webdataset", **several)
+        assert sorted(path.name for path in (tmp_path / "tars").iterdir()) == ["shard=00", "shard=01"]
+        assert pq.read_metadata(tmp_path / "tars" / "shard=01" / "00000000.parquet").num_rows == 2
+
+        emit_in(client, 1, 5)
+        listed = json.loads(scrapy("events", "--readers", "--json", **several).stdout)
+        assert [(one["shard"], one["behind"]) for one in listed if one["name"] == "daily"] == [(0, 0), (1, 1)]
+        table_lines = scrapy("events", "--readers", **several).stdout.splitlines()
+        assert table_lines[0].startswith("shard  reader ")
+        assert table_lines[-1] == "6 readers"
+        forgotten = json.loads(scrapy("events", "--forget", "daily", "--json", **several).stdout)
+        assert (forgotten["unread"], len(forgotten["positions"])) == (1, 8)
+
+
+def test_kafka_has_the_events_of_all_shards(scrapy: Scrapy, redis_url: str, broker: Broker) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        emit_in(client, 0, 0, 2)
+        emit_in(client, 1, 1)
+    done = scrapy("events", "--kafka", CRAWL_SHARDS="2", CRAWL_KAFKA_BROKERS=broker.address)
+    assert (done.stdout, done.stderr) == ("3 events sent to Kafka\n", "")
+    found = {
+        json.loads(message.value() or b"")["identifier"] for message in broker.messages("image_metadata_updates")
+    }
+    assert found == {"0", "1", "2"}
+
+
+def test_a_shard_that_is_away_holds_up_no_other(
+    environment: dict[str, str], scrapy: Scrapy, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.jsonl"
+    files = [tmp_path / f"events.{shard:02d}.jsonl" for shard in range(2)]
+    servers = [Server(tmp_path, appendfsync="always") for _ in range(2)]
+    several: Any = {"REDIS_URL": " ".join(server.url for server in servers), "CRAWL_SHARDS": "2"}
+    try:
+        with following(environment | several, str(path), in_haste=True) as follower:
+            emit_in(servers[0].client, 0, *range(10))
+            emit_in(servers[1].client, 1, *range(10))
+            for file in files:
+                until_it_holds(file, 10)
+            servers[1].kill()
+            assert follower.stderr is not None
+            told = "scrapy events: shard 1 of 2: Redis does not answer, retrying until it does: "
+            assert follower.stderr.readline().startswith(told)
+            emit_in(servers[0].client, 0, *range(10, 20))
+            until_it_holds(files[0], 20)
+            follower.send_signal(signal.SIGTERM)
+            assert follower.wait(30) == 0
+        done = scrapy("events", str(path), **several)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "shard 1 of 2 does not answer" in done.stderr
+        assert "its events are still to be read: run this again when it does" in done.stderr
+        with following(environment | several, str(path), in_haste=True) as follower:  # it begins without
+            assert follower.stderr is not None
+            assert "shard 1 of 2: Redis does not answer" in follower.stderr.readline()
+            emit_in(servers[0].client, 0, 20)
+            until_it_holds(files[0], 21)
+            servers[1].start()
+            emit_in(servers[1].client, 1, *range(10, 20))
+            assert follower.stderr.readline() == "scrapy events: shard 1 of 2: Redis answers again\n"
+            until_it_holds(files[1], 20)
+            follower.send_signal(signal.SIGTERM)
+            assert follower.wait(30) == 0
+    finally:
+        for server in servers:
+            server.close()
+    assert [numbers(file) for file in files] == [list(range(21)), list(range(20))]
 
 
 @pytest.mark.parametrize(

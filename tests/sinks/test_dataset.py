@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import resource
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,16 +19,16 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
 from crawlproject.sinks.dataset import ABOUT, FOOTER, Dataset
 from crawlproject.sinks.event_rows import SCHEMA
 from crawlproject.sinks.parquet import ParquetForm
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.state.readers import readers
 from crawlproject.storage.parts import FolderParts
 from tests.sinks.events import KEYS, emit, gone, image, status_of
 from tests.sinks.lines import before_line, die
+from tests.sinks.running import let_leases_end, run, trace
 
 ROOT = Path(__file__).parents[2]
 TRACED = (
@@ -46,22 +45,22 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
         yield one
 
 
-def of(client: redis.Redis) -> BlockingState:
-    return BlockingState(config.load({}), client, KEYS)
-
-
-def dataset(client: redis.Redis, folder: Path, rows: int = 4, name: str | None = None, **more: Any) -> Dataset:
+def dataset(state: State, folder: Path, rows: int = 4, name: str | None = None, **more: Any) -> Dataset:
     parts = FolderParts(folder)
-    return Dataset(of(client), parts, ParquetForm(parts, rows), **({"every": 600.0, "name": name} | more))
+    return Dataset(state, parts, ParquetForm(parts, rows), **({"every": 600.0, "name": name} | more))
+
+
+async def drained(state: State, folder: Path, rows: int = 4, name: str | None = None) -> int:
+    """Write what there is, and return the number of events."""
+    one = dataset(state, folder, rows, name)
+    async with one.opened():
+        await one.drain()
+        await one.commit()
+    return one.written
 
 
 def drain(client: redis.Redis, folder: Path, rows: int = 4, name: str | None = None) -> int:
-    """Write what there is, and return the number of events."""
-    one = dataset(client, folder, rows, name)
-    with one.opened():
-        one.drain()
-        one.commit()
-    return one.written
+    return run(client, lambda state: drained(state, folder, rows, name))
 
 
 def parts(folder: Path) -> list[Path]:
@@ -84,12 +83,6 @@ def numbers(folder: Path) -> list[int]:
     identifiers = [name for part in found for name in part]
     assert (count, different) == (len(identifiers), len(set(identifiers)))
     return sorted(int(name.partition(".")[2]) for name in identifiers)
-
-
-def let_leases_end(client: redis.Redis) -> None:
-    """Have it be some seconds later, for the leases of readers."""
-    for key in client.scan_iter(KEYS.reader_of + "*"):
-        client.hdel(key, "until")
 
 
 def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) -> None:
@@ -144,18 +137,20 @@ def test_a_probe_is_a_row_that_says_what_is_known(client: redis.Redis, tmp_path:
     assert (rows[0]["http_status"], rows[0]["width"]) == (206, 1600)
 
 
-def test_what_is_of_another_spider_or_is_no_event_is_no_row(client: redis.Redis, tmp_path: Path) -> None:
+async def test_what_is_of_another_spider_or_is_no_event_is_no_row(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     client.xadd(KEYS.link_rot_events, {"event": json.dumps(gone(1, spider="pages"))})
     client.xadd(KEYS.page_events, {"event": '{"event": "pages"}'})
     client.xadd(KEYS.image_events, {"event": "{"})
-    one = dataset(client, out)
-    with one.opened():
-        assert one.drain() == 0
-        one.commit()
+    one = dataset(state, out)
+    async with one.opened():
+        assert await one.drain() == 0
+        await one.commit()
         assert not parts(out)
         # it holds nothing of that up, and nothing that it does not read
-        [reader] = readers(of(client))
+        [reader] = await readers(state)
         assert (reader.behind, set(reader.positions)) == (
             0,
             {KEYS.image_events, KEYS.probe_events, KEYS.link_rot_events, KEYS.failed_events},
@@ -230,31 +225,33 @@ def test_without_its_newest_part_it_does_not_go_on(client: redis.Redis, tmp_path
     assert drain(client, tmp_path) == 0
 
 
-def test_a_part_appears_when_its_oldest_row_is_old_enough(client: redis.Redis, tmp_path: Path) -> None:
-    one = dataset(client, tmp_path, rows=100, every=0.5)
-    with one.opened():
+async def test_a_part_appears_when_its_oldest_row_is_old_enough(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
+    one = dataset(state, tmp_path, rows=100, every=0.5)
+    async with one.opened():
         emit(client, range(3))
-        one.drain()
+        await one.drain()
         assert not parts(tmp_path)
         while not parts(tmp_path):
-            one.drain(0.1)
+            await one.drain(0.1)
     assert numbers(tmp_path) == [0, 1, 2]
 
 
-def test_what_is_in_no_part_is_kept_by_redis(client: redis.Redis, tmp_path: Path) -> None:
-    one = dataset(client, tmp_path, rows=100)
+async def test_what_is_in_no_part_is_kept_by_redis(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    one = dataset(state, tmp_path, rows=100)
     emit(client, range(3))
-    with one.opened():
-        one.drain()
-        [reader] = readers(of(client))
+    async with one.opened():
+        await one.drain()
+        [reader] = await readers(state)
         assert reader.behind == 3
-        one.commit()
-        [reader] = readers(of(client))
+        await one.commit()
+        [reader] = await readers(state)
         assert reader.behind == 0
 
 
 def _trace(line: int) -> None:
-    sys.settrace(before_line(TRACED, line, die))
+    trace(before_line(TRACED, line, die))
 
 
 @pytest.mark.slow
@@ -325,17 +322,16 @@ def test_killed_at_each_moment_of_a_commit(
     assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")]
 
 
-def test_one_process_writes_a_folder_at_a_time(client: redis.Redis, tmp_path: Path) -> None:
-    with (
-        dataset(client, tmp_path).opened(),
-        pytest.raises(CrawlprojectError, match="another scrapy events is writing to"),
-    ):
-        drain(client, tmp_path)
+async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    async with dataset(state, tmp_path).opened():
+        with pytest.raises(CrawlprojectError, match="another scrapy events is writing to"):
+            await drained(state, tmp_path)
 
 
-def test_one_process_reads_under_a_name_at_a_time(client: redis.Redis, tmp_path: Path) -> None:
-    with dataset(client, tmp_path / "one", name="daily").opened(), pytest.raises(ReaderTaken, match="daily"):
-        drain(client, tmp_path / "two", name="daily")
+async def test_one_process_reads_under_a_name_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    async with dataset(state, tmp_path / "one", name="daily").opened():
+        with pytest.raises(ReaderTaken, match="daily"):
+            await drained(state, tmp_path / "two", name="daily")
 
 
 def test_a_reader_goes_on_in_an_empty_folder_and_comes_back(client: redis.Redis, tmp_path: Path) -> None:
@@ -347,103 +343,80 @@ def test_a_reader_goes_on_in_an_empty_folder_and_comes_back(client: redis.Redis,
     assert numbers(two) == list(range(6, 12))
 
 
-def test_a_reader_of_others_that_is_further_is_refused(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, range(6))
-    drain(client, tmp_path / "one")
-    emit(client, range(6, 12))
-    drain(client, tmp_path / "two", name="daily")
-    with pytest.raises(CrawlprojectError, match="reader daily has read further than"):
-        drain(client, tmp_path / "one", name="daily")
+def test_a_dataset_is_not_written_under_another_name(client: redis.Redis, tmp_path: Path) -> None:
+    drain(client, tmp_path, name="daily")
+    with pytest.raises(CrawlprojectError, match="was begun with reader daily, not with reader hourly: name"):
+        drain(client, tmp_path, name="hourly")
 
 
-def test_a_part_of_that_number_is_never_replaced(client: redis.Redis, tmp_path: Path) -> None:
+async def test_a_part_of_that_number_is_never_replaced(state: State, client: redis.Redis, tmp_path: Path) -> None:
     """As when this process hung, and another, on a file system without locks, wrote on."""
     emit(client, range(3))
-    one = dataset(client, tmp_path)
-    with one.opened():
-        one.drain()
+    one = dataset(state, tmp_path)
+    async with one.opened():
+        await one.drain()
         (tmp_path / "00000000.parquet").write_text("another's")
         with pytest.raises(ReaderTaken, match="by another process meanwhile"):
-            one.commit()
+            await one.commit()
     assert (tmp_path / "00000000.parquet").read_text() == "another's"
 
 
-def test_who_lost_the_lease_writes_no_part(client: redis.Redis, tmp_path: Path) -> None:
+async def test_who_lost_the_lease_writes_no_part(state: State, client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(3))
-    one = dataset(client, tmp_path, name="daily")
-    with one.opened():
-        one.drain()
+    one = dataset(state, tmp_path, name="daily")
+    async with one.opened():
+        await one.drain()
         let_leases_end(client)
         client.hset(KEYS.reader_of + "daily", mapping={"holder": "x", "host": "other", "pid": "7"})
         with pytest.raises(ReaderTaken, match="process 7 on other"):
-            one.commit()
+            await one.commit()
     assert not parts(tmp_path)
 
 
-def test_the_lease_is_kept_while_a_part_takes_long(client: redis.Redis, tmp_path: Path) -> None:
-    one = dataset(client, tmp_path, name="daily")
-    key = KEYS.reader_of + "daily"
-    with one.opened():
-        client.hset(key, "until", 1)
-        renewed = threading.Event()
-        for _ in range(100):
-            if client.hget(key, "until") != b"1":
-                break
-            renewed.wait(0.1)
-        assert client.hget(key, "until") != b"1"
-
-
-def test_a_look_is_one_call_of_a_function(client: redis.Redis, tmp_path: Path) -> None:
+async def test_a_look_is_one_call_of_a_function(state: State, client: redis.Redis, tmp_path: Path) -> None:
     """It keeps the lease, too."""
-    one = dataset(client, tmp_path)
-    with one.opened():
-        one.drain()
+    one = dataset(state, tmp_path)
+    async with one.opened():
+        await one.drain()
         client.config_resetstat()
         for _ in range(50):
-            one.drain()
+            await one.drain()
         calls: Any = client.info("commandstats")
-    by_the_thread = 20  # it renews once a second
-    assert 50 <= calls["cmdstat_fcall"]["calls"] <= 50 + by_the_thread
+    by_the_task = 20  # it renews once a second
+    assert 50 <= calls["cmdstat_fcall"]["calls"] <= 50 + by_the_task
 
 
-def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
-    redis_url: str, client: redis.Redis, tmp_path: Path
+async def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
+    state: State, client: redis.Redis, tmp_path: Path
 ) -> None:
     """On a file system without locks another process may put a part until then."""
 
     class Unlocked(FolderParts):
-        def __init__(self, path: Path, then: Callable[[], object] = lambda: None) -> None:
-            super().__init__(path)
-            self.then = then
-
         @contextmanager
         def opened(self) -> Iterator[None]:
             self.folder.mkdir(exist_ok=True)
             yield
 
-        def names(self) -> list[str]:
-            found = super().names()
-            self.then()
-            return found
+    def unlocked() -> Dataset:
+        parts = Unlocked(tmp_path)
+        return Dataset(state, parts, ParquetForm(parts, 9), every=600)
+
+    async def write_the_rest() -> None:
+        async with second.opened():
+            await second.drain()
+            await second.commit()
 
     emit(client, range(3))
-    with redis.Redis.from_url(redis_url) as other, ExitStack() as stack:
-        parts = Unlocked(tmp_path)
-        first = Dataset(of(other), parts, ParquetForm(parts, 9), every=600)
-        stack.enter_context(first.opened())
-        first.drain()
-
-        def end_the_first() -> None:
-            if first.written and not (tmp_path / "00000000.parquet").exists():
-                first.commit()
-                stack.close()
-
-        parts = Unlocked(tmp_path, end_the_first)
-        second = Dataset(of(client), parts, ParquetForm(parts, 9), every=600)
-        with second.opened():
-            emit(client, range(3, 5))
-            second.drain()
-            second.commit()
+    first, second = unlocked(), unlocked()
+    async with first.opened():
+        await first.drain()
+        writing = asyncio.create_task(write_the_rest())
+        await asyncio.sleep(0.5)  # it waits for the lease
+        await first.commit()
+        assert not writing.done()
+        emit(client, range(3, 5))
+        client.hset(KEYS.reader_of + first.streams.name, "until", 1)  # as if this process hung
+        await writing
     assert numbers(tmp_path) == list(range(5))
 
 
@@ -507,29 +480,29 @@ def test_a_newest_part_that_is_no_parquet_is_told(client: redis.Redis, tmp_path:
         drain(client, tmp_path)
 
 
-def test_a_folder_that_is_away_is_waited_for(client: redis.Redis, tmp_path: Path) -> None:
+async def test_a_folder_that_is_away_is_waited_for(state: State, client: redis.Redis, tmp_path: Path) -> None:
     out, away = tmp_path / "out", tmp_path / "away"
     emit(client, range(3))
-    one = dataset(client, out)
+    one = dataset(state, out)
 
     class Down(FolderParts):
-        def put_new(self, name: str, note: str = "") -> None:
+        def put_new(self, name: str) -> None:
             if away.exists():
                 raise StorageDown("away")
-            super().put_new(name, note)
+            super().put_new(name)
 
-    with one.opened():
+    async with one.opened():
         down = Down(out)
         one._form._parts = one._parts = down  # type: ignore[attr-defined]
-        one.drain()
+        await one.drain()
         away.touch()
         emit(client, range(3, 9))
         for _ in range(2):
             with pytest.raises(StorageDown):
-                one.drain()
+                await one.drain()
         away.unlink()
-        one.drain()
-        one.commit()
+        await one.drain()
+        await one.commit()
     assert numbers(out) == list(range(9))
 
 

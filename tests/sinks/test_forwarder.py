@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +22,13 @@ from crawlproject.errors import ConfigError, KafkaUnavailable, ReaderTaken
 from crawlproject.kafka import Kafka
 from crawlproject.models import LinkRotEvent
 from crawlproject.sinks.forwarder import READER, Forwarder
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from tests.following import following
 from tests.kafka_broker import PRODUCE, Broker
 from tests.leading import lead
 from tests.sinks.lines import before_line, die
+from tests.sinks.running import run, trace
 from tests.state.servers import Server
 from tests.waiting import until
 
@@ -42,7 +42,6 @@ TRACED = (
     "crawlproject/sinks/forwarder.py",
     "crawlproject/state/streams.py",
     "crawlproject/state/readers.py",
-    "crawlproject/state/shard_readers.py",
 )
 LEASE = KEYS.reader_of + READER
 
@@ -60,10 +59,6 @@ def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) ->
         pipe.execute()
 
 
-def of(client: redis.Redis) -> BlockingState:
-    return BlockingState(config.load({}), client, KEYS)
-
-
 def kafka(broker: Broker | str, **options: str) -> Kafka:
     address = broker if isinstance(broker, str) else broker.address
     given = {"CRAWL_KAFKA_BROKERS": address, "CRAWL_KAFKA_OPTIONS": {"linger.ms": "0", **options}}
@@ -71,9 +66,12 @@ def kafka(broker: Broker | str, **options: str) -> Kafka:
 
 
 def drain(client: redis.Redis, broker: Broker | str) -> int:
-    forwarder = Forwarder(of(client), kafka(broker))
-    with forwarder.opened():
-        return forwarder.drain()
+    async def drained(state: State) -> int:
+        forwarder = Forwarder(state, kafka(broker))
+        async with forwarder.opened():
+            return await forwarder.drain()
+
+    return run(client, drained)
 
 
 def sent(broker: Broker, topic: str = IMAGES) -> list[tuple[int, bytes]]:
@@ -93,24 +91,6 @@ def check_at_least_once(messages: list[tuple[int, bytes]], numbers: range) -> in
     return len(messages) - len(numbers)
 
 
-@contextmanager
-def renewed(forwarder: Forwarder) -> Iterator[None]:
-    """Have a forwarder renew its lease meanwhile, as one that follows does."""
-    stop = threading.Event()
-
-    def renew() -> None:
-        while not stop.wait(0.1):
-            forwarder.streams.readers[0].renew()
-
-    thread = threading.Thread(target=renew)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
 def position(client: redis.Redis, stream: str = KEYS.image_events) -> str | None:
     at: Any = client.hget(KEYS.readers, f"{READER}\n{stream}")
     return None if at is None else at.decode()
@@ -126,15 +106,17 @@ def forwarding(environment: dict[str, str], broker: Broker) -> AbstractContextMa
     return following(environment | {"CRAWL_KAFKA_BROKERS": broker.address}, "--kafka")
 
 
-def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(client: redis.Redis, broker: Broker) -> None:
+async def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(
+    state: State, client: redis.Redis, broker: Broker
+) -> None:
     emit(client, 1, 2)
     client.xadd(KEYS.halted_events, {"event": '{"event":"crawl_halted","source":"museum"}'}, id="5-1")
     for text in ("", "[]", "{", '{"event":"link_rot"}', b"\xff"):
         client.xadd(KEYS.image_events, {"event": text})
-    forwarder = Forwarder(of(client), kafka(broker))
-    with forwarder.opened():
-        assert forwarder.drain() == 3
-        assert forwarder.drain() == 0
+    forwarder = Forwarder(state, kafka(broker))
+    async with forwarder.opened():
+        assert await forwarder.drain() == 3
+        assert await forwarder.drain() == 0
     assert forwarder.skipped == 5
     (halted,) = broker.messages("crawl_halted")
     assert (halted.key(), halted.value()) == (b"museum", b'{"event":"crawl_halted","source":"museum"}')
@@ -219,7 +201,7 @@ def sent_by_a_child_that_dies(redis_url: str, address: str, at_line: int) -> boo
         return os.waitpid(child, 0)[1] != 0
     try:
         with redis.Redis.from_url(redis_url) as own:
-            sys.settrace(before_line(TRACED, at_line, die))
+            trace(before_line(TRACED, at_line, die))
             drain(own, address)
         os._exit(0)
     finally:
@@ -299,17 +281,16 @@ async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state:
     fence = await lead(state)
     with redis.Redis.from_url(state.config.redis_url or "") as client:
         emit(client, 1)
-        forwarder = Forwarder(of(client), kafka(broker), stopping=lambda: stop)
-        stop = False
-        with forwarder.opened():
-            assert forwarder.drain() == 1
+        forwarder = Forwarder(state, kafka(broker))
+        async with forwarder.opened():
+            assert await forwarder.drain() == 1
             broker.tell("down")
             emit(client, *range(2, 50))
             await state.scripts.trim(fence, maxlen=20)
             assert client.xlen(KEYS.image_events) == 49  # but for what the broker has and nothing else may need
             assert b"kafka" in (client.get(KEYS.paused) or b"")
             broker.tell("up")
-            assert forwarder.drain() == 48
+            assert await forwarder.drain() == 48
             await state.scripts.trim(fence, maxlen=20)
             assert client.xlen(KEYS.image_events) == 1
 
@@ -343,7 +324,7 @@ def test_an_event_that_kafka_refuses_ends_it_with_the_remedy_and_stays(
     emit(client, 2)
     broker.tell("refuse", PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
     done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS=broker.address)
-    assert (done.returncode, done.stdout) == (1, "0 events sent to Kafka\n")
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"scrapy events: Kafka refuses event {KEYS.image_events}/{newest(client)} in the topic of its name "
         "(Broker: Topic authorization failed): allow this user to write to it, and start again; nothing is lost\n"
@@ -360,59 +341,54 @@ def test_an_event_that_is_too_large_is_named(client: redis.Redis, broker: Broker
     assert position(client) == "0-0"
 
 
-def test_a_full_queue_of_librdkafka_is_waited_for(client: redis.Redis, broker: Broker) -> None:
+async def test_a_full_queue_of_librdkafka_is_waited_for(state: State, client: redis.Redis, broker: Broker) -> None:
     emit(client, *range(300))
-    forwarder = Forwarder(of(client), kafka(broker, **{"queue.buffering.max.messages": "10"}))
-    with forwarder.opened():
-        assert forwarder.drain() == 300
+    forwarder = Forwarder(state, kafka(broker, **{"queue.buffering.max.messages": "10"}))
+    async with forwarder.opened():
+        assert await forwarder.drain() == 300
     assert check_at_least_once(sent(broker), range(300)) == 0
 
 
-def test_one_process_sends_at_a_time(client: redis.Redis, broker: Broker) -> None:
+async def test_one_process_sends_at_a_time(state: State, client: redis.Redis, broker: Broker) -> None:
     emit(client, 1)
-    first, second = Forwarder(of(client), kafka(broker)), Forwarder(of(client), kafka(broker))
-    with first.opened():
-        with (
-            renewed(first),
-            pytest.raises(ReaderTaken, match="reader kafka is being read by process"),
-            second.opened(),
-        ):
-            pass
-        assert first.drain() == 1
-    with second.opened():  # the lease was given back
+    first, second = Forwarder(state, kafka(broker)), Forwarder(state, kafka(broker))
+    async with first.opened():
+        with pytest.raises(ReaderTaken, match="reader kafka is being read by process"):
+            async with second.opened():
+                pass
+        assert await first.drain() == 1
+    async with second.opened():  # the lease was given back
         emit(client, 2)
         client.hdel(LEASE, "until")  # as if this process had slept; nobody came in between
-        assert second.drain() == 1
+        assert await second.drain() == 1
         client.hset(LEASE, "holder", "another")
         emit(client, 3)
         stood = position(client)
         with pytest.raises(ReaderTaken, match="was taken over by process"):
-            second.drain()
+            await second.drain()
         assert position(client) == stood
     assert client.hget(LEASE, "holder") == b"another"
     assert check_at_least_once(sent(broker), range(1, 3)) == 0
 
 
-def test_a_redis_that_goes_away_in_between_is_reported_and_waited_for(client: redis.Redis, broker: Broker) -> None:
+async def test_a_redis_that_goes_away_in_between_is_reported_and_waited_for(
+    state: State, client: redis.Redis, broker: Broker
+) -> None:
     """Events that the broker has are not sent again in the same process, though Redis did not hear of it."""
     emit(client, 1)
-    forwarder = Forwarder(of(client), kafka(broker))
-    with forwarder.opened():
-        note = forwarder.streams.readers[0].note
-        calls = 0
+    forwarder = Forwarder(state, kafka(broker))
+    async with forwarder.opened():
+        note = forwarder.streams.note
 
-        def fails() -> None:
-            nonlocal calls
-            calls += 1
-            if calls == 2:
-                raise redis.ConnectionError("gone")
-            note()
+        async def fails_once(length: int = 0) -> None:
+            forwarder.streams.note = note  # type: ignore[method-assign]
+            raise redis.ConnectionError("gone")
 
-        forwarder.streams.readers[0].note = fails  # type: ignore[method-assign, assignment]
+        forwarder.streams.note = fails_once  # type: ignore[method-assign]
         with pytest.raises(redis.ConnectionError):
-            forwarder.drain()
+            await forwarder.drain()
         emit(client, 2)
-        assert forwarder.drain() == 1
+        assert await forwarder.drain() == 1
     assert position(client) == newest(client)
     assert check_at_least_once(sent(broker), range(1, 3)) == 0
 
@@ -438,7 +414,7 @@ def test_kafka_that_is_not_there_at_the_start_is_reported_without_secrets(scrapy
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     options |= {"sasl.username": "agnes", "sasl.password": "127.0.0.1:1"}  # as if it came up in a message
     done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS="127.0.0.1:1", CRAWL_KAFKA_OPTIONS=json.dumps(options))
-    assert (done.returncode, done.stdout) == (1, "0 events sent to Kafka\n")
+    assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("scrapy events: Kafka at 127.0.0.1:1 does not answer (")
     assert "Connection refused" in line

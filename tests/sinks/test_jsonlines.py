@@ -8,7 +8,6 @@ import os
 import resource
 import shutil
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,15 +16,13 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.state.client import BlockingState
-from crawlproject.state.keys import Keys
+from crawlproject.state.client import State
 from crawlproject.state.readers import EventsLost
 from tests.sinks.lines import before_line, die
+from tests.sinks.running import KEYS, let_leases_end, run, trace
 
-KEYS = Keys("crawl", "images")
 TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/state/streams.py", "crawlproject/state/readers.py")
 
 
@@ -44,14 +41,16 @@ def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) ->
         pipe.execute()
 
 
-def of(client: redis.Redis, keys: Keys = KEYS) -> BlockingState:
-    return BlockingState(config.load({}), client, keys)
+async def drained(state: State, path: Path, name: str | None = None) -> EventFile:
+    file = EventFile(path, state, name)
+    async with file.opened():
+        await file.drain()
+    return file
 
 
-def drain(client: redis.Redis, path: Path, keys: Keys = KEYS) -> int:
-    file = EventFile(path, of(client, keys))
-    with file.opened():
-        return file.drain()
+def drain(client: redis.Redis, path: Path, **settings: str) -> int:
+    """Append what is new; return the number of events that came into the file by that."""
+    return run(client, lambda state: drained(state, path), **settings).written
 
 
 def events(path: Path) -> list[dict[str, Any]]:
@@ -62,12 +61,6 @@ def events(path: Path) -> list[dict[str, Any]]:
 
 def numbers(path: Path) -> list[int]:
     return [int(event["identifier"]) for event in events(path)]
-
-
-def let_leases_end(client: redis.Redis) -> None:
-    """Have it be some seconds later, for the leases of readers."""
-    for key in client.scan_iter(KEYS.reader_of + "*"):
-        client.hdel(key, "until")
 
 
 def position_of(path: Path) -> Path:
@@ -122,7 +115,7 @@ def test_what_a_process_wrote_before_it_died_is_written_once(
     with path.open("ab") as file:
         file.write(tail)
     emit(client, 4)
-    assert drain(client, path) == 2
+    assert drain(client, path) == 1 + 1  # Redis had noted the third
     assert numbers(path) == [1, 2, 3, 4]
 
 
@@ -136,15 +129,15 @@ def test_a_half_written_position_is_none(client: redis.Redis, tmp_path: Path) ->
     assert numbers(path) == [1, 2]
 
 
-def test_one_process_writes_a_file_at_a_time(client: redis.Redis, tmp_path: Path) -> None:
+async def test_one_process_writes_a_file_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     emit(client, 1)
     (tmp_path / "link.jsonl").symlink_to(path)
-    with EventFile(path, of(client)).opened():
+    async with EventFile(path, state).opened():
         for name in ("events.jsonl", "link.jsonl"):
             with pytest.raises(CrawlprojectError, match="another scrapy events is writing to"):
-                drain(client, tmp_path / name)
-    assert drain(client, path) == 1
+                await drained(state, tmp_path / name)
+    assert (await drained(state, path)).written == 1
     assert numbers(path) == [1]
 
 
@@ -206,47 +199,40 @@ def test_a_position_not_written_by_crawlproject_is_reported(
     assert path.read_bytes() == written
 
 
-def test_redis_knows_how_far_each_reader_is(client: redis.Redis, tmp_path: Path) -> None:
+async def test_redis_knows_how_far_each_reader_is(state: State, client: redis.Redis, tmp_path: Path) -> None:
     """The leader trims nothing above it; a reader that has read nothing yet counts as well."""
     path = tmp_path / "events.jsonl"
-    file = EventFile(path, of(client))
-    with file.opened():
+    file = EventFile(path, state)
+    async with file.opened():
         images, *others = (f"{file.streams.name}\n{stream}".encode() for stream in KEYS.streams)
         unread = dict.fromkeys(others, b"0-0")
         assert client.hgetall(KEYS.readers) == {images: b"0-0"} | unread
         emit(client, 1, 2)
-        file.drain()
+        await file.drain()
         last: Any = client.xrevrange(KEYS.image_events, count=1)
         assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
     assert file.streams.name.startswith("crawl-images-events.jsonl-")
     client.delete(KEYS.readers)
-    drain(client, path)
+    await drained(state, path)
     assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
 
 
-def test_waits_for_what_comes(client: redis.Redis, tmp_path: Path) -> None:
+async def test_waits_for_what_comes(state: State, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     timer = threading.Timer(0.1, emit, (client, 1, 2))
-    file = EventFile(path, of(client))
-    with file.opened():
-        assert file.drain(0.01) == 0
+    file = EventFile(path, state)
+    async with file.opened():
+        assert await file.drain(0.01) == 0
         timer.start()
-        written = file.drain(10.0)
+        written = await file.drain(3.0)
         timer.join()
-        assert written + file.drain() == 2
+        assert written + await file.drain() == 2
     assert numbers(path) == [1, 2]
 
 
 def test_namespaces_are_apart(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, 1)
-    assert drain(client, tmp_path / "events.jsonl", Keys("other", "images")) == 0
-
-
-def test_resp2_will_do(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, 1)
-    emit(client, 2, stream=KEYS.link_rot_events)
-    with redis.Redis.from_url(redis_url, protocol=2) as old:
-        assert drain(old, tmp_path / "events.jsonl") == 2
+    assert drain(client, tmp_path / "events.jsonl", CRAWL_NAMESPACE="other") == 0
 
 
 @pytest.mark.slow
@@ -286,7 +272,7 @@ def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bo
         return os.waitpid(child, 0)[1] != 0
     try:
         with redis.Redis.from_url(redis_url) as own:
-            sys.settrace(before_line(TRACED, at_line, die))
+            trace(before_line(TRACED, at_line, die))
             drain(own, path)
         os._exit(0)
     finally:
@@ -301,9 +287,7 @@ def test_what_is_no_event_is_left_out_and_nothing_forges_a_line(client: redis.Re
     client.xadd(KEYS.image_events, {"other": "field"})
     client.xadd(KEYS.halted_events, {"event": '{"event":"crawl_resumed","source":"museum"}'})
     client.xadd(KEYS.image_events, {"event": '{"identifier":\n"2","title":"\u2028\x85\u202e"}'})
-    file = EventFile(path, of(client))
-    with file.opened():
-        file.drain()
+    file = run(client, lambda state: drained(state, path))
     assert file.skipped == 10
     assert numbers(path) == [1, 2]
     text = path.read_text()
@@ -312,13 +296,15 @@ def test_what_is_no_event_is_left_out_and_nothing_forges_a_line(client: redis.Re
 
 
 @pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
-def test_a_file_that_is_taken_away_is_missed(client: redis.Redis, tmp_path: Path, how: str) -> None:
+async def test_a_file_that_is_taken_away_is_missed(
+    state: State, client: redis.Redis, tmp_path: Path, how: str
+) -> None:
     path = tmp_path / "events.jsonl"
     emit(client, 1)
-    drain(client, path)
+    await drained(state, path)
     kept = path.read_bytes()
-    file = EventFile(path, of(client))
-    with file.opened():
+    file = EventFile(path, state)
+    async with file.opened():
         if how == "renamed":
             path.rename(tmp_path / "events.1")
         else:
@@ -327,12 +313,12 @@ def test_a_file_that_is_taken_away_is_missed(client: redis.Redis, tmp_path: Path
             path.touch()
         emit(client, 2)
         with pytest.raises(CrawlprojectError, match="was removed, renamed or replaced"):
-            file.drain()
+            await file.drain()
     if how == "renamed":
         (tmp_path / "events.1").rename(path)
     else:
         path.write_bytes(kept)
-    assert drain(client, path) == 1
+    assert (await drained(state, path)).written == 1
     assert numbers(path) == [1, 2]
 
 
@@ -406,10 +392,7 @@ def test_a_file_keeps_its_reader_on_another_host_and_in_another_place(
 
 def drain_as(client: redis.Redis, path: Path, name: str) -> list[str]:
     """Drain under a name; return the remarks."""
-    file = EventFile(path, of(client), name)
-    with file.opened():
-        file.drain()
-    return file.remarks
+    return run(client, lambda state: drained(state, path, name)).remarks
 
 
 def test_a_name_goes_on_in_a_new_file_and_back_in_the_old_one(client: redis.Redis, tmp_path: Path) -> None:
@@ -460,71 +443,92 @@ def test_a_file_of_another_namespace_is_left_alone(client: redis.Redis, tmp_path
     emit(client, 1)
     drain(client, path)
     with pytest.raises(CrawlprojectError, match="holds the events of another namespace"):
-        drain(client, path, Keys("other", "images"))
+        drain(client, path, CRAWL_NAMESPACE="other")
 
 
-def test_a_note_whose_answer_is_lost_is_made_again(client: redis.Redis, tmp_path: Path) -> None:
+async def test_a_note_whose_answer_is_lost_is_made_again(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
     path = tmp_path / "events.jsonl"
-    file = EventFile(path, of(client))
+    file = EventFile(path, state)
     emit(client, 1, 2)
-    with file.opened():
-        lost = losing_answers(file)
+    async with file.opened():
+        lose_an_answer(file)
         with pytest.raises(redis.TimeoutError):
-            file.drain()
-        assert lost.is_set()
+            await file.drain()
         emit(client, 3)
-        assert file.drain() == 3
+        assert await file.drain() == 3
     assert numbers(path) == [1, 2, 3]
 
 
-def losing_answers(file: EventFile) -> threading.Event:
-    """Have the next note reach Redis, but not its answer the reader; the event is set when it has."""
-    note, done = file.streams.note, threading.Event()
+async def test_a_note_that_never_reached_redis_is_made_again(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path, state)
+    emit(client, 1, 2)
+    async with file.opened():
+        lose_an_answer(file, reaches=False)
+        with pytest.raises(redis.TimeoutError):
+            await file.drain()
+        assert await file.drain() == 2
+    assert numbers(path) == [1, 2]
 
-    def noted(length: int = 0) -> None:
-        note(length)
-        if not done.is_set():
-            done.set()
-            raise redis.TimeoutError("no answer")
+
+def lose_an_answer(file: EventFile, *, reaches: bool = True) -> None:
+    """Have the next note reach Redis, unless it is lost, too, but not its answer the reader."""
+    note = file.streams.note
+
+    async def noted(length: int = 0) -> None:
+        file.streams.note = note  # type: ignore[method-assign]
+        if reaches:
+            await note(length)
+        raise redis.TimeoutError("no answer")
 
     file.streams.note = noted  # type: ignore[method-assign]
-    return done
 
 
-def test_what_was_noted_under_a_former_name_stays(client: redis.Redis, tmp_path: Path) -> None:
-    """A process dies after Redis has noted its last events, and is started again under another name."""
+async def test_what_was_noted_is_in_the_file_of_the_next_process(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
+    """One dies after Redis has noted its last events, which may be gone from Redis since."""
     path = tmp_path / "events.jsonl"
     emit(client, 1)
-    drain(client, path)
+    await drained(state, path)
     emit(client, 2, 3)
-    file = EventFile(path, of(client))
-    with file.opened():
-        losing_answers(file)
+    file = EventFile(path, state)
+    async with file.opened():
+        lose_an_answer(file)
         with pytest.raises(redis.TimeoutError):
-            file.drain()
+            await file.drain()
     client.xtrim(KEYS.image_events, maxlen=1, approximate=False)
     emit(client, 4)
-    drain_as(client, path, "archive")
+    await drained(state, path)
     assert numbers(path) == [1, 2, 3, 4]
 
 
-def test_what_was_noted_before_another_took_over_stays(client: redis.Redis, tmp_path: Path) -> None:
+async def test_what_was_noted_before_another_took_over_stays(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
     emit(client, 1, 2)
-    file = EventFile(tmp_path / "one", of(client), "archive")
-    with file.opened():
-        losing_answers(file)
+    file = EventFile(tmp_path / "one", state, "archive")
+    async with file.opened():
+        lose_an_answer(file)
         with pytest.raises(redis.TimeoutError):
-            file.drain()
+            await file.drain()
         let_leases_end(client)
         emit(client, 3)
-        drain_as(client, tmp_path / "two", "archive")
-        with pytest.raises(ReaderTaken, match="reader archive was taken over by process"):
-            file.drain()
-    assert numbers(tmp_path / "one") == [1, 2]
-    assert numbers(tmp_path / "two") == [3]
-    emit(client, 4)
-    drain_as(client, tmp_path / "one", "archive")
+        await drained(state, tmp_path / "two", "archive")
+        emit(client, 4)
+        await file.drain()
     assert numbers(tmp_path / "one") == [1, 2, 4]
+    assert numbers(tmp_path / "two") == [3]
+
+
+async def test_a_file_is_not_written_under_another_name(state: State, tmp_path: Path) -> None:
+    await drained(state, tmp_path / "one", "archive")
+    with pytest.raises(CrawlprojectError, match="is written by reader archive: leave out --reader, or"):
+        await drained(state, tmp_path / "one", "daily")
 
 
 @pytest.mark.slow
@@ -550,19 +554,21 @@ def drained_with_a_hang(client: redis.Redis, one: Path, two: Path, at_line: int)
     """Drain into `one`, and before a line of that into `two`, as the same reader; tell whether that line came, and
     whether the former has noticed it.
     """
-    others = []
+    others: list[list[str]] = []
 
     def take_over() -> None:
         let_leases_end(client)
-        others.append(drain_as(client, two, "archive"))
+        thread = threading.Thread(target=lambda: others.append(drain_as(client, two, "archive")))
+        thread.start()
+        thread.join()
 
     two.touch()
     lost = False
-    sys.settrace(before_line(TRACED, at_line, take_over))
+    trace(before_line(TRACED, at_line, take_over))
     try:
         drain_as(client, one, "archive")
     except ReaderTaken:
         lost = True
     finally:
-        sys.settrace(None)
+        trace(None)
     return bool(others), lost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
@@ -9,7 +10,7 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import boto3
 import pyarrow.parquet as pq
@@ -19,18 +20,18 @@ import webdataset
 from PIL import Image
 from scrapy.settings import Settings
 
-from crawlproject import config
 from crawlproject.errors import ConfigError, CrawlprojectError, ReaderTaken, StorageDown
 from crawlproject.sinks import webdataset as webdataset_sink
 from crawlproject.sinks.dataset import Dataset
 from crawlproject.sinks.parquet import ParquetForm
 from crawlproject.sinks.webdataset import WebDatasetForm
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.storage.blobs import lookup_of, original_name
 from crawlproject.storage.parts import FolderParts, Parts, S3Parts, parts_of
 from tests.sinks.events import KEYS, emit, image, status_of
 from tests.sinks.lines import die
-from tests.sinks.test_dataset import dies, let_leases_end
+from tests.sinks.running import let_leases_end, run
+from tests.sinks.test_dataset import dies
 from tests.storage.s3_gate import Gate, aws
 
 
@@ -70,12 +71,18 @@ def drain(
     column: Literal["thumbnail", "original"] = "thumbnail",
 ) -> WebDatasetForm:
     form = WebDatasetForm(parts, lookup_of(thumbnails, Settings()), rows, samples, caption, column)
-    state = BlockingState(config.load({}), client, KEYS)
-    one = Dataset(state, parts, form, every=600, about={"caption": caption, "pictures": f"{column}s"})
-    with one.opened():
-        one.drain()
-        one.commit()
+    write(client, parts, form, {"caption": caption, "pictures": f"{column}s"})
     return form
+
+
+def write(client: redis.Redis, parts: Parts, form: WebDatasetForm, about: dict[str, Any] | None = None) -> None:
+    async def drained(state: State) -> None:
+        one = Dataset(state, parts, form, every=600, about=about)
+        async with one.opened():
+            await one.drain()
+            await one.commit()
+
+    run(client, drained)
 
 
 def samples_of(folder: Path) -> list[dict[str, Any]]:
@@ -217,38 +224,10 @@ def test_originals_are_read_some_megabytes_at_a_time(
 
     parts = FolderParts(tmp_path / "out")
     form = WebDatasetForm(parts, counting, rows=100, samples=100, column="original")
-    one = Dataset(BlockingState(config.load({}), client, KEYS), parts, form, every=600)
-    with one.opened():
-        one.drain()
-        one.commit()
+    write(client, parts, form)
     assert of_samples(samples_of(tmp_path / "out")) == list(range(40))
     assert len(ahead) == 40
     assert max(ahead) <= 5  # the one that is wanted, and those up to 1,000 bytes behind it
-
-
-def test_of_large_thumbnails_fewer_are_read_ahead(
-    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing says how large they are until they come."""
-    monkeypatch.setattr(webdataset_sink, "_READ_BYTES", 2_000_000)
-    look_up = lookup_of(store(tmp_path / "thumbs", range(0)), Settings())
-    ahead: list[int] = []
-
-    def large(name: str) -> bytes | None:
-        assert look_up(name) is None
-        ahead.append(len(ahead) + 1 - form.rows)
-        return bytes(500_000)
-
-    emit(client, range(0, 180, 3))  # all of them have a thumbnail
-    parts = FolderParts(tmp_path / "out")
-    form = WebDatasetForm(parts, large, rows=100, samples=100)
-    one = Dataset(BlockingState(config.load({}), client, KEYS), parts, form, every=600)
-    with one.opened():
-        one.drain()
-        one.commit()
-    assert rows_of(tmp_path / "out") == list(range(0, 180, 3))
-    threads = webdataset_sink._THREADS
-    assert max(ahead) <= threads + 4  # those of the threads, before the first came, and 2 MB
 
 
 def test_thumbnails_and_originals_are_not_mixed(client: redis.Redis, tmp_path: Path) -> None:
@@ -282,10 +261,7 @@ def test_a_picture_that_cannot_be_read_is_as_if_missing(client: redis.Redis, tmp
     parts = FolderParts(tmp_path / "out")
     look_up = lookup_of(thumbnails, Settings(), say=said.append)
     form = WebDatasetForm(parts, look_up, 100, 100)
-    one = Dataset(BlockingState(config.load({}), client, KEYS), parts, form, every=600)
-    with one.opened():
-        one.drain()
-        one.commit()
+    write(client, parts, form)
     assert of_samples(samples_of(tmp_path / "out")) == ok(range(1, 12))
     assert rows_of(tmp_path / "out") == list(range(12))
     assert form.missing == 1
@@ -377,13 +353,13 @@ def test_killed_at_each_moment_of_a_commit_in_a_folder(
 def test_killed_at_each_moment_of_a_commit_in_s3(
     redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, whole: str
 ) -> None:
-    """After the object with that ending was put; what came meanwhile is in the next shard."""
+    """After the object with that ending was put: a tar file without its Parquet file is emptied."""
     thumbnails = store(tmp_path / "thumbs", range(36))
     emit(client, range(12))
 
     class Deadly(S3Parts):
-        def _put(self, name: str, file: IO[bytes], metadata: dict[str, str], **condition: str) -> None:
-            super()._put(name, file, metadata, **condition)
+        def _put(self, name: str, **condition: str) -> None:
+            super()._put(name, **condition)
             if name.endswith(whole) and name[0] == "0":
                 die()
 
@@ -395,7 +371,7 @@ def test_killed_at_each_moment_of_a_commit_in_s3(
     out = downloaded(bucket, tmp_path)
     assert of_samples(samples_of(out)) == ok(range(36))
     assert rows_of(out) == list(range(36))
-    assert pq.read_metadata(out / "00000000.parquet").num_rows == 12
+    assert pq.read_metadata(out / "00000000.parquet").num_rows == (0 if whole == "tar" else 12)
 
 
 def downloaded(bucket: Any, tmp_path: Path) -> Path:
@@ -407,46 +383,92 @@ def downloaded(bucket: Any, tmp_path: Path) -> Path:
     return out
 
 
-def test_of_two_processes_that_write_a_part_in_s3_one_is_refused(
-    redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, monkeypatch: pytest.MonkeyPatch
+async def test_of_two_processes_that_write_a_part_in_s3_one_is_refused(
+    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first hung for longer than its lease, with its rows in hand; the second has written them since."""
-    uri = uri_of(tmp_path)
+
+    def dataset() -> Dataset:
+        parts = S3Parts(uri_of(tmp_path), aws(moto))
+        return Dataset(state, parts, ParquetForm(parts, 9), every=600)
+
+    async def never() -> None:
+        pass
+
     emit(client, range(6))
-    parts = S3Parts(uri, aws(moto))
-    first = Dataset(BlockingState(config.load({}), client, KEYS), parts, ParquetForm(parts, 9), every=600)
-    with redis.Redis.from_url(redis_url) as other, first.opened():
-        first.drain()
-        monkeypatch.setattr(first.streams.readers[0], "renew", lambda: None)  # it does not learn of it
+    first, second = dataset(), dataset()
+    async with first.opened():
+        await first.drain()
+        monkeypatch.setattr(first.streams, "renew", never)  # it does not learn of it
         let_leases_end(client)
-        again = S3Parts(uri, aws(moto))
-        second = Dataset(BlockingState(config.load({}), other, KEYS), again, ParquetForm(again, 9), every=600)
-        with second.opened():
-            second.drain()
-            second.commit()
+        async with second.opened():
+            await second.drain()
+            await second.commit()
         with pytest.raises(ReaderTaken, match="by another process meanwhile"):
-            first.commit()
+            await first.commit()
     assert rows_of(downloaded(bucket, tmp_path)) == list(range(6))
 
 
-def test_s3_that_is_away_is_waited_for_and_an_answer_that_was_lost_is_no_other_process(
-    client: redis.Redis, tmp_path: Path, bucket: Any, moto: str
+async def test_who_hung_between_the_files_of_a_part_in_s3_does_not_complete_it(
+    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str
 ) -> None:
+    """Its tar file is there, its Parquet file is not; another process has gone on meanwhile."""
+    thumbnails = lookup_of(store(tmp_path / "thumbs", range(6)), Settings())
+
+    class Hangs(S3Parts):
+        def _put(self, name: str, **condition: str) -> None:
+            if name.endswith("parquet"):
+                asyncio.run_coroutine_threadsafe(go_on(), loop).result()
+            super()._put(name, **condition)
+
+    def dataset(parts: S3Parts) -> Dataset:
+        return Dataset(state, parts, WebDatasetForm(parts, thumbnails, 100, 100, "alt"), every=600)
+
+    async def go_on() -> None:
+        let_leases_end(client)
+        second = dataset(S3Parts(uri_of(tmp_path), aws(moto)))
+        async with second.opened():
+            await second.drain()
+            await second.commit()
+
+    loop = asyncio.get_running_loop()
+    emit(client, range(6))
+    first = dataset(Hangs(uri_of(tmp_path), aws(moto)))
+    async with first.opened():
+        await first.drain()
+        with pytest.raises(ReaderTaken, match="by another process meanwhile"):
+            await first.commit()
+    out = downloaded(bucket, tmp_path)
+    assert of_samples(samples_of(out)) == ok(range(6))
+    assert rows_of(out) == list(range(6))
+    assert pq.read_metadata(out / "00000000.parquet").num_rows == 0
+
+
+async def test_s3_that_is_away_is_waited_for_and_an_answer_that_was_lost_is_no_other_process(
+    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str
+) -> None:
+    class LosesAnAnswer(S3Parts):
+        is_lost = True
+
+        def _put(self, name: str, **condition: str) -> None:
+            super()._put(name, **condition)
+            if name.endswith("parquet") and self.is_lost:
+                self.is_lost = False
+                super()._put(name, **condition)  # as the client tries again
+
     gate = Gate(moto)
     try:
-        parts = S3Parts(uri_of(tmp_path), aws(gate.url))
+        parts = LosesAnAnswer(uri_of(tmp_path), aws(gate.url))
         emit(client, range(6))
-        one = Dataset(BlockingState(config.load({}), client, KEYS), parts, ParquetForm(parts, 6), every=600)
-        with one.opened():
+        one = Dataset(state, parts, ParquetForm(parts, 6), every=600)
+        async with one.opened():
             gate.mode = 503
             with pytest.raises(StorageDown, match="at the moment"):
-                one.drain()
+                await one.drain()
             gate.mode = "pass"
-            name, copy = "00000000.parquet", parts.unfinished("00000000.parquet").read_bytes()
-            parts.put_new(name)  # it arrived, but its answer did not
-            parts.unfinished(name).write_bytes(copy)
-            one.drain()
-            one.commit()
+            await one.drain()
+            await one.commit()
+            assert not parts.is_lost
     finally:
         gate.stop()
     assert rows_of(downloaded(bucket, tmp_path)) == list(range(6))

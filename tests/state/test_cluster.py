@@ -17,7 +17,7 @@ import redis
 from crawlproject import config
 from crawlproject.config import ClusterAddress, cluster_address
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.state.client import BlockingState, State, connect_blocking
+from crawlproject.state.client import State, connect_blocking
 from crawlproject.state.cluster import ShardRedis, Topology
 from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
@@ -215,25 +215,29 @@ async def test_a_master_that_hung_is_left_before_it_knows(cluster: Cluster, clus
     await state.close()
 
 
-def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: str) -> None:
+async def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: str) -> None:
     """Else a fail-over makes them undone, and they come again."""
-    with BlockingState.connect(config.load({"REDIS_URL": cluster_url})) as state:
+    state = State(config.load({"REDIS_URL": cluster_url}), "images")
+    await state.open()
+    try:
         reader = StreamReader(state, "file", "a file")
-        reader.take()
+        await reader.take()
         master = cluster.owner_of(KEYS.seeds)
         replica = cluster.replica_of(master)
         replica.process.send_signal(signal.SIGSTOP)
         try:
             master.client.xadd(KEYS.link_rot_events, {"event": "{}"})
             with pytest.raises(redis.RedisError, match="no replica has confirmed") as caught:
-                reader.read()
+                await reader.read()
             assert "seeds and events wait for it" in fault_of(caught.value)
         finally:
             replica.process.send_signal(signal.SIGCONT)
-        assert len(until(reader.read, despite=redis.RedisError)) == 1
+        assert len(await until_async(reader.read, despite=redis.RedisError)) == 1
+    finally:
+        await state.close()
 
 
-@pytest.mark.parametrize("waits", ["crossings", "all"])
+@pytest.mark.parametrize("waits", ["forwarded", "all"])
 async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
     cluster: Cluster, cluster_url: str, waits: str
 ) -> None:

@@ -22,7 +22,7 @@ from crawlproject.kafka import Kafka
 from crawlproject.models import Slot
 from crawlproject.sinks.forwarder import Forwarder
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
@@ -307,18 +307,17 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
             client.config_set("maxmemory", "100kb")
 
         emit(500)
-        blocking = BlockingState(state.config, client, state.keys)
-        file = EventFile(tmp_path / "events.jsonl", blocking)
-        with file.opened():
-            assert file.drain() == 500
+        file = EventFile(tmp_path / "events.jsonl", state)
+        async with file.opened():
+            assert await file.drain() == 500
             assert client.xlen(images) == 1  # the last of what was read
             emit(500)
             kafka = {"CRAWL_KAFKA_BROKERS": broker.address}
-            forwarder = Forwarder(blocking, Kafka(config.load(kafka), lambda _: None))
-            with forwarder.opened():
-                assert forwarder.drain() == 501
+            forwarder = Forwarder(state, Kafka(config.load(kafka), lambda _: None))
+            async with forwarder.opened():
+                assert await forwarder.drain() == 501
                 assert client.xlen(images) == 501  # the file has not read them
-                assert file.drain() == 500
+                assert await file.drain() == 500
             assert client.xlen(images) == 1
         # What was read while there was memory is kept, until there is none.
         client.config_set("maxmemory", "0")

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject import config
 from crawlproject.errors import CrawlprojectError, ReaderTaken
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import START, EventsLost, Overtaken, StreamReader, forget, readers
-from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
+from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder
 from crawlproject.texts import counted
+from tests.sinks.running import state_of
 from tests.state.servers import Server
+from tests.waiting import until_async
 
 KEYS = Keys("crawl", "images")
 LEASE = KEYS.reader_of + "archive"
@@ -30,12 +31,8 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
         yield one
 
 
-def of(client: Any) -> BlockingState:
-    return BlockingState(config.load({}), client, KEYS)
-
-
-def reader(client: Any, name: str = "archive") -> StreamReader:
-    return StreamReader(of(client), name, "/data/x.jsonl")
+def reader(state: State, name: str = "archive") -> StreamReader:
+    return StreamReader(state, name, "/data/x.jsonl")
 
 
 def until_of(client: Any) -> float:
@@ -45,85 +42,99 @@ def until_of(client: Any) -> float:
     return left
 
 
-def test_a_lease_lasts_some_seconds_and_each_note_renews_it(client: redis.Redis) -> None:
-    first = reader(client)
-    assert first.take() == ({}, None)
+async def test_a_lease_lasts_some_seconds_and_each_note_renews_it(state: State, client: redis.Redis) -> None:
+    first = reader(state)
+    assert await first.take() == ({}, None)
     assert 0 < until_of(client) <= LEASE_S
     for renew in (first.renew, first.note):
         client.hset(LEASE, "until", 1)
-        renew()
+        await renew()
         assert LEASE_S - 2 < until_of(client) <= LEASE_S
 
 
-def test_the_lease_of_a_process_that_died_is_waited_for(client: redis.Redis) -> None:
-    first, second = reader(client), reader(client)
-    first.take()
+async def test_the_lease_of_a_process_that_died_is_waited_for(state: State, client: redis.Redis) -> None:
+    first, second = reader(state), reader(state)
+    await first.take()
     first.last[STREAM] = "5-1"
-    first.note(length=70)
+    await first.note(length=70)
     begin = time.monotonic()
-    assert second.take()[0][STREAM] == "5-1"
+    assert (await second.take())[0][STREAM] == "5-1"
     assert time.monotonic() - begin > LEASE_S - 2
     with pytest.raises(Overtaken):
-        first.note()
+        await first.note()
     with pytest.raises(Overtaken):
-        first.renew()
-    first.give_back()  # what it does not have
+        await first.renew()
     assert until_of(client) > 0
     assert client.hget(KEYS.readers, f"archive\n{STREAM}") == b"5-1"
 
 
-def test_a_lease_that_nobody_has_taken_meanwhile_goes_on(client: redis.Redis) -> None:
-    first = reader(client)
-    first.take()
+async def test_a_lease_that_nobody_has_taken_meanwhile_goes_on(state: State, client: redis.Redis) -> None:
+    first = reader(state)
+    await first.take()
     client.hset(LEASE, "until", 1)
-    first.note()
+    await first.note()
     client.flushall()  # a Redis that came back without its data
-    first.note()
+    await first.note()
     assert until_of(client) > 0
     assert client.hget(LEASE, "host")
 
 
-def test_a_clock_that_was_set_back_keeps_no_dead_process_in_its_place(client: redis.Redis) -> None:
-    scripts = ReaderScripts(client, KEYS)
-    reader(client).take()
+async def test_a_clock_that_was_set_back_keeps_no_dead_process_in_its_place(
+    state: State, client: redis.Redis
+) -> None:
+    await reader(state).take()
     seconds, _ = client.time()
     client.hset(LEASE, "until", (seconds + 3600) * 1_000_000)
-    held = scripts.take("archive", {"holder": "other"}, "")
+    held = await state.scripts.take_reader("archive", {"holder": "other"}, "")
     assert isinstance(held, LeaseHolder)
     assert held.left_s == LEASE_S
     assert until_of(client) <= LEASE_S
     client.hset(LEASE, "until", (seconds + 3600) * 1_000_000)
     with pytest.raises(ReaderTaken, match="wait 5 s"):
-        forget(of(client), "archive")
+        await forget(state, "archive")
     assert until_of(client) <= LEASE_S
 
 
-def test_a_lease_can_be_taken_renewed_and_given_back_without_memory(tmp_path: Path) -> None:
+async def test_a_lease_can_be_taken_renewed_and_given_back_without_memory(tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
-        reader(server.client).take()
-        server.client.hset(LEASE, "until", 1)
-        server.client.config_set("maxmemory", "100kb")
-        second = reader(server.client)
-        second.take()
-        second.last[STREAM] = "5-1"
-        second.note(length=7)
-        second.renew()
-        second.give_back()
-        assert server.client.hget(KEYS.readers, f"archive\n{STREAM}") == b"5-1"
-        assert forget(of(server.client), "archive")[0][STREAM] == "5-1"
+        async with state_of(server.client) as state:
+            await reader(state).take()
+            server.client.hset(LEASE, "until", 1)
+            server.client.config_set("maxmemory", "100kb")
+            second = reader(state)
+            async with second.held():
+                second.last[STREAM] = "5-1"
+                await second.note(length=7)
+                await second.renew()
+            assert server.client.hget(KEYS.readers, f"archive\n{STREAM}") == b"5-1"
+            assert (await forget(state, "archive"))[0][STREAM] == "5-1"
     finally:
         server.close()
 
 
-def test_what_a_reader_has_not_read_is_counted_over_pages(client: redis.Redis) -> None:
+async def test_a_lease_is_kept_while_something_else_takes_long_and_given_back(
+    state: State, client: redis.Redis
+) -> None:
+    one = reader(state)
+    async with one.held():
+        client.hset(LEASE, "until", 1)
+        await until_async(lambda: until_of(client) > 0)
+    assert not client.hexists(LEASE, "until")
+    await one.take()
+    client.hset(LEASE, "holder", "another")
+    with pytest.raises(Overtaken):
+        await one.read()
+
+
+async def test_what_a_reader_has_not_read_is_counted_over_pages(state: State, client: redis.Redis) -> None:
     with client.pipeline(transaction=False) as pipe:
         for number in range(1, 1601):
             pipe.xadd(STREAM, {"event": "{}"}, id=f"{number}-0")
         pipe.execute()
     for name, at in {"none": "0-0", "some": "600-0", "all": "1600-0", "junk": "x", "ahead": "9999-0"}.items():
         client.hset(KEYS.readers, f"{name}\n{STREAM}", at)
-    behind = {one.name: one.behind for one in readers(of(client))}
+    behind = {one.name: one.behind for one in await readers(state)}
     assert behind == {"none": 1600, "some": 1000, "all": 0, "junk": 1600, "ahead": 0}
 
 
@@ -149,61 +160,63 @@ GAPS: dict[str, tuple[int, tuple[tuple[Any, ...], ...], int | None]] = {
 
 
 @pytest.mark.parametrize("name", GAPS)
-def test_what_is_gone_before_it_was_read_is_told_of_once(client: Any, name: str) -> None:
+async def test_what_is_gone_before_it_was_read_is_told_of_once(state: State, client: Any, name: str) -> None:
     read, done, lost = GAPS[name]
-    one = reader(client)
-    one.take()
-    one.note()
+    one = reader(state)
+    await one.take()
+    await one.note()
     add(client, 1, 10)
     one.last[STREAM] = f"{read}-0"
     if read:
-        one.note()
-    one.give_back()
+        await one.note()
+    client.hdel(LEASE, "until")
     add(client, 11, 30)
     for command in done:
         client.execute_command(*command)
 
-    again = reader(client)
-    again.take()
+    again = reader(state)
+    await again.take()
     again.last[STREAM] = f"{read}-0"
-    again.note()
+    await again.note()
     if lost != 0:
         with pytest.raises(EventsLost) as caught:
-            again.read()
+            await again.read()
         what = counted(lost, "event") if lost is not None else "an unknown number of events"
         assert caught.value.lost == f"{what} of {STREAM}"
-    left = [entry.id for entry in again.read()]
+    left = [entry.id for entry in await again.read()]
     assert again.last[STREAM] == (f"{read}-0" if client.exists(STREAM) else START)
     assert left == [at.decode() for at, _ in client.xrange(STREAM, f"({read}-0")]
     for at in left:
         again.last[STREAM] = at
     add(client, 50, 60)
-    assert len(again.read()) == 11
+    assert len(await again.read()) == 11
 
 
-def test_a_follower_that_is_overtaken_by_trimming_says_how_much_it_lacks(client: redis.Redis) -> None:
-    one = reader(client)
-    one.take()
-    one.note()
+async def test_a_follower_that_is_overtaken_by_trimming_says_how_much_it_lacks(
+    state: State, client: redis.Redis
+) -> None:
+    one = reader(state)
+    await one.take()
+    await one.note()
     for first in (1, 21):
         add(client, first, first + 9)
-        one.last[STREAM] = one.read()[-1].id
-        one.note()
+        one.last[STREAM] = (await one.read())[-1].id
+        await one.note()
         add(client, first + 10, first + 19)
         client.xtrim(STREAM, maxlen=4, approximate=False)
         with pytest.raises(EventsLost, match=r": 6 events of "):
-            one.read()
-        one.last[STREAM] = one.read()[-1].id
+            await one.read()
+        one.last[STREAM] = (await one.read())[-1].id
 
 
-def test_names_of_others_can_be_listed_and_forgotten(client: redis.Redis) -> None:
+async def test_names_of_others_can_be_listed_and_forgotten(state: State, client: redis.Redis) -> None:
     client.hset(KEYS.readers, b"h\xff\nx:/d\n" + STREAM.encode(), "0-0")
     client.hset(KEYS.readers, b"no stream", "0-0")
-    (one,) = readers(of(client))
-    assert forget(of(client), one.name) == ({STREAM: "0-0"}, 0)
+    (one,) = await readers(state)
+    assert await forget(state, one.name) == ({STREAM: "0-0"}, 0)
     assert client.hkeys(KEYS.readers) == [b"no stream"]
     with pytest.raises(CrawlprojectError, match="there is no reader x; known readers: none"):
-        forget(of(client), "x")
+        await forget(state, "x")
 
 
 async def test_what_all_have_read_is_dropped_a_part_at_a_time(state: State) -> None:

@@ -89,5 +89,5 @@ __all__ = [
 ]
 
 
-class Scripts(FrontierScripts, OverflowScripts, ForwardingScripts, SourceScripts, CrawlScripts):
+class Scripts(FrontierScripts, OverflowScripts, ForwardingScripts, SourceScripts, CrawlScripts, ReaderScripts):
     """All functions of one Redis."""

@@ -138,11 +138,6 @@ class CrawlScripts(ScriptRunner):
             return None
         return [(at.decode(), event) for at, event in zip(entries[::2], entries[1::2], strict=True)]
 
-    async def count_unread(self, stream: str, after: str, most: int, upto: str = "+") -> tuple[int, str]:
-        """Count up to `most` events of a stream after one entry, and up to one; return the id of the last, too."""
-        count, last = await self._run("count_unread", stream=stream, after=after, upto=upto, most=most)
-        return int(count), last.decode()
-
     async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
         """Return why nothing goes out of any source; see the Lua module `pause`."""
         pause = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))

@@ -1,9 +1,9 @@
 -- Takes the lease of a reader of the event streams, so that one process at a time reads as it.
 --
 -- A: reader; holder (map of what the hash of the reader says of who holds it: holder, host, pid, output); ttl (us that
---    a lease outlasts its holder); file (id of the file that is written, '' for none); look (only say who holds it).
--- Reply: {'free'} to a look; {'taken', length that the file had when its last events were noted or '', stream, last id
---    read, ...}, or {'held', holder, host, pid, output, us left, until}.
+--    a lease outlasts its holder); file (id of the file that is written, '' for none).
+-- Reply: {'taken', length that the file had when its last events were noted or '', stream, last id read, ...}, or
+--    {'held', holder, host, pid, output, us left, until}.
 register('take_reader', function(ctx, K, A)
   local key = K.reader_of .. A.reader
   local held = redis.call('HMGET', key, 'holder', 'host', 'pid', 'output')
@@ -13,7 +13,6 @@ register('take_reader', function(ctx, K, A)
       return {'held', held[1], held[2] or '', held[3] or '', held[4] or '', text(left), redis.call('HGET', key, 'until')}
     end
   end
-  if A.look then return {'free'} end
   readers.lease_to(ctx, key, A.holder, A.ttl)
   local reply = {'taken', redis.call('HGET', key, 'length:' .. A.file) or ''}
   for _, stream in ipairs(ctx.EVENT_STREAMS) do

@@ -1,0 +1,55 @@
+"""Runs what is asynchronous for tests that are not: they fork, or look from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import redis
+
+from crawlproject import config
+from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
+
+T = TypeVar("T")
+
+KEYS = Keys("crawl", "images")
+
+
+@asynccontextmanager
+async def state_of(client: redis.Redis, **settings: Any) -> AsyncIterator[State]:
+    """Open a state of the server of a client."""
+    where = client.connection_pool.connection_kwargs
+    url = f"unix://{where['path']}" if "path" in where else f"redis://{where['host']}:{where['port']}"
+    state = State(config.load({"REDIS_URL": url, **settings}), "images")
+    await state.open()
+    try:
+        yield state
+    finally:
+        await state.close()
+
+
+def run(client: redis.Redis, act: Callable[[State], Awaitable[T]], **settings: Any) -> T:
+    """Return what `act` returns for a state of its own."""
+
+    async def with_state() -> T:
+        async with state_of(client, **settings) as state:
+            return await act(state)
+
+    return asyncio.run(with_state())
+
+
+def trace(function: Callable[..., Any] | None) -> None:
+    """Trace this thread, and those that begin."""
+    threading.settrace(function)
+    sys.settrace(function)
+
+
+def let_leases_end(client: redis.Redis) -> None:
+    """Have it be some seconds later, for the leases of readers."""
+    for key in client.scan_iter(KEYS.reader_of + "*"):
+        client.hdel(key, "until")
