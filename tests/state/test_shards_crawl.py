@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace, shard_of
 from demo.gallery import Fault, Gallery, set_faults
+from tests.state.servers import Cluster
 from tests.test_crawl import Crawl, size_for, worst_second
 
 SHARDS = 4
@@ -24,12 +29,16 @@ pytestmark = pytest.mark.slow
 
 
 class ShardedCrawl(Crawl):
-    """A crawl of several museums, each with a host of its own, in shards of one Redis."""
+    """A crawl of several museums, each with a host of its own, in shards of one Redis or of a cluster."""
 
-    def __init__(self, folder: Path, environ: dict[str, str], url: str) -> None:
-        super().__init__(folder, environ | {"CRAWL_SHARDS": str(SHARDS)}, url)
+    def __init__(
+        self, folder: Path, environ: dict[str, str], url: str, cluster: Cluster | None = None, pictures: int = 20
+    ) -> None:
+        node = url if cluster is None else cluster.nodes[0].url
+        super().__init__(folder, environ | {"REDIS_URL": url, "CRAWL_SHARDS": str(SHARDS)}, node)
+        self.cluster = cluster
         for museum in MUSEUMS:
-            self.source(museum, RATE, pictures=20)
+            self.source(museum, RATE, pictures)
         rows = [
             {"source_name": museum, "image_count": size_for(RATE), "hosts": [f"{museum}.example"]}
             for museum in MUSEUMS
@@ -38,19 +47,28 @@ class ShardedCrawl(Crawl):
         self.shards = [Keys(shard_namespace("crawl", n, SHARDS), "images", "crawl") for n in range(SHARDS)]
         self.pushed: list[str] = []
 
+    def at(self, key: str) -> Any:
+        """Return the client of the server that has a key."""
+        return self.redis if self.cluster is None else self.cluster.owner_of(key).client
+
+    def keys_for(self, museum: str) -> Keys:
+        """Return the keys of the shard of a museum."""
+        return self.shards[shard_of(museum, SHARDS)]
+
     def url(self, museum: str, path: str) -> str:
         """Return the URL of a picture at the host of its museum."""
         return f"{self.gallery.urls[museum].replace('127.0.0.1', museum + '.example')}/{path}"
 
     def push(self, museum: str, *paths: str, **more: Any) -> None:
         """Push seeds where users push them."""
+        users = self.at("images:start_urls")
         for path in paths:
             seed = {"url": self.url(museum, path), "uuid": f"{museum}/{path}", **more}
-            self.redis.lpush("images:start_urls", json.dumps(seed))
+            users.lpush("images:start_urls", json.dumps(seed))
             self.pushed.append(seed["uuid"])
 
     def push_all(self) -> None:
-        """Push the seeds of all museums: with their source, without it, and those that a redirect leads elsewhere."""
+        """Push the seeds of all museums: with their source, without it, and those that a redirect leads away."""
         first, other = MUSEUMS[0], next(m for m in MUSEUMS if shard_of(m, SHARDS) != shard_of(MUSEUMS[0], SHARDS))
         moved: dict[str, Fault] = {
             f"/moved-{number}.jpg": {"status": 301, "headers": {"Location": self.url(other, f"{number}.jpg")}}
@@ -67,7 +85,7 @@ class ShardedCrawl(Crawl):
         found: Counter[str] = Counter()
         for keys in self.shards:
             for stream in keys.streams:
-                for _, fields in self.redis.xrange(stream):
+                for _, fields in self.at(stream).xrange(stream):
                     is_dead = stream == keys.failed_events
                     found[f"dead: {fields[b'reason']}" if is_dead else self._named(fields)] += 1
         return found
@@ -76,12 +94,27 @@ class ShardedCrawl(Crawl):
         identifier: str = json.loads(fields[b"event"])["identifier"]
         return identifier
 
-    def crawled_by(self, worker: int) -> set[str]:
-        """Return the museums that a worker has fetched from, by the statistics at the end of its log."""
+    def count(self) -> int:
+        """Return how many have ended so far, 0 while a shard is away."""
+        try:
+            return self.ends().total()
+        except redis.RedisError:
+            return 0
+
+    def left(self) -> list[bytes]:
+        """Return what is still counted as work, by shard."""
+        return [self.at(keys.seeds).get(keys.outstanding) or b"0" for keys in self.shards]
+
+    def faults(self, worker: int) -> list[str]:
+        """Return the errors in a worker's log."""
         log = self.log(worker)
         assert "Traceback" not in log, log
-        assert not [line for line in log.splitlines() if " ERROR: " in line], log
-        return set(re.findall(r"'crawl/([\w-]+)/fetched'", log))
+        assert "Bug in" not in log
+        return [line for line in log.splitlines() if " ERROR: " in line]
+
+    def crawled_by(self, worker: int) -> set[str]:
+        """Return the museums that a worker has fetched from, by the statistics at the end of its log."""
+        return set(re.findall(r"'crawl/([\w-]+)/fetched'", self.log(worker)))
 
 
 @pytest.fixture
@@ -95,7 +128,7 @@ def crawl(redis_url: str, tmp_path: Path, environment: dict[str, str]) -> Iterat
 def check(crawl: ShardedCrawl) -> None:
     """Check that each seed has ended once, and no source got more than its rate."""
     assert crawl.ends() == Counter(crawl.pushed)
-    assert [crawl.redis.get(keys.outstanding) or b"0" for keys in crawl.shards] == [b"0"] * SHARDS
+    assert crawl.left() == [b"0"] * SHARDS
     for museum in MUSEUMS:
         assert worst_second(crawl.arrivals(museum)) <= RATE + 2
     for number, keys in enumerate(crawl.shards):
@@ -110,6 +143,7 @@ def test_workers_serve_a_shard_each_and_crawl_all(crawl: ShardedCrawl) -> None:
     crawl.push_all()
     crawl.run(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="3")
     check(crawl)
+    assert [crawl.faults(worker) for worker in range(SHARDS)] == [[]] * SHARDS
     # But for the first one: what its redirects have led to counts as its own in the other shard, too.
     crawled = [crawl.crawled_by(worker) - {MUSEUMS[0]} for worker in range(SHARDS)]
     assert sorted(museum for some in crawled for museum in some) == MUSEUMS[1:]
@@ -121,4 +155,53 @@ def test_a_worker_alone_crawls_all_shards(crawl: ShardedCrawl) -> None:
     crawl.push_all()
     crawl.run(1, CRAWL_SHARD=",".join(map(str, range(SHARDS))), MAX_IDLE_TIME_BEFORE_CLOSE="3")
     check(crawl)
+    assert crawl.faults(0) == []
     assert crawl.crawled_by(0) == set(MUSEUMS)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_master_that_is_away_pauses_its_shards_alone(
+    cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str], how: signal.Signals
+) -> None:
+    """No seed is lost or doubled, no source gets more than its rate, and the other workers never notice."""
+    count = 160
+    crawl = ShardedCrawl(tmp_path, environment, cluster_url, cluster, pictures=count)
+    try:
+        with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+            crawl.start(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="3")
+            for number in range(count):
+                for museum in MUSEUMS:
+                    crawl.push(museum, f"{number}.jpg", source=museum)
+            crawl.until(lambda: crawl.count() > 100)
+            master = cluster.owner_of(crawl.keys_for(MUSEUMS[0]).seeds)
+            there = [museum for museum in MUSEUMS if cluster.owner_of(crawl.keys_for(museum).seeds) is master]
+            assert 0 < len(there) < len(MUSEUMS)
+            master.client.wait(1, 1000)
+            killed_at = time.time()
+            if how == signal.SIGKILL:
+                master.kill()
+            else:
+                master.process.send_signal(how)
+            try:
+                crawl.until(lambda: crawl.count() > 0)
+                back_after = time.time() - killed_at
+            finally:
+                master.start() if how == signal.SIGKILL else master.process.send_signal(signal.SIGCONT)
+            crawl.finish()
+            crawl.until(lambda: crawl.ends() == Counter(crawl.pushed))
+            assert crawl.left() == [b"0"] * SHARDS
+            for museum in MUSEUMS:
+                arrivals = crawl.arrivals(museum)
+                assert worst_second(arrivals) <= RATE + 2
+                assert (
+                    count <= len(arrivals) <= count + 5
+                )  # what was settled in the moment of the kill comes again
+                if museum not in there:
+                    moments = [killed_at, *(one["t"] for one in arrivals if one["t"] > killed_at)]
+                    during = [moment for moment in sorted(moments) if moment < killed_at + back_after + 1]
+                    silence = max(after - before for before, after in pairwise(during))
+                    assert silence < 1, f"{museum} was silent for {silence:.1f} s of {back_after:.1f}"
+        for worker in range(SHARDS):
+            assert len(crawl.faults(worker)) <= 8, crawl.faults(worker)
+    finally:
+        crawl.stop()
