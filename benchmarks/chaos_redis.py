@@ -51,7 +51,7 @@ class Servers(Protocol):
         """Move what a shard has to another server; False if there is none."""
 
     def users_seeds(self) -> int:
-        """Return how many seeds, or chunks of them, wait outside the shards."""
+        """Return how many seeds wait outside the shards."""
 
 
 class Frontier:
@@ -202,7 +202,7 @@ class RedisCluster:
         assert topology is not None
         keys = Keys("{crawl}", spider)
         self._list = keys.users_seeds
-        self._outboxes = f"{{{self._list}}}:{spider}:out:"
+        self._foreign = f"{{{self._list}}}:{spider}:foreign"
         options = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S}
         self._users: Any = blocking_shard(topology, self._list, **options)
 
@@ -233,9 +233,9 @@ class RedisCluster:
         return bool(replicas)
 
     def users_seeds(self) -> int:
-        """Return how many seeds are in the users' list, and chunks of them on their way."""
-        outboxes = self._users.scan_iter(f"{self._outboxes}*", count=1000)
-        return sum(int(self._users.llen(key)) for key in (self._list, *outboxes))
+        """Return how many seeds are in the users' list, and in the lists of shards beside it."""
+        lists = list(self._users.scan_iter(f"{self._foreign}*", count=1000))
+        return sum(int(self._users.llen(key)) for key in (self._list, *lists))
 
     def end(self, how: signal.Signals) -> Callable[[], None]:
         """End a master and wait until it has gone; its replica takes over, unless it is back before."""

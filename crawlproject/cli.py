@@ -16,8 +16,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, ClassVar, Concatenate, ParamSpec, TextIO, TypeVar
 
 from scrapy import Spider
@@ -30,13 +31,14 @@ from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
 from crawlproject.sources.exclusions import exclusion_names
 from crawlproject.sources.names import source_name
-from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
+from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import known_fault
 from crawlproject.state.over_shards import ask_for
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.texts import visible
 
 P = ParamSpec("P")
+T = TypeVar("T")
 C = TypeVar("C", bound=ScrapyCommand)
 
 _OPTION = re.compile(r"-[^\d.]")  # not "-", which is stdin, nor a number
@@ -150,17 +152,6 @@ def check_spider(command: ScrapyCommand, spider: str) -> type[Spider]:
     return loader.load(spider)
 
 
-def connected(command: ScrapyCommand, spider: str = "images", timeout: float = 30.0) -> BlockingState:
-    """Connect a command that blocks to the frontier of `spider`; an answer may take `timeout` seconds.
-
-    Raises:
-        ConfigError, RedisUnavailable: see there.
-
-    """
-    assert command.settings is not None
-    return BlockingState.connect(config.load(command.settings), spider, timeout, remark)
-
-
 @asynccontextmanager
 async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncIterator[State]:
     """Connect a command of coroutines to the frontier of `spider` for as long as the block lasts.
@@ -169,13 +160,59 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
         ConfigError, RedisUnavailable: see there.
 
     """
-    assert command.settings is not None
-    state = State(config.load(command.settings), spider)
+    state = _state_of(command, spider)
     await state.open()
     try:
         yield state
     finally:
         await state.close()
+
+
+def _state_of(command: ScrapyCommand, spider: str) -> State:
+    assert command.settings is not None
+    return State(replace(config.load(command.settings), shard=()), spider)  # whichever shard answers
+
+
+class Connection:
+    """The connection of a command that blocks, as it waits for its input: its loop has a thread of its own."""
+
+    def __init__(self, state: State, loop: asyncio.AbstractEventLoop) -> None:
+        self.state = state
+        self._loop = loop
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns, which runs there."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+@contextmanager
+def connected(command: ScrapyCommand, spider: str = "images") -> Iterator[Connection]:
+    """Connect a command that blocks to the frontier of `spider` for as long as the block lasts.
+
+    Raises:
+        ConfigError, RedisUnavailable: see there.
+
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="redis", daemon=True)
+    thread.start()
+    try:
+        one = Connection(_state_of(command, spider), loop)
+        one.run(one.state.open())
+        try:
+            yield one
+        finally:
+            one.run(one.state.close())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns, before the reactor runs, whose loop stays the current one."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(coroutine)
 
 
 @contextmanager

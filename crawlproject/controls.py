@@ -14,7 +14,6 @@ from crawlproject.state.halts import add_halts, delete_statuses, note_order, rem
 from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
 from crawlproject.state.robots_copies import expire_copies
 from crawlproject.state.source_table import delete_override, set_override
-from crawlproject.state.users_keys import add_to_users_set, begin_taking, take_from_users_set
 
 
 async def halt(state: State, sources: list[str], by: str) -> None:
@@ -72,7 +71,6 @@ async def exclude(state: State, names: list[str], reason: str, by: str) -> dict[
 
     Those that a source with other hosts has for an excluded domain are dropped when their turn comes.
     """
-    await add_to_users_set(state, "excluded", names)
 
     async def there(shard: State) -> dict[str, int]:
         excluded = await shard.scripts.exclude(dict.fromkeys(names, reason), by=by)
@@ -90,7 +88,6 @@ async def include(state: State, names: list[str], by: str) -> dict[str, str]:
     """
 
     async def there(shard: State) -> dict[str, str]:
-        await begin_taking(shard, "excluded", names)
         included = await shard.scripts.include(names, by=by)
         await forget_dropped(shard)
         return included
@@ -100,9 +97,6 @@ async def include(state: State, names: list[str], by: str) -> dict[str, str]:
     for name in names if found else ():
         whats = {included[name] for included in found.values()}
         said[name] = next(what for what in _INCLUDED if what in whats)
-    gone = [name for name, what in said.items() if what != "file"]
-    # Those that are away find it out from there.
-    await take_from_users_set(found, "excluded", gone)
     _check_all(away, "included")
     return said
 

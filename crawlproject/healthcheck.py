@@ -7,16 +7,19 @@ away workers wait and lose nothing: no reason to kill one. Of several shards one
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
+from dataclasses import replace
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError
-from crawlproject.state.client import REDIS_TROUBLE, BlockingState
+from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.workers import alive_workers
 from crawlproject.texts import visible
 
-_TIMEOUT_S = 2.0  # for an answer of one shard of several: a check has ten seconds
+_TIMEOUT_S = 2.0  # for an answer: a check has ten seconds
 
 
 def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
@@ -26,23 +29,20 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
         RedisUnavailable, RedisError: Redis cannot say.
 
     """
-    timeout = _TIMEOUT_S if settings.shards > 1 else 30.0
-    with BlockingState.connect(settings, spider, timeout, say=lambda text: None) as state:
-        trouble: Exception | None = None
-        away = set()  # nodes
-        for shard in state.shards:  # one that is away is no fault of the worker
-            if (node := shard.address) is not None and node in away:
-                continue
-            try:
-                workers = alive_workers(shard)
-            except REDIS_TROUBLE as error:
-                trouble = error
-                away.add(shard.address)
-                continue
-            if any(worker.startswith(f"{machine}:") for worker in workers):
-                return None
-    if trouble is not None:
-        raise trouble
+    return asyncio.run(_check(settings, machine, spider))
+
+
+async def _check(settings: config.Config, machine: str, spider: str) -> str | None:
+    state = State(replace(settings, shard=()), spider, timeout=_TIMEOUT_S)
+    await state.open()
+    try:
+        found, away = await ask_shards(state.shards, alive_workers)
+    finally:
+        await state.close()
+    if any(worker.startswith(f"{machine}:") for workers in found.values() for worker in workers):
+        return None  # a shard that is away is no fault of the worker
+    for shard, fault in away.items():
+        raise not_answering(shard, fault)
     return f"no worker of {machine} has sent a heartbeat within {settings.heartbeat_timeout:g} s"
 
 

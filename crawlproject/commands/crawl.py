@@ -80,7 +80,7 @@ class Command(crawl.Command):
             from crawlproject.webserver import check_port
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
-        check_redis(settings, cli.remark)  # what it says, the worker looks into
+        cli.run_apart(check_redis(settings))
         for fault in self._faults_of_storages(settings):
             cli.remark(f"{fault}; the crawl waits until they can")
         assert self.crawler_process is not None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import heapq
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 from redis import RedisError
@@ -20,7 +18,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.models import SOURCE
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import DeadRetry
@@ -52,70 +50,78 @@ class Command(cli.Command):
             raise UsageError("expected list, retry or drop")
         if args == ["drop"] and opts.source is None and opts.reason is None and not opts.all:
             raise UsageError("drop deletes permanently: select by --source or --reason, or give --all")
-        letters = _selected(cli.connected(self, opts.spider), opts.source, opts.reason)
-        if args == ["list"]:
-            _print(letters, as_json=opts.json)
-        elif args == ["retry"]:
-            moved = asyncio.run(self._retry(letters, opts.spider))
-            print(
-                json.dumps({"retried": moved})
-                if opts.json
-                else f"{counted(moved, 'dead letter')} {'is' if moved == 1 else 'are'} back in the crawl"
+        asyncio.run(self._run(args[0], opts))
+
+    async def _run(self, what: str, opts: argparse.Namespace) -> None:
+        async with cli.opened_state(self, opts.spider) as state:
+            letters = _selected(state, opts.source, opts.reason)
+            if what == "list":
+                await _print(letters, as_json=opts.json)
+            elif what == "retry":
+                moved = await _retry(state, letters)
+                print(
+                    json.dumps({"retried": moved})
+                    if opts.json
+                    else f"{counted(moved, 'dead letter')} {'is' if moved == 1 else 'are'} back in the crawl"
+                )
+            else:
+                dropped = await _drop(state, letters)
+                said = f"{counted(dropped, 'dead letter')} deleted"
+                print(json.dumps({"dropped": dropped}) if opts.json else said)
+
+
+async def _retry(state: State, letters: AsyncIterator[dict[str, Any]]) -> int:
+    """Return how many were moved."""
+    moved = 0
+    async for batch in _batches(letters):
+        known = [letter for letter in batch if any(letter["raw"])]
+        if empty := len(batch) - len(known):
+            cli.remark(f"{empty} dead letters hold neither request nor seed, and were not retried")
+        for number, there in _by_shard(known).items():
+            moved += await state.shards[number].scripts.retry_dead([_retry_of(letter) for letter in there])
+    return moved
+
+
+async def _drop(state: State, letters: AsyncIterator[dict[str, Any]]) -> int:
+    """Return how many were deleted."""
+    dropped = 0
+    async for batch in _batches(letters):
+        for number, there in _by_shard(batch).items():
+            dropped += await state.shards[number].scripts.drop_dead(
+                [(letter["id"], letter["source"] or "") for letter in there]
             )
-        else:
-            dropped = asyncio.run(self._drop(letters, opts.spider))
-            print(json.dumps({"dropped": dropped}) if opts.json else f"{counted(dropped, 'dead letter')} deleted")
-
-    async def _retry(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
-        """Return how many were moved."""
-        moved = 0
-        async with cli.opened_state(self, spider) as state:
-            while batch := list(islice(letters, _BATCH)):
-                known = [letter for letter in batch if any(letter["raw"])]
-                if empty := len(batch) - len(known):
-                    cli.remark(f"{empty} dead letters hold neither request nor seed, and were not retried")
-                for number, letters_there in _by_shard(known).items():
-                    scripts = state.shards[number].scripts
-                    moved += await scripts.retry_dead([_retry_of(letter) for letter in letters_there])
-        return moved
-
-    async def _drop(self, letters: Iterator[dict[str, Any]], spider: str) -> int:
-        """Return how many were deleted."""
-        dropped = 0
-        async with cli.opened_state(self, spider) as state:
-            while batch := list(islice(letters, _BATCH)):
-                for number, letters_there in _by_shard(batch).items():
-                    dropped += await state.shards[number].scripts.drop_dead(
-                        [(letter["id"], letter["source"] or "") for letter in letters_there]
-                    )
-        return dropped
+    return dropped
 
 
-def _selected(state: BlockingState, source: str | None, reason: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the dead letters of `source` with `reason` in their reason, the oldest first; None selects all.
+async def _selected(state: State, source: str | None, reason: str | None) -> AsyncIterator[dict[str, Any]]:
+    """Yield the dead letters of `source` with `reason` in their reason; None selects all.
 
-    Those of all shards; of one that does not answer, a note says that they are missing.
+    Those of one shard after the other, the oldest first; of one that does not answer, a note says that they are
+    missing.
     """
-    for shard, at, fields in heapq.merge(*map(_of_shard, state.shards), key=lambda found: _moment(found[1])):
-        letter = read_dead_letter(at, fields) | {"shard": shard}
-        if source is not None and letter["source"] != source.lower():
-            continue
-        if reason is None or reason in letter["reason"]:
-            yield letter
+    for shard in state.shards:
+        try:
+            async for at, fields in dead_letters(shard):
+                letter = read_dead_letter(at, fields) | {"shard": shard.number}
+                if source is not None and letter["source"] != source.lower():
+                    continue
+                if reason is None or reason in letter["reason"]:
+                    yield letter
+        except RedisError as error:
+            if state.count == 1:
+                raise
+            cli.remark(f"{shown(shard)} does not answer, and its dead letters are missing here: {plain(error)}")
 
 
-def _of_shard(state: BlockingState) -> Iterator[tuple[int, str, dict[bytes, bytes]]]:
-    try:
-        for at, fields in dead_letters(state):
-            yield state.number, at, fields
-    except RedisError as error:
-        if state.count == 1:
-            raise
-        cli.remark(f"{shown(state)} does not answer, and its dead letters are missing here: {plain(error)}")
-
-
-def _moment(entry_id: str) -> tuple[int, ...]:
-    return tuple(map(int, entry_id.split("-")))
+async def _batches(letters: AsyncIterator[dict[str, Any]]) -> AsyncIterator[list[dict[str, Any]]]:
+    batch = []
+    async for letter in letters:
+        batch.append(letter)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _by_shard(letters: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
@@ -125,25 +131,21 @@ def _by_shard(letters: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def _print(letters: Iterator[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        rows = (
-            {name: value for name, value in letter.items() if name not in {"id", "raw", "shard"}}
-            for letter in letters
-        )
-        sys.stdout.write("[")
-        for number, row in enumerate(rows):
-            sys.stdout.write((",\n " if number else "") + json.dumps(row))
-        sys.stdout.write("]\n")
-        return
+async def _print(letters: AsyncIterator[dict[str, Any]], *, as_json: bool) -> None:
     count = 0
-    for letter in letters:
+    if as_json:
+        sys.stdout.write("[")
+    async for letter in letters:
         count += 1
+        if as_json:
+            row = {name: value for name, value in letter.items() if name not in {"id", "raw", "shard"}}
+            sys.stdout.write((",\n " if count > 1 else "") + json.dumps(row))
+            continue
         what = letter["url"] or letter["seed"]
         reason = printable(letter["reason"], 1000) + _known(letter["image"])
         extra = "" if letter["extra"] is None else f"  {json.dumps(letter['extra'], ensure_ascii=False):.200}"
         cli.show(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}{extra}")
-    print(counted(count, "dead letter"))
+    print("]" if as_json else counted(count, "dead letter"))
 
 
 def _known(image: dict[str, Any] | None) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import functools
+import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
@@ -24,7 +25,7 @@ from crawlproject.ingest.seed_rows import Columns
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
 from crawlproject.state import seed_list
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.state.feeders import Feeder
 from crawlproject.state.feeds import Feed
 from crawlproject.state.shards import shard_of
@@ -119,9 +120,15 @@ class Command(cli.Command):
 
     def _feed_files(self, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str) -> None:
         """Feed one file after the other; a file that cannot be read ends it, with the counts so far printed."""
-        state = cli.connected(self, opts.spider)
+        with cli.connected(self, opts.spider) as redis:
+            self._feed_connected(redis, names, opts, columns, scheme)
+
+    def _feed_connected(
+        self, redis: cli.Connection, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str
+    ) -> None:
         found = seed_files.find(names, self.settings)
-        feed = Feed(state, feed_name(names, columns), resume=opts.resume)
+        feed = Feed(redis.state, feed_name(names, columns))
+        redis.run(feed.begin(resume=opts.resume))
         begin = Position(of=len(found) if columns.again else 0)
         if feed.position:
             begin = Position.of_text(feed.position, found)
@@ -140,7 +147,7 @@ class Command(cli.Command):
         def say(text: str) -> None:
             progress.print(visible(text), soft_wrap=True)
 
-        pusher = _Pusher(state, feed, say)
+        pusher = _Pusher(redis.state, feed, say)
         estimate = _Estimate(None if STDIN in names else total)
 
         def advance(count: int) -> None:
@@ -148,7 +155,7 @@ class Command(cli.Command):
             progress.advance(bar, count)
 
         try:
-            with progress, Feeder(state) as feeder:
+            with progress, _reporting(redis) as feeder:
                 for index, file in enumerate(found[begin.index :], begin.index):
                     after = begin.row if index == begin.index else 0
                     for line in files.read(file, advance, scheme, columns, after):
@@ -161,9 +168,11 @@ class Command(cli.Command):
                         batch.append(line.seed)
                         if len(batch) >= _BATCH:
                             feeder.left = estimate.left(fed, len(batch))
-                            fed += pusher.push(batch, Position(index, line.number, begin.of).text(found))
+                            fed += redis.run(
+                                pusher.push(batch, Position(index, line.number, begin.of).text(found))
+                            )
                 feeder.left = len(batch)
-                fed += pusher.push(batch, Position(len(found), of=begin.of).text(found))
+                fed += redis.run(pusher.push(batch, Position(len(found), of=begin.of).text(found)))
         finally:
             counts = {"fed": fed, "rejected": rejected}
             print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
@@ -171,8 +180,11 @@ class Command(cli.Command):
             self.exitcode = 1
 
     def _feed_topic(self, opts: argparse.Namespace) -> None:
-        state = cli.connected(self, opts.spider)
-        fed = 0
+        with cli.connected(self, opts.spider) as redis:
+            self._feed_topic_connected(redis, opts)
+
+    def _feed_topic_connected(self, redis: cli.Connection, opts: argparse.Namespace) -> None:
+        state, fed = redis.state, 0
         progress = _progress("{task.completed:.0f} seeds", "{task.fields[note]}")
         bar = progress.add_task("feeding", total=None, note="")
 
@@ -183,12 +195,12 @@ class Command(cli.Command):
             Kafka(state.config, say),
             opts.topic or f"inbound_{opts.spider}",
             opts.group or f"{state.config.namespace}-{opts.spider}",
-            functools.partial(seed_list.push, state),
-            functools.partial(seed_list.has_room, state),
+            lambda seeds: redis.run(seed_list.push(state, seeds)),
+            lambda: redis.run(seed_list.has_room(state)),
         )
         fault = ""
         try:
-            with progress, cli.stoppable() as stop, topic.opened(), Feeder(state) as feeder:
+            with progress, cli.stoppable() as stop, topic.opened(), _reporting(redis) as feeder:
                 while not stop.is_set():
                     feeder.left = topic.lag()
                     try:
@@ -209,6 +221,17 @@ class Command(cli.Command):
             print(json.dumps({"fed": fed, "rejected": topic.rejected}) if opts.json else people)
 
 
+@contextmanager
+def _reporting(redis: cli.Connection) -> Iterator[Feeder]:
+    """Report that this process is feeding, also while it waits for its input or for Kafka."""
+    feeder = Feeder(redis.state)
+    redis.run(feeder.start())
+    try:
+        yield feeder
+    finally:
+        redis.run(feeder.stop())
+
+
 class _Estimate:
     """About how many seeds files still hold, by their bytes (`total`, None where that is not known)."""
 
@@ -226,24 +249,26 @@ class _Estimate:
 class _Pusher:
     """Puts batches into the seed list when nothing holds them back; reports once what does, if that takes long."""
 
-    def __init__(self, state: BlockingState, feed: Feed, say: Callable[[str], object]) -> None:
+    def __init__(self, state: State, feed: Feed, say: Callable[[str], object]) -> None:
         self.state = state
         self.feed = feed
         self.say = say
         self.said = ""
 
-    def push(self, batch: list[str], position: str) -> int:
+    async def push(self, batch: list[str], position: str) -> int:
         """Put a batch into the list, and empty it; return its size. `position` is that behind it."""
         hold, began = Hold(self.state, batch), time.monotonic()
-        while batch and (reason := hold.reason()):
+        while batch and (reason := await hold.reason()):
             if reason != self.said and time.monotonic() > began + _PATIENCE_S:
                 self.say(f"scrapy feed: waiting: {reason}")
                 self.said = reason
-            time.sleep(_LOOK_S)
+            await asyncio.sleep(_LOOK_S)
         count = len(batch)
         to = [_shard_of(line, self.state.count) for line in batch]
-        while not self.feed.push(batch, to, position):
-            time.sleep(_LOOK_S)
+        while True:
+            if await self.feed.push(batch, to, position):
+                break
+            await asyncio.sleep(_LOOK_S)
         batch.clear()
         return count
 

@@ -77,7 +77,7 @@ class Command(cli.Command):
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         if settings.dashboard_port:
             check_port(settings.dashboard_address, settings.dashboard_port, "CRAWL_DASHBOARD_PORT")
-        check_redis(settings)
+        cli.run_apart(check_redis(settings))
         configure_logging(self.settings)
         install_reactor(self.settings["TWISTED_REACTOR"], self.settings["ASYNCIO_EVENT_LOOP"])
         from twisted.internet import reactor as installed

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 from typing import Any
 
 from crawlproject import cli
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.source_counts import read_all_fetches
 from crawlproject.state.totals import histograms, totals
@@ -24,18 +25,21 @@ class Command(cli.Command):
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        with cli.connected(self, opts.spider) as state:
-            print(json.dumps(_stats(state), indent=2))
+        print(json.dumps(asyncio.run(self._read(opts.spider)), indent=2))
+
+    async def _read(self, spider: str) -> dict[str, Any]:
+        async with cli.opened_state(self, spider) as state:
+            return await _stats(state)
 
 
-def _stats(state: BlockingState) -> dict[str, Any]:
+async def _stats(state: State) -> dict[str, Any]:
     """Return the totals, with how long fetches took: in all since the crawl began, of each source lately."""
-    said = totals(state)
+    said = await totals(state)
     sources = said.pop("sources")
-    times = histograms(state)
+    times = await histograms(state)
     lately: dict[str, list[int]] = {}
     for shard in state.shards:
-        for name, row in read_all_fetches(shard).items():
+        for name, row in (await read_all_fetches(shard)).items():
             lately[name] = [a + b for a, b in zip(lately[name], row, strict=True)] if name in lately else row
     for name, counts, bounds in (
         ("latency", times.latencies, LATENCY_BOUNDS),

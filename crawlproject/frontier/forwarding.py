@@ -83,7 +83,8 @@ class Forwarder:
             if reply is None:
                 return False
             all_stay = all_stay and not {"o", "w"} & set(reply.letters)
-        if others and not await target.scripts.receive(
+        # Also without any: once this is on a replica, so are the links.
+        if not await target.scripts.receive(
             Batch(batch.name, others), high_water=bounds["high_water"], refuse_unknown=bounds["refuse_unknown"]
         ):
             return False

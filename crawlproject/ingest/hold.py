@@ -9,7 +9,7 @@ from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import parse_seed
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state import seed_list
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.texts import scrapy_command
 
 
@@ -20,21 +20,21 @@ class Hold:
     would hold back the others. A batch for a single source leaves half of the overflow to others.
     """
 
-    def __init__(self, state: BlockingState, batch: Sequence[str]) -> None:
+    def __init__(self, state: State, batch: Sequence[str]) -> None:
         self.state = state
         self.batch = batch
         self._whose: set[tuple[str | None, str]] | None = None
 
-    def reason(self) -> str:
+    async def reason(self) -> str:
         """Return what holds the batch back, as a clause; "" when nothing does."""
         spider = self.state.keys.spider
-        if seed_list.is_long(self.state):
+        if await seed_list.is_long(self.state):
             see = scrapy_command("stats", spider=spider)
             return f"the seed list is full: start a worker, or see {see} (seeds_waiting, outstanding)"
-        if seed_list.is_overflow_half_full(self.state):
+        if await seed_list.is_overflow_half_full(self.state):
             if self._whose is None:
                 self._whose = _whose(self.batch)
-            if sources := seed_list.sources_with_enough(self.state, self._whose):
+            if sources := await seed_list.sources_with_enough(self.state, self._whose):
                 have = "has" if len(sources) == 1 else "have"
                 names = " and ".join(sources)
                 see = scrapy_command("sources", spider=spider, of=sources)

@@ -8,49 +8,32 @@ import os
 import random
 import secrets
 import socket
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import redis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.retry import Retry as BlockingRetry
-from redis.sentinel import Sentinel as BlockingSentinel
-from redis.sentinel import SentinelConnectionPool
 
 from crawlproject.config import Config, cluster_address, project_dir, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
+from crawlproject.state.asking import REDIS_TROUBLE, ask_each
 from crawlproject.state.clock import RedisClock
-from crawlproject.state.cluster import (
-    ShardRedis,
-    Topology,
-    address_of,
-    blocking_masters,
-    blocking_shard,
-    topology_of,
-)
+from crawlproject.state.cluster import ShardRedis
 from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
 from crawlproject.state.shards import HASH_VERSION, shard_namespace, shard_of
 
-# What a call to Redis may raise when Redis is at fault, not the caller.
-REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
+__all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "redis_urls", "without_secrets"]
 
-# The same for the first call; TypeError: an option of REDIS_URL that the client does not know.
+# Of the first call; TypeError: an option of REDIS_URL that the client does not know.
 _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
-
-Say = Callable[[str], None]  # what is to be told to the operator
-
-_BlockingRedis = redis.Redis  # where a field hides the name of the module
 
 _MIN_VERSION = (7, 0)  # Valkey says that it is Redis 7.2
 _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is tried
@@ -60,7 +43,6 @@ _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is trie
 _FOLLOW_EVERY_S = 1.0
 
 _CLAIM_S = 60  # after which a worker that has chosen a shard is among its workers
-_CHOICE_S = 4.0  # that a shard has to say how many workers it has
 
 
 def crawl_dir() -> Path:
@@ -80,150 +62,40 @@ def redis_urls(config: Config) -> tuple[str, ...]:
     return config.redis_urls or (embedded.ensure(crawl_dir()),)
 
 
-def connect_blocking(config: Config, timeout: float = 30.0, say: Say | None = None) -> redis.Redis:
-    """Return a client for commands, having checked that its server answers; an answer may take `timeout` seconds.
-
-    On a Redis Cluster it is one for the keys of CRAWL_NAMESPACE in braces: with one shard, those of the crawl.
-    With several, `say` is told where the node of these is away and another one answers.
-
-    Raises:
-        RedisUnavailable: the server does not answer, or is too old.
-        ConfigError: the crawl has not as many shards as CRAWL_SHARDS says, or there is no Redis Cluster for them.
-
-    """
-    url = redis_urls(config)[0]
-    try:
-        client: redis.Redis = _client(
-            url,
-            config.namespace,
-            redis.Redis,
-            BlockingSentinel,
-            BlockingRetry(NoBackoff(), 0),
-            **_blocking_options(timeout),
-        )
-    except ValueError as error:
-        raise _unavailable(url, error) from None
-    try:
-        _check_server(url, client.info("server"))
-        found: Any = client.hgetall(Keys(config.namespace, "images").layout)
-        if found:
-            _check_layout(config, found)
-    except _CONNECT_ERRORS as error:
-        client.close()
-        if say is None or not _has_other_shards(config, client, timeout):
-            raise _unavailable(url, error) from None
-        say(_unchecked(config, error))
-    except (RedisUnavailable, ConfigError):
-        client.close()
-        raise
-    return client
-
-
-def check_redis(config: Config, say: Say | None = None) -> None:
-    """Check that a crawl can start: its Redis answers, and no master of it may evict keys. Blocks.
-
-    Raises:
-        RedisUnavailable: see connect_blocking.
-        ConfigError: see there; or a master may evict keys, and CRAWL_REDIS_EVICTS does not accept it.
-
-    """
-    with closing(connect_blocking(config, say=say)) as client, suppress(*REDIS_TROUBLE):
-        is_one = topology_of(client) is None
-        for master in [client] if is_one else blocking_masters(client, **_blocking_options(5.0)):
-            with closing(master), suppress(*REDIS_TROUBLE):  # of several one may be away
-                policy = master.info("memory").get("maxmemory_policy", "noeviction")
-                at = (
-                    without_secrets(config.redis_url or "")
-                    if is_one
-                    else ":".join(map(str, address_of(master) or ()))
-                )
-                if policy != "noeviction" and config.redis_evicts == "refuse":
-                    raise ConfigError(
-                        f"Redis at {at} may evict keys of the crawl (maxmemory-policy {policy}): set it to "
-                        "noeviction, or, if some may be lost, CRAWL_REDIS_EVICTS=accept"
-                    )
-
-
-def _has_other_shards(config: Config, client: Any, timeout: float) -> bool:
-    """Tell whether a node of the Redis Cluster answers that has shards, beside that of `client`. Blocks.
-
-    Raises:
-        RedisUnavailable: it is too old.
-
-    """
-    topology = topology_of(client)
-    if topology is None or config.shards == 1:
-        return False
-    tried = {topology.slot_of(config.namespace).owner_address}
-    for number in range(config.shards):
-        namespace = shard_namespace(config.namespace, number, config.shards)
-        with (
-            suppress(*REDIS_TROUBLE),
-            closing(blocking_shard(topology, namespace, **_blocking_options(timeout))) as other,
-        ):
-            address = topology.slot_of(namespace).find_blocking().address
-            if address not in tried:
-                tried.add(address)
-                _check_server(redis_urls(config)[0], other.info("server"))
-                return True
-    return False
-
-
-def _unchecked(config: Config, error: Exception) -> str:
-    return (
-        f"the node that says how many shards the crawl has does not answer ({plain(error)}): whether CRAWL_SHARDS="
-        f"{config.shards} is right could not be checked"
-    )
-
-
-def _blocking_options(timeout: float) -> dict[str, Any]:
-    """Return the options of a command's connections."""
-    return {"socket_connect_timeout": 5, "socket_timeout": timeout, "retry": None}
-
-
-def _client(url: str, namespace: str, client: Any, sentinel: Any, once: Any, **options: Any) -> Any:
-    """Return a client for `url`, of the given classes; `once` is the retry policy for sentinels: no retries.
+def _client(url: str, namespace: str, timeout: float) -> Redis:
+    """Return a client for `url` on which an answer may take `timeout` seconds.
 
     On a Redis Cluster it is one for the keys of `namespace` alone, which is their hash tag.
+
+    Raises:
+        ValueError: it is no such URL.
+
     """
+    options: dict[str, Any] = {
+        "socket_connect_timeout": 5,
+        "socket_timeout": timeout,
+        "retry": Retry(ExponentialBackoff(cap=1, base=0.05), 2),
+    }
     if (cluster := cluster_address(url)) is not None:
-        to_shard = blocking_shard if client is redis.Redis else ShardRedis.to
-        return to_shard(Topology(cluster), namespace, **options)
-    address = sentinel_address(url)
-    if address is None:
-        return client.from_url(url, **options)
-    query = {"socket_connect_timeout": _SENTINEL_TIMEOUT_S, "socket_timeout": _SENTINEL_TIMEOUT_S, "retry": once}
-    query |= {**address.sentinel_credentials, **address.tls}
-    sentinels = sentinel(address.sentinels, sentinel_kwargs=query)
-    if sentinel is BlockingSentinel:
-        options["connection_pool_class"] = _FollowingPool
-    return sentinels.master_for(address.service, db=address.db, **options, **address.credentials, **address.tls)
-
-
-def _options(timeout: float) -> dict[str, Any]:
-    """Return the options of connections on which an answer may take `timeout` seconds."""
-    retry = Retry(ExponentialBackoff(cap=1, base=0.05), 2)
-    return {"socket_connect_timeout": 5, "socket_timeout": timeout, "retry": retry}
+        return ShardRedis.to(cluster, namespace, **options)
+    if (address := sentinel_address(url)) is None:
+        return Redis.from_url(url, **options)
+    query = {
+        "socket_connect_timeout": _SENTINEL_TIMEOUT_S,
+        "socket_timeout": _SENTINEL_TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+        **address.sentinel_credentials,
+        **address.tls,
+    }
+    sentinels: Any = Sentinel(address.sentinels, sentinel_kwargs=query)  # type: ignore[no-untyped-call]
+    options |= {**address.credentials, **address.tls}
+    return cast("Redis", sentinels.master_for(address.service, db=address.db, **options))
 
 
 def _keys_of(config: Config, spider: str, number: int) -> Keys:
     """Return the keys of a shard."""
     namespace = shard_namespace(config.namespace, number, config.shards)
     return Keys(namespace, spider, config.namespace.strip("{}"))
-
-
-class _FollowingPool(SentinelConnectionPool):
-    """Blocking connections to the master; those to one that the sentinels have replaced are not used again."""
-
-    _asked = 0.0
-
-    def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Return a connection to the master of the last second."""
-        if time.monotonic() > self._asked + _FOLLOW_EVERY_S:
-            self._asked = time.monotonic()
-            with suppress(*REDIS_TROUBLE):  # nobody knows another one
-                self.get_master_address()  # type: ignore[no-untyped-call]
-        return super().get_connection(*args, **options)
 
 
 def without_secrets(url: str) -> str:
@@ -279,82 +151,6 @@ def _check_layout(config: Config, layout: Mapping[bytes, bytes]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingState:
-    """The connection of a command that blocks: client and key names of a shard, number `number` of `count`.
-
-    `shards` are those of the whole frontier, in order: with one this alone.
-    """
-
-    config: Config
-    redis: redis.Redis
-    keys: Keys
-    number: int = 0
-    # Shared by all; empty: this one alone.
-    _shards: list[BlockingState] = field(default_factory=list, repr=False, compare=False)
-
-    @classmethod
-    def connect(
-        cls, config: Config, spider: str = "images", timeout: float = 30.0, say: Say | None = None
-    ) -> Self:
-        """Connect to the frontier of `spider`, its first shard; an answer may take `timeout` seconds.
-
-        `say` is told where it cannot be checked how many shards there are: then it connects all the same.
-
-        Raises:
-            RedisUnavailable, ConfigError: see connect_blocking.
-
-        """
-        client = connect_blocking(config, timeout, say)
-        topology, count = topology_of(client), config.shards
-        if count == 1:
-            return cls(config, client, Keys(config.namespace, spider))
-        if topology is not None:
-            client.close()
-        found: list[BlockingState] = []
-        for number in range(count):
-            keys, one = _keys_of(config, spider, number), client
-            if topology is not None:
-                one = blocking_shard(topology, keys.namespace, **_blocking_options(timeout))
-            found.append(cls(config, one, keys, number, found))
-        return cast("Self", found[0])
-
-    @property
-    def count(self) -> int:
-        """How many shards the crawl has."""
-        return self.config.shards
-
-    @property
-    def shards(self) -> tuple[BlockingState, ...]:
-        """All shards of the frontier."""
-        return tuple(self._shards) or (self,)
-
-    def shard_for(self, source: str) -> BlockingState:
-        """Return the shard that `source` is in."""
-        return self.shards[shard_of(source, self.count)]
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Where the node is that its client led to last; None if unknown, or not on a Redis Cluster."""
-        return address_of(self.redis)
-
-    def client_for(self, key: str) -> _BlockingRedis:
-        """Return a client for what is in the slot of `key`, on the same Redis Cluster. The caller closes it."""
-        topology = topology_of(self.redis)
-        if topology is None:
-            return redis.Redis(connection_pool=self.redis.connection_pool)
-        return blocking_shard(topology, key, **_blocking_options(30.0))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for shard in self.shards:
-            shard.redis.close()
-
-
 class State:
     """One process's connection to a shard: client, functions, key names, clock, and the worker's own name.
 
@@ -402,13 +198,20 @@ class State:
                 shards.append(copy.copy(self))
                 shards[-1]._be(number)
                 shards[-1]._connect(urls[number % len(urls)])
-            vars(self).update(
-                vars(await _least_served([shards[number] for number in self._candidates], serves=serves))
-            )
-            shards[self.number] = self
-            for shard in shards:
-                shard.shards = tuple(shards)
-            await self._check(urls[0])
+            at = urls[0]
+            try:
+                vars(self).update(
+                    vars(await _least_served([shards[number] for number in self._candidates], serves=serves))
+                )
+                shards[self.number] = self
+                for shard in shards:
+                    shard.shards = tuple(shards)
+                at = self.url
+                _check_server(at, await self.redis.info("server"))
+                at = urls[0]
+                await self.check_layout()
+            except _CONNECT_ERRORS as error:
+                raise _unavailable(at, error) from None
         except BaseException:
             self.shards = tuple(shards)
             await self.close()
@@ -418,32 +221,12 @@ class State:
         """Make the client, which connects when it is first used."""
         self.url = url
         try:
-            self.redis: Redis = _client(
-                url, self.keys.namespace, Redis, Sentinel, Retry(NoBackoff(), 0), **_options(self._timeout)
-            )
+            self.redis: Redis = _client(url, self.keys.namespace, self._timeout)
         except ValueError as error:
             raise _unavailable(url, error) from None
         self.scripts = self.scripts_of(self._spider)
-        if (topology := topology_of(self.redis)) is not None:
-            self._following = asyncio.create_task(topology.follow())
-        elif sentinel_address(url):
+        if sentinel_address(url):
             self._following = asyncio.create_task(self._follow_master())
-
-    async def _check(self, first_url: str) -> None:
-        """Check that there is a server, and a crawl of as many shards.
-
-        Raises:
-            RedisUnavailable, ConfigError: see `open`.
-
-        """
-        try:
-            _check_server(self.url, await self.redis.info("server"))
-        except _CONNECT_ERRORS as error:
-            raise _unavailable(self.url, error) from None
-        try:
-            await self.check_layout()
-        except _CONNECT_ERRORS as error:
-            raise _unavailable(first_url, error) from None
 
     async def check_layout(self) -> None:
         """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new.
@@ -486,10 +269,9 @@ class State:
 
     def client_for(self, key: str) -> Redis:
         """Return a client for a key that no shard's tag begins, as users write them. The caller closes it."""
-        topology = topology_of(self.redis)
-        if topology is None:
-            return Redis(connection_pool=self.shards[0].redis.connection_pool)  # which it does not close
-        return ShardRedis.to(topology, key, **_options(self._timeout))
+        if cluster_address(self.url) is not None:
+            return _client(self.url, key, self._timeout)
+        return Redis(connection_pool=self.shards[0].redis.connection_pool)  # which it does not close
 
     def beside(self, spider: str) -> State:
         """Return the frontier of `spider`, over this connection, which remains to be closed here."""
@@ -565,15 +347,10 @@ async def _least_served(shards: Sequence[State], *, serves: bool) -> State:
     Who `serves` it claims it, so that workers which start at the same time choose different ones.
     """
     while len(shards) > 1:
-        asked = {asyncio.create_task(_served(shard)): shard for shard in shards}
-        done, late = await asyncio.wait(asked, timeout=_CHOICE_S)
-        for task in late:
-            task.cancel()
-        found = [(*task.result(), random.random(), asked[task]) for task in done if task.exception() is None]
-        if not found:
-            return random.choice(shards)
-        _, claims, _, shard = min(found, key=lambda one: (one[0] + one[1], one[2]))
-        if not serves or await shard.claim() == claims + 1:
+        served, _ = await ask_each(shards, _served)
+        least = min(map(sum, served.values()), default=0)
+        shard = random.choice([one for one, counts in served.items() if sum(counts) == least] or list(shards))
+        if not serves or not served or await shard.claim() == served[shard][1] + 1:
             return shard
     return shards[0]
 
@@ -582,3 +359,27 @@ async def _served(shard: State) -> tuple[int, int]:
     """Return how many workers serve a shard, and how many have just chosen it."""
     alive = await shard.scripts.alive(timeout=shard.config.heartbeat_timeout)
     return len(alive), int(await shard.redis.get(shard.keys.starting) or 0)
+
+
+async def check_redis(config: Config) -> None:
+    """Check that a crawl can start: its Redis answers, and no master of it may evict keys.
+
+    Raises:
+        RedisUnavailable, ConfigError: see `State.open`.
+        ConfigError: a master may evict keys, and CRAWL_REDIS_EVICTS does not accept it.
+
+    """
+    state = State(config, "images")
+    await state.open()
+    try:
+        # of several, some may be away, or forbid the question
+        found, _ = await ask_each(state.shards, lambda shard: cast("Any", shard.redis).info("memory"))
+    finally:
+        await state.close()
+    for shard, memory in found.items():
+        policy = memory.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction" and config.redis_evicts == "refuse":
+            raise ConfigError(
+                f"Redis at {without_secrets(shard.url)} may evict keys of the crawl (maxmemory-policy {policy}): "
+                "set it to noeviction, or, if some may be lost, CRAWL_REDIS_EVICTS=accept"
+            )

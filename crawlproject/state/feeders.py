@@ -2,56 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
-import threading
-from types import TracebackType
-from typing import Self
 
 from crawlproject.state import functions
-from crawlproject.state.client import REDIS_TROUBLE, BlockingState
+from crawlproject.state.client import REDIS_TROUBLE, State
 
 _EVERY_S = 2.0
 _PATIENCE_S = 1.0  # with Redis at the end: without its word it is forgotten ten seconds later
 
 
 class Feeder:
-    """Reports every two seconds, inside the block, that this process is feeding, and how much is `left`.
+    """Reports every two seconds that this process is feeding, and how much is `left`, from `start` to `stop`.
 
-    `left` is about how many seeds it has yet to put into the list, None where that is not known. A thread says it:
-    the process itself may wait for long for room, for its input or for Kafka. What Redis does not take is lost.
+    `left` is about how many seeds it has yet to put into the list, None where that is not known. What Redis does
+    not take is lost.
     """
 
-    def __init__(self, state: BlockingState) -> None:
+    def __init__(self, state: State) -> None:
         self.left: int | None = None
-        self._state = state
+        self._shard = state.shards[0]
         self._name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._report, name="feeder", daemon=True)
+        self._told = False
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    async def start(self) -> None:
+        """Begin to report."""
+        self._reports = asyncio.create_task(self._report())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(_PATIENCE_S)
+    async def stop(self) -> None:
+        """Report that it has ended."""
+        while not self._reports.done():  # on Python 3.11 the client can swallow a cancellation
+            self._reports.cancel()
+            await asyncio.wait((self._reports,), timeout=0.1)
+        if self._told:
+            await asyncio.wait((asyncio.create_task(self._note(done=True)),), timeout=_PATIENCE_S)
 
-    def _report(self) -> None:
-        told = False
-        while not self._stop.wait(_EVERY_S):
-            told = self._note(done=False) or told
-        if told:
-            self._note(done=True)
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await self._note(done=False)
 
-    def _note(self, *, done: bool) -> bool:
-        left = "" if self.left is None else str(self.left)
+    async def _note(self, *, done: bool) -> None:
+        note = {"feeder": self._name, "left": "" if self.left is None else str(self.left), "done": done}
         try:
-            note = {"feeder": self._name, "left": left, "done": done}
-            functions.call_blocking(self._state.redis, functions.command("note_feeder", self._state.keys, note))
+            await functions.call(self._shard.redis, functions.command("note_feeder", self._shard.keys, note))
         except REDIS_TROUBLE:
-            return False
-        return True
+            return
+        self._told = True

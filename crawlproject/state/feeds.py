@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 from crawlproject.errors import BadInput
 from crawlproject.state import functions
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 from crawlproject.state.seed_list import users_seeds
 
 _KEPT_S = 30 * 86_400  # after the last seeds
@@ -26,15 +25,19 @@ class Feed:
     that is repeated because its reply was lost does nothing, and what Redis loses in a crash it loses together.
     """
 
-    def __init__(self, state: BlockingState, feed: str, *, resume: bool) -> None:
+    def __init__(self, state: State, feed: str) -> None:
         self._state = state
         self._feed = feed
         self._run = secrets.token_hex(8)
         self._place = users_seeds(state)
-        position: bytes = self._call("begin_feed", resume=resume)
+        self.position = ""
+
+    async def begin(self, *, resume: bool) -> None:
+        """Begin it, or go on with it."""
+        position: bytes = await self._call("begin_feed", resume=resume)
         self.position = position.decode(errors="replace")
 
-    def push(self, seeds: Sequence[str], to: Sequence[int], position: str) -> bool:
+    async def push(self, seeds: Sequence[str], to: Sequence[int], position: str) -> bool:
         """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
 
         `to` are their shards. False, and nothing is done, while too many wait for one of these.
@@ -43,18 +46,14 @@ class Feed:
             BadInput: another process has begun the same feed since.
 
         """
-        more = (
-            {"to": list(to), "foreign_maxlen": self._state.config.of_shard.overflow_maxlen} if self._place else {}
-        )
-        reply = self._call("feed", seeds=list(seeds), position=position, **more)
+        more = {"to": list(to), "foreign_maxlen": self._state.bounds.overflow_maxlen} if self._place else {}
+        reply = await self._call("feed", seeds=list(seeds), position=position, **more)
         if reply == b"taken":
             raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
         return bool(reply == b"fed")
 
-    def _call(self, verb: str, **arguments: Any) -> Any:
+    async def _call(self, verb: str, **arguments: Any) -> Any:
         common = {"feed": self._feed, "run": self._run, "keep": _KEPT_S}
         command = functions.command(verb, self._place or self._state.keys, common | arguments)
-        if self._place is None:
-            return functions.call_blocking(self._state.redis, command)
-        with closing(self._state.client_for(self._place.users_seeds)) as users:
-            return functions.call_blocking(users, command)
+        async with self._state.client_for(self._state.keys.users_seeds) as users:
+            return await functions.call(users, command)

@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 import msgpack
-from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -91,26 +90,4 @@ async def load(redis: Redis) -> None:
         await run("FUNCTION LOAD", crawl_library().text)
     except ResponseError as error:
         if "already exists" not in str(error):  # another worker was faster
-            raise
-
-
-def call_blocking(redis: BlockingRedis, called: tuple[Any, ...]) -> Any:
-    """Do what `call` does."""
-    run: Any = redis.execute_command
-    try:
-        return run(*called)
-    except ResponseError as error:
-        if not is_missing(error):
-            raise
-    load_blocking(redis)
-    return run(*called)
-
-
-def load_blocking(redis: BlockingRedis) -> None:
-    """Do what `load` does."""
-    run: Any = redis.execute_command
-    try:
-        run("FUNCTION LOAD", crawl_library().text)
-    except ResponseError as error:
-        if "already exists" not in str(error):
             raise

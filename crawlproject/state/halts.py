@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from crawlproject.state.client import State
-from crawlproject.state.users_keys import add_to_users_set, begin_taking, take_from_users_set
 
 _PAGE = 1000  # names a call
 _ORDER_S = 60  # the leader notices a change within seconds
@@ -30,24 +29,18 @@ async def note_order(state: State, sources: list[str], what: str, by: str) -> No
 
 async def add_halts(state: State, sources: list[str]) -> None:
     """Halt sources until an operator resumes them."""
-    await add_to_users_set(state, "halted", sources)
     redis: Any = state.redis
     await redis.sadd(state.keys.halted, *sources)
 
 
 async def remove_halts(state: State, sources: list[str]) -> list[str]:
     """Take sources out of both sets of halted ones; return those that were in one."""
-    both = ("halted", "temp_halted")
-    for which in both:
-        await begin_taking(state, which, sources)
     # One by one: out of memory Redis refuses transactions, even of what frees.
     async with state.redis.pipeline(transaction=False) as pipe:
         for name in sources:
             pipe.srem(state.keys.halted, name)
             pipe.srem(state.keys.temp_halted, name)
         removed = await pipe.execute()
-    for which in both:
-        await take_from_users_set([state], which, sources)
     pairs = zip(sources, removed[::2], removed[1::2], strict=True)
     return [name for name, *sets in pairs if any(sets)]
 

@@ -31,10 +31,6 @@ class Keys:
     def _of_spider(self, name: str) -> str:
         return f"{self.namespace}:{self.spider}:{name}"
 
-    def _of_users(self, name: str) -> str:
-        """Return a key without the braces: users write to it, whichever slot it is in."""
-        return f"{self.crawl}:{name}"
-
     # Seeds
 
     @property
@@ -340,36 +336,6 @@ class Keys:
     def excluded(self) -> str:
         """Set: sources and domains that nothing goes out to; `sadd` excludes, `srem` includes again."""
         return f"{self.namespace}:excluded"
-
-    @property
-    def users_halted(self) -> str:
-        """Set, on a Redis Cluster: what operators write to and read; the leader keeps it and the set above, whose
-        key has the namespace there, in line.
-        """
-        return self._of_users("halted")
-
-    @property
-    def users_temp_halted(self) -> str:
-        """Set, on a Redis Cluster: the same of sources halted for an open period."""
-        return self._of_users("temp_halted")
-
-    @property
-    def users_excluded(self) -> str:
-        """Set, on a Redis Cluster: the same of what is excluded."""
-        return self._of_users("excluded")
-
-    @property
-    def users_override_rate_of(self) -> str:
-        """Prefix + source, string, on a Redis Cluster: the operator's rate, which the leader takes over."""
-        return self._of_users("override_rate:")
-
-    @property
-    def told_of(self) -> str:
-        """Prefix + `halted`, `temp_halted`, `excluded` or `override_rate`, hash, on a Redis Cluster: what that set
-        of the operators is known to have, how often commands have taken names out of it (`takings`, behind a
-        newline), and the rates that were taken over.
-        """
-        return f"{self.namespace}:told:"
 
     @property
     def excluded_by(self) -> str:

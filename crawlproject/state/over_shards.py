@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 import redis
 
-from crawlproject.state.client import REDIS_TROUBLE, BlockingState, State
-from crawlproject.state.health import plain
+from crawlproject.state.asking import WITHIN_S, ask_each
+from crawlproject.state.client import State
 
 T = TypeVar("T")
 
-_WITHIN_S = 4.0  # that a shard has to answer
 
-
-def shown(state: State | BlockingState) -> str:
+def shown(state: State) -> str:
     """Return the name of a shard, for people."""
     return f"shard {state.number} of {state.count}"
 
 
-def not_answering(state: State | BlockingState, fault: str, what: str = "") -> redis.ConnectionError:
+def not_answering(state: State, fault: str, what: str = "") -> redis.ConnectionError:
     """Return the error of a shard that does not answer; `what` is to be said of that."""
     return redis.ConnectionError(f"{shown(state)} does not answer ({fault}){what}")
 
@@ -35,7 +32,7 @@ def by_shard(state: State, sources: Iterable[str]) -> dict[State, list[str]]:
 
 
 async def ask_shards(
-    shards: Iterable[State], call: Callable[[State], Awaitable[T]], *, within_s: float = _WITHIN_S
+    shards: Iterable[State], call: Callable[[State], Awaitable[T]], *, within_s: float = WITHIN_S
 ) -> tuple[dict[State, T], dict[State, str]]:
     """Return what `call` returns for each shard, and of those that did not answer, what is wrong.
 
@@ -47,31 +44,7 @@ async def ask_shards(
     if len(asked) == 1 and asked[0].count == 1:
         return {asked[0]: await call(asked[0])}, {}
 
-    async def ask(shard: State) -> T:
-        return await call(shard)
-
-    tasks = {shard: asyncio.create_task(ask(shard)) for shard in asked}
-    if tasks:
-        await asyncio.wait(tasks.values(), timeout=within_s)
-    answers: dict[State, T] = {}
-    away: dict[State, str] = {}
-    for shard, task in tasks.items():
-        if not task.done():
-            task.add_done_callback(_forget)
-            task.cancel()
-            away[shard] = f"no answer within {within_s:g} s"
-            continue
-        try:
-            answers[shard] = task.result()
-        except REDIS_TROUBLE as error:
-            away[shard] = plain(error)
-    return answers, away
-
-
-def _forget(task: asyncio.Task[T]) -> None:
-    """Take note of how a task has ended, so that asyncio does not complain that nobody has."""
-    if not task.cancelled():
-        task.exception()
+    return await ask_each(asked, call, within_s=within_s)
 
 
 async def ask_for(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, cast
 
 from crawlproject.models import PRIORITIES
-from crawlproject.sources.rates import MINIMUM_RATE
-from crawlproject.state import functions
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
-from crawlproject.state.scripts.sources import Attribution, attribute_arguments
 
 FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
@@ -31,7 +27,7 @@ class Room(NamedTuple):
 # For those who feed
 
 
-def users_seeds(state: State | BlockingState) -> Keys | None:
+def users_seeds(state: State) -> Keys | None:
     """Return the keys beside the list that users push to, if no shard reads that; else None.
 
     They are in its slot, on a Redis Cluster.
@@ -40,67 +36,64 @@ def users_seeds(state: State | BlockingState) -> Keys | None:
     return None if keys.users_seeds == keys.seeds else Keys(f"{{{keys.users_seeds}}}", keys.spider, keys.crawl)
 
 
-def push(state: BlockingState, seeds: Sequence[str | bytes]) -> None:
+async def push(state: State, seeds: Sequence[str | bytes]) -> None:
     """Put seeds behind those that wait, all or none: with several shards, where users push them."""
-    if users_seeds(state) is None:
-        state.redis.lpush(state.keys.seeds, *seeds)
-        return
-    with closing(state.client_for(state.keys.users_seeds)) as users:
-        users.lpush(state.keys.users_seeds, *seeds)
+    async with state.client_for(state.keys.users_seeds) as users:
+        await cast("Any", users).lpush(state.keys.users_seeds, *seeds)
 
 
-def is_long(state: BlockingState) -> bool:
+async def is_long(state: State) -> bool:
     """Tell whether too many seeds wait to take more: in all lists, with what is on its way between them."""
     waiting = 0
     for shard in state.shards:
-        length: Any = shard.redis.llen(shard.keys.seeds)
+        length: Any = await shard.redis.llen(shard.keys.seeds)
         waiting += length
     if (place := users_seeds(state)) is not None:
-        lists = [place.users_seeds, *(f"{place.foreign_of}{number}" for number in range(state.count))]
-        with closing(state.client_for(place.users_seeds)) as users:
-            for name in lists:
-                length = users.llen(name)
+        async with state.client_for(place.users_seeds) as users:
+            for name in (place.users_seeds, *(f"{place.foreign_of}{number}" for number in range(state.count))):
+                length = await cast("Any", users).llen(name)
                 waiting += length
     return waiting > _ENOUGH_WAITING
 
 
-def has_room(state: BlockingState) -> bool:
+async def has_room(state: State) -> bool:
     """Tell whether the list takes more seeds, and the frontier behind it, too: that of some shard."""
-    rooms = (_room(shard, shard.redis.mget(*_counters(shard))) for shard in state.shards)
-    return any(all(room) for room in rooms) and not is_long(state)
+    return any([all(await room(shard)) for shard in state.shards]) and not await is_long(state)
 
 
-def is_overflow_half_full(state: BlockingState) -> bool:
+async def is_overflow_half_full(state: State) -> bool:
     """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' shares of the frontier.
 
     With several shards, half of one's part of that, in one of them.
     """
-    return any(_in_tails(*shard.redis.mget(*_counters(shard))[1:]) >= _half(state) for shard in state.shards)
+    for shard in state.shards:
+        _, overflow, spilled = await shard.redis.mget(*_counters(shard))
+        if _in_tails(overflow, spilled) >= _half(state):
+            return True
+    return False
 
 
-def sources_with_enough(state: BlockingState, seeds: Collection[tuple[str | None, str]]) -> list[str]:
+async def sources_with_enough(state: State, seeds: Collection[tuple[str | None, str]]) -> list[str]:
     """Return the sources that `seeds` belong to, if each has half of the overflow; else an empty list.
 
     Of each seed: the source that it names, and the registrable domain of its URL.
     """
-    redis, keys = state.redis, state.keys
-    arguments = attribute_arguments(list(seeds)) | {"min_rate": MINIMUM_RATE}
-    reply: Any = functions.call_blocking(redis, functions.command("attribute", keys, arguments))
-    sources = sorted({Attribution.of(row).source for row in reply})
+    sources = sorted({one.source for one in await state.scripts.attribute_all(list(seeds))})
     if len(sources) > _SHARES:
         return []
     for source in sources:
         shard = state.shard_for(source)
-        lengths = (
-            shard.redis.llen(f"{shard.keys.overflow_of}{priority}:{source}") for priority in range(PRIORITIES)
-        )
-        if sum(cast("Iterable[int]", lengths)) < _half(state):
+        waiting = 0
+        for priority in range(PRIORITIES):
+            length: Any = await shard.redis.llen(f"{shard.keys.overflow_of}{priority}:{source}")
+            waiting += length
+        if waiting < _half(state):
             return []
     return sources
 
 
-def _half(state: BlockingState) -> int:
-    return max(state.config.of_shard.overflow_maxlen // _SHARES, 1)
+def _half(state: State) -> int:
+    return max(state.bounds.overflow_maxlen // _SHARES, 1)
 
 
 # For the worker that reads
@@ -129,7 +122,7 @@ async def room(state: State) -> Room:
     return _room(state, await state.redis.mget(*_counters(state)))
 
 
-def _counters(state: State | BlockingState) -> tuple[str, str, str]:
+def _counters(state: State) -> tuple[str, str, str]:
     return state.keys.outstanding, state.keys.overflow, state.keys.spilled
 
 
@@ -138,7 +131,7 @@ def _in_tails(overflow: Any, spilled: Any) -> int:
     return (whole_number(overflow) or 0) - (whole_number(spilled) or 0)
 
 
-def _room(state: State | BlockingState, counters: Any) -> Room:
+def _room(state: State, counters: Any) -> Room:
     outstanding, overflow, spilled = counters
     config = state.config.of_shard
     return Room(

@@ -82,7 +82,7 @@ def node_of(state: State) -> str:
     """Return where the node of a shard is, after it has answered."""
     client = state.redis
     if isinstance(client, ShardRedis):
-        host, port = client.slot.owner.address
+        host, port = client.slot.master or ("?", "?")
         return f"{host}:{port}"
     where = client.connection_pool.connection_kwargs
     return str(where.get("path") or f"{where.get('host', 'the master')}:{where.get('port', '')}".rstrip(":"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.scripts import LATENCY_BOUNDS
 
@@ -83,17 +83,17 @@ async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
     return [fetches_in(reply) for reply in replies]
 
 
-def read_all_fetches(state: BlockingState) -> dict[str, list[int]]:
+async def read_all_fetches(state: State) -> dict[str, list[int]]:
     """Return the same of each source that has a fetch among its last ones."""
     redis: Any = state.redis
     found: dict[str, list[int]] = {}
     cursor, more = 0, True
     while more:
-        cursor, page = redis.zscan(state.keys.active, cursor, count=_PAGE)
-        with redis.pipeline(transaction=False) as pipe:
+        cursor, page = await redis.zscan(state.keys.active, cursor, count=_PAGE)
+        async with redis.pipeline(transaction=False) as pipe:
             for source, _ in page:
                 pipe.hget(state.keys.window_of.encode() + source, "fetches")
-            replies = pipe.execute()
+            replies = await pipe.execute()
         for (source, _), reply in zip(page, replies, strict=True):
             if fetches := fetches_in(reply):
                 found[source.decode(errors="replace")] = fetches

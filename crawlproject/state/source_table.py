@@ -10,11 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import redis
-
 from crawlproject.sources.rates import limit_of
-from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.users_keys import write_users_rate
+from crawlproject.state.client import State
 
 _PAGE = 1000  # names a call
 _PAGES_A_LOOK = 20  # at the rates of all sources
@@ -123,36 +120,13 @@ async def overrides(state: State, sources: list[str]) -> list[bytes | None]:
 
 
 async def set_override(state: State, source: str, limit: str) -> None:
-    """Write the operator's limit of a source.
-
-    Raises:
-        redis.ConnectionError: it is in force, but the node of the operators' own key does not answer.
-
-    """
+    """Write the operator's limit of a source."""
     await state.redis.set(state.keys.override_rate_of + source, limit)
-    await _write_users_rate(state, source, limit)
 
 
 async def delete_override(state: State, source: str) -> None:
-    """Take the operator's rate of a source out again.
-
-    Raises:
-        redis.ConnectionError: as of `set_override`.
-
-    """
+    """Take the operator's rate of a source out again."""
     await state.redis.delete(state.keys.override_rate_of + source)
-    await _write_users_rate(state, source, None)
-
-
-async def _write_users_rate(state: State, source: str, limit: str | None) -> None:
-    try:
-        await write_users_rate(state, source, limit)
-    except REDIS_TROUBLE as error:
-        done = "in force" if limit is not None else "by its size again"
-        raise redis.ConnectionError(
-            f"the rate of {source} is {done}, but {error}: run this again when it does, so that "
-            "this key says the same"
-        ) from None
 
 
 def _text(name: bytes) -> str:

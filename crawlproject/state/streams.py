@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from crawlproject.state.client import BlockingState
+from crawlproject.state.client import State
 
 _PAGE = 500  # dead letters a call
 
@@ -32,15 +32,16 @@ def entries_of(answer: Any) -> Iterator[EventEntry]:
             yield EventEntry(stream.decode(), at.decode(), fields)
 
 
-def dead_letters(state: BlockingState) -> Iterator[tuple[str, dict[bytes, bytes]]]:
+async def dead_letters(state: State) -> AsyncIterator[tuple[str, dict[bytes, bytes]]]:
     """Yield the dead letters that there are now, the oldest first: the id of each entry, and its fields."""
-    client, dead = state.redis, state.keys.dead
-    newest = cast("list[Any]", client.xrevrange(dead, count=1))
+    client: Any = state.redis
+    dead = state.keys.dead
+    newest = await client.xrevrange(dead, count=1)
     if not newest:
         return
     last, start = newest[0][0], b"-"
     while True:
-        page = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(dead, start, last, count=_PAGE))
+        page = await client.xrange(dead, start, last, count=_PAGE)
         for at, fields in page:
             yield at.decode(), fields
         if len(page) < _PAGE:

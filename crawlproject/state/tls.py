@@ -1,18 +1,15 @@
 """TLS to the nodes of a Redis Cluster: connections that share a context.
 
 redis-py makes one for each connection, reading the CAs of the machine: some 30 ms in which a worker stands still.
-It has several connections to each shard, and asks once a second, over one more, who has them.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import redis
-import redis.asyncio
 
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
@@ -43,29 +40,11 @@ class Tls:
         return self._made[1]
 
 
-class Encrypted(redis.asyncio.Connection):
-    """A connection over TLS."""
-
-    def __init__(self, tls: Tls, **options: Any) -> None:
-        super().__init__(**options)
-        self._tls = tls
-
-    def _connection_arguments(self) -> dict[str, Any]:
-        arguments: Mapping[str, Any] = super()._connection_arguments()
-        return {**arguments, "ssl": self._tls.context()}
+def tls_of(options: Mapping[str, Any]) -> Tls | None:
+    """Return what all connections of this process with these options share; None without any."""
+    return _shared(tuple(sorted(options.items()))) if options else None
 
 
-class BlockingEncrypted(redis.Connection):
-    """The same for commands."""
-
-    def __init__(self, tls: Tls, **options: Any) -> None:
-        super().__init__(**options)  # type: ignore[no-untyped-call]
-        self._tls = tls
-
-    def _connect(self) -> Any:
-        plain = super()._connect()  # type: ignore[no-untyped-call]
-        try:
-            return self._tls.context().wrap_socket(plain, server_hostname=self.host)
-        except OSError:
-            plain.close()
-            raise
+@cache
+def _shared(options: tuple[tuple[str, Any], ...]) -> Tls:
+    return Tls(dict(options))

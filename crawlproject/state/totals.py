@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 from crawlproject.sources.rates import limit_of
-from crawlproject.state.client import REDIS_TROUBLE, BlockingState
+from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.numbers import whole_number
 from crawlproject.state.over_shards import not_answering
@@ -44,16 +44,16 @@ _OF_LINKS = (
 )
 
 
-def histograms(state: BlockingState) -> Histograms:
+async def histograms(state: State) -> Histograms:
     """Return how long all sources took since the crawl began."""
     fields: Counter[str] = Counter()
     for shard in state.shards:
-        for name, written in dict(_scan(shard, shard.keys.latencies)).items():
+        for name, written in (await _all(shard, shard.keys.latencies)).items():
             fields[name] += whole_number(written) or 0
     return Histograms.of(fields)
 
 
-def totals(state: BlockingState) -> dict[str, Any]:
+async def totals(state: State) -> dict[str, Any]:
     """Return the totals since the crawl began, of all shards: of the frontier, of the seeds, and per source.
 
     `workers` are those alive; `leased` counts what dead ones hold, too, until another worker takes it back.
@@ -67,7 +67,7 @@ def totals(state: BlockingState) -> dict[str, Any]:
     each = []
     for shard in state.shards:
         try:
-            each.append(_totals_of_shard(shard))
+            each.append(await _totals_of_shard(shard))
         except REDIS_TROUBLE as error:
             if state.count == 1:
                 raise
@@ -94,34 +94,34 @@ def totals(state: BlockingState) -> dict[str, Any]:
     }
 
 
-def _totals_of_shard(state: BlockingState) -> dict[str, Any]:
+async def _totals_of_shard(state: State) -> dict[str, Any]:
     keys = state.keys
-    with state.redis.pipeline(transaction=False) as pipe:
+    async with state.redis.pipeline(transaction=False) as pipe:
         pipe.mget(keys.outstanding, keys.overflow)
         pipe.llen(keys.seeds)
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)
         pipe.hgetall(keys.totals)
-        (outstanding, overflow), seeds, dead, workers, of_seeds = pipe.execute()
-    with state.redis.pipeline(transaction=False) as pipe:
+        (outstanding, overflow), seeds, dead, workers, of_seeds = await pipe.execute()
+    async with state.redis.pipeline(transaction=False) as pipe:
         for worker in workers:
             pipe.hlen(keys.leases_of.encode() + worker)
-        leased = sum(pipe.execute())
+        leased = sum(await pipe.execute())
     sources: dict[str, dict[str, Any]] = {
         source: {"rate_limit": limit.rps if (limit := limit_of(written)) else None, **dict.fromkeys(_COUNTS, 0)}
-        for source, written in _scan(state, keys.rates)
+        for source, written in (await _all(state, keys.rates)).items()
     }
     unknown = {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)}
     # A source that is put to rest meanwhile may be counted without what it has at rest, never twice.
-    for source, packed in _scan(state, keys.counts_at_rest):
+    async for source, packed in _scan(state, keys.counts_at_rest):
         row = sources.setdefault(source, dict(unknown))
         row |= {count: number for count, number in counts_in(packed).items() if count in _COUNTS}
     for count in _COUNTS:
-        of_source = dict(_scan(state, keys.counts_of + count))  # a scan may name a field twice
+        of_source = await _all(state, keys.counts_of + count)
         for source, number in of_source.items():
             sources.setdefault(source, dict(unknown))[count] += whole_number(number) or 0
     return {
-        "workers": len(alive_workers(state)),
+        "workers": len(await alive_workers(state)),
         "seeds_waiting": seeds + (whole_number(overflow) or 0),
         "waiting": whole_number(overflow) or 0,
         "outstanding": whole_number(outstanding) or 0,
@@ -133,8 +133,13 @@ def _totals_of_shard(state: BlockingState) -> dict[str, Any]:
     }
 
 
-def _scan(state: BlockingState, key: str) -> Iterator[tuple[str, bytes]]:
+async def _all(state: State, key: str) -> dict[str, bytes]:
+    """Return the fields of a hash, each once: a scan may name one twice."""
+    return {source: value async for source, value in _scan(state, key)}
+
+
+async def _scan(state: State, key: str) -> AsyncIterator[tuple[str, bytes]]:
     """Yield the fields of a hash, a page at a time: all at once would hold Redis up for a second at a million."""
     redis: Any = state.redis
-    for source, value in redis.hscan_iter(key, count=_PAGE):
+    async for source, value in redis.hscan_iter(key, count=_PAGE):
         yield source.decode(errors="replace"), value

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from crawlproject.state import functions
-from crawlproject.state.client import BlockingState, State
-from crawlproject.state.clock import MICROS
+from crawlproject.state.client import State
 
 
-def alive_workers(state: BlockingState) -> list[str]:
+async def alive_workers(state: State) -> list[str]:
     """Return the workers that have sent a heartbeat to a shard within CRAWL_HEARTBEAT_TIMEOUT."""
-    arguments = {"timeout": int(state.config.heartbeat_timeout * MICROS)}
-    found: Any = functions.call_blocking(state.redis, functions.command("alive", state.keys, arguments))
-    return [worker.decode(errors="replace") for worker in found]
+    return await state.scripts.alive(timeout=state.config.heartbeat_timeout)
 
 
 async def stored_leases(state: State) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -18,6 +19,11 @@ from crawlproject.frontier.seeds import UsersSeeds
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, LinkGroup, NewRequest, Settlement
 from tests.shards import domain_in, several_shards
+from tests.state.conftest import cluster, cluster_url
+from tests.state.servers import Cluster
+from tests.waiting import until_async
+
+__all__ = ["cluster", "cluster_url"]
 
 SHARDS = 3
 ROOM: Any = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False}
@@ -176,7 +182,7 @@ async def test_a_killed_forwarder_loses_and_doubles_nothing(
                 raise Killed
 
             patched.setattr(shard.scripts, call, killed)
-        is_called = call in {"batch", "forget_batch"} or (call == "discover") == (kind is links)
+        is_called = call != "discover" or kind is links
         if is_called:
             with pytest.raises(Killed):
                 await Forwarder(shards[0]).give(1)
@@ -323,6 +329,27 @@ async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...
         assert letters.letters == "oo"
     assert await Forwarder(shards[0]).give(1) is True
     assert len(await waits(shards[1])) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["batch", "receive"])
+async def test_each_step_is_on_a_replica_before_the_next(cluster: Cluster, cluster_url: str, call: str) -> None:
+    """Else a fail-over might bring back what has been given, or lose what has been forgotten."""
+    async with several_shards(cluster_url, 4) as shards:
+        owners = [cluster.owner_of(shard.keys.seeds) for shard in shards]
+        to = next(number for number in range(4) if owners[number] is not owners[0])
+        domain = domain_in(to, 4)
+        await shards[0].scripts.enqueue("w", [request("http://f/", domain)], **ROOM)
+        replica = cluster.replica_of(owners[0 if call == "batch" else to]).process
+        replica.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(redis.RedisError, match=f"no replica has confirmed {call} within"):
+                await Forwarder(shards[0]).give(to)
+        finally:
+            replica.send_signal(signal.SIGCONT)
+        await until_async(cluster.is_whole)
+        assert await Forwarder(shards[0]).give(to)
+        assert await waits(shards[to]) == ["http://f/"]
 
 
 # The list that users push to

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,20 +25,11 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.leader import Leader
 from crawlproject.state.client import State
-from crawlproject.state.cluster import (
-    ShardRedis,
-    Topology,
-    blocking_shard,
-    has_replica,
-    shard_has_replica,
-    topology_of,
-)
 from crawlproject.state.shards import shard_of
 from crawlproject.worker import MOVES_TO
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
 from tests.shards import domain_in
-from tests.state.servers import Cluster
 from tests.waiting import until_async
 
 SHARDS = 4
@@ -259,72 +249,3 @@ async def test_each_leader_publishes_its_sources_and_whose_the_others_domains_ar
         assert await until_async(is_published, 5)
     for one in leaders:
         await one.stop()
-
-
-@pytest_asyncio.fixture
-async def on_cluster(cluster_url: str) -> AsyncIterator[State]:
-    """A shard of a crawl on a Redis Cluster."""
-    one = State(config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}), "images", 0)
-    await one.open()
-    yield one
-    await one.close()
-
-
-def first_shard(shard: State) -> tuple[State, ShardRedis, Topology]:
-    """Return a shard, the client that leads to it, and what that knows of the cluster."""
-    client, topology = shard.redis, topology_of(shard.redis)
-    assert isinstance(client, ShardRedis)
-    assert topology is not None
-    return shard, client, topology
-
-
-async def test_a_replica_that_has_come_back_is_waited_for_before_the_cluster_says_so(
-    on_cluster: State, cluster: Cluster
-) -> None:
-    shard, client, topology = first_shard(on_cluster)
-    with closing(blocking_shard(topology, shard.keys.seeds)) as command:
-        slot = client.slot
-        alone = (await slot.find())._replace(replicas=0)
-        slot._owner = alone
-        assert has_replica(command)
-        slot._owner = alone
-        assert await shard_has_replica(client)
-        replica = cluster.replica_of(cluster.owner_of(shard.keys.seeds))
-        replica.kill()
-
-        async def is_alone() -> bool:
-            slot._owner = alone  # what a look a moment before has found
-            return not await shard_has_replica(client) and not has_replica(command)
-
-        try:
-            assert await until_async(is_alone)  # its master hears of it a moment later
-        finally:
-            replica.start()
-    await until_async(cluster.is_whole)
-
-
-@pytest.mark.slow
-async def test_a_replica_that_hangs_is_waited_for_some_seconds_only(on_cluster: State, cluster: Cluster) -> None:
-    """Its master keeps it online for a minute."""
-    shard, client, topology = first_shard(on_cluster)
-    master = cluster.owner_of(shard.keys.seeds)
-    replica = cluster.replica_of(master)
-    replica.process.send_signal(signal.SIGSTOP)
-    assert await shard_has_replica(client)  # nobody knows yet
-
-    async def goes_on() -> bool:
-        return not await shard_has_replica(client)
-
-    try:
-        assert await until_async(goes_on, 15)
-        assert master.client.info("replication")["slave0"]["state"] == "online"
-        with closing(blocking_shard(topology, shard.keys.seeds)) as command:
-            assert not has_replica(command)
-    finally:
-        replica.process.send_signal(signal.SIGCONT)
-    await until_async(cluster.is_whole)
-
-    async def is_back() -> bool:
-        return await shard_has_replica(client)
-
-    assert await until_async(is_back)

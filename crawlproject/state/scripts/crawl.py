@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from crawlproject.state.clock import MICROS
@@ -101,33 +101,6 @@ class CrawlScripts(ScriptRunner):
         ttl = int(LEADER_TTL_S * 1000)
         reason, dropped = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
         return reason.decode(errors="replace"), int(dropped)
-
-    async def mirror_set(
-        self, fence: int, which: str, there: Mapping[str, bool], kept: Iterable[str], takings: bytes = b""
-    ) -> tuple[list[str], list[str]] | None:
-        """Bring a set of the operators and that of this shard into line; see mirror_set.lua.
-
-        `there` says of each name whether the operators' set has it; `kept` are names that were added to that one,
-        and that a replica has; `takings` is what `told` had under that name before the operators' set was read.
-        Return what is to be added to it, and taken out of it; None when another leads.
-        """
-        reply = await self._run(
-            "mirror_set",
-            takings=takings,
-            fence=fence,
-            set=which,
-            names=list(there),
-            there=[int(is_there) for is_there in there.values()],
-            kept=[name for name in kept if name in there],
-        )
-        if not reply:
-            return None
-        add, take = ([name.decode(errors="surrogateescape") for name in names] for names in reply)
-        return add, take
-
-    async def mirror_rates(self, fence: int, rates: Mapping[str, bytes]) -> bool:
-        """Take over operators' rates, as they are written, b"" for none; False when another leads by now."""
-        return bool(await self._run("mirror_rates", fence=fence, sources=list(rates), values=list(rates.values())))
 
     async def tell(self, worker: str, told: str, *, count: int) -> list[tuple[str, bytes]] | None:
         """Return entries (id, event) of the audit trail: those after `told`, or, if that is "", after those that a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
@@ -118,11 +118,6 @@ class ReviewReply(NamedTuple):
     sources: list[str]
 
 
-def attribute_arguments(pairs: Sequence[tuple[str | None, str | None]]) -> dict[str, Any]:
-    """Return the arguments of attribute.lua for pairs of a name and a domain."""
-    return {"requests": [{"source": name, "domain": domain} for name, domain in pairs]}
-
-
 class SourceScripts(ScriptRunner):
     """How fast each source may be crawled, and what holds it back."""
 
@@ -169,8 +164,13 @@ class SourceScripts(ScriptRunner):
 
     async def attribute(self, name: str | None, domain: str | None) -> Attribution:
         """Return which source a request belongs to whose seed gives `name`, and whose URL is of `domain`."""
-        [reply] = await self._run("attribute", **attribute_arguments([(name, domain)]))
-        return Attribution.of(reply)
+        [found] = await self.attribute_all([(name, domain)])
+        return found
+
+    async def attribute_all(self, pairs: Sequence[tuple[str | None, str | None]]) -> list[Attribution]:
+        """Return the same of each pair of a name and a domain."""
+        requests = [{"source": name, "domain": domain} for name, domain in pairs]
+        return [Attribution.of(reply) for reply in await self._run("attribute", requests=requests)]
 
     async def renew(
         self,

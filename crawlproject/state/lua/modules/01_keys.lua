@@ -5,7 +5,7 @@ local OF_CRAWL = {
   slots = 'slots', spiders = 'spiders', turns = 'turns', rates = 'rates', limits = 'limits',
   override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts', claims = 'claims',
   options = 'options', circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
-  temp_halted = 'temp_halted', excluded = 'excluded', told_of = 'told:', excluded_by = 'excluded_by',
+  temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
   excluded_by_file = 'excluded_by_file', watchlist = 'troubled', robots_of = 'robots:',
   robots_stored = 'robots_stored', robots_size = 'robots_size', robots_fetch_of = 'robots_fetch:',
   robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
