@@ -64,9 +64,11 @@ class Keys:
         return self._of_spider("foreign_batch:")
 
     @property
-    def received(self) -> str:
-        """Sorted set, with CRAWL_SHARDS: batches that it was given, by when (µs), for an hour."""
-        return self._of_spider("received")
+    def received_of(self) -> str:
+        """Prefix + number of a shard, or `users`, sorted set, with CRAWL_SHARDS: batches that came from there
+        lately, by when (µs).
+        """
+        return self._of_spider("received:")
 
     @property
     def forwarder(self) -> str:

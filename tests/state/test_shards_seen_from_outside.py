@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from benchmarks.ours import events_in
 from demo.gallery import Gallery
 from tests.following import following
 from tests.forks import forks
@@ -30,7 +31,7 @@ def crawl(
 
 
 def identifiers(path: Path) -> Counter[str]:
-    events = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    events = events_in(path)
     return Counter(event["identifier"] for event in events if "identifier" in event)
 
 
@@ -72,8 +73,8 @@ def test_each_event_is_in_the_file_once_and_orders_by_key_are_heeded(crawl: Shar
         _, said = reader.communicate(timeout=60)
         assert reader.returncode == 0, said
     assert identifiers(path) == Counter(crawl.pushed)
-    assert f"of {SHARDS} does not answer" in said
-    assert f"of {SHARDS} answers again" in said
+    assert f"of {SHARDS}: Redis does not answer" in said
+    assert f"of {SHARDS}: Redis answers again" in said
     assert "Traceback" not in said
     assert crawl.left() == [b"0"] * SHARDS
     rows = json.loads(forks().run(["sources", "--json"], crawl.environ).stdout)
