@@ -246,9 +246,9 @@ class Keys:
         return self._of_spider("worker_settings")
 
     @property
-    def claim(self) -> str:
-        """String, TTL 2 min, with CRAWL_SHARDS: the worker that moves to this shard, which no worker served."""
-        return self._of_spider("claim")
+    def starting(self) -> str:
+        """Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard."""
+        return self._of_spider("starting")
 
     @property
     def leases_of(self) -> str:
