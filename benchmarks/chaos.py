@@ -53,7 +53,7 @@ from PIL import Image
 from benchmarks import chaos_datasets
 from benchmarks.arrivals import Listener, Report, Sites, size_of
 from benchmarks.chaos_redis import Frontier, OneRedis, RedisCluster, Servers
-from benchmarks.ours import ROOT, SCRAPY, Crawl, until
+from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, events_in, until
 from benchmarks.politeness import allowed, seconds_from, size_for
 from benchmarks.redis_servers import Cluster
 from crawlproject.state.keys import Keys
@@ -709,11 +709,10 @@ def wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) ->
         if reader.form:
             continue
         written: Counter[tuple[str, str | None]] = Counter()
-        for path in filter(Path.exists, reader.files):  # what a process wrote before it died is settled then
+        for path in filter(event_files, reader.files):  # what a process wrote before it died is settled then
             chaos.crawl.scrapy("events", str(path), *reader.options)
-        for path in filter(Path.exists, reader.files):
-            lines = map(json.loads, path.read_text().splitlines())
-            written.update((event["event"], _name_of(event)) for event in lines)
+        for path in reader.files:
+            written.update((event["event"], _name_of(event)) for event in events_in(path))
         if written != emitted:
             less, more = (emitted - written).total(), (written - emitted).total()
             yield f"the files of reader {name} lack {less} events of the streams and have {more} more"

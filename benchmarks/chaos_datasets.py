@@ -154,7 +154,7 @@ def faults_in(
             yield f"{form} has {len(wrong)} rows with another caption, such as {wrong[0]}"
         if (counts := _by_duckdb(folder)) != (len(rows), len(ends), statuses["ok"].total()):
             yield f"DuckDB counts {counts} rows, identifiers and images in {form}"
-        if left := [path.name for path in folder.iterdir() if path.name.endswith(".part")]:
+        if left := [path.name for path in folder.rglob("*.part")]:
             yield f"{form} has unfinished files: {left}"
     if "webdataset" in folders:
         yield from _wrong_samples(folders["webdataset"], numbers, statuses["ok"])
@@ -165,13 +165,13 @@ def counts_of(folders: Mapping[str, Path]) -> Iterator[str]:
     for form, folder in folders.items():
         rows = _rows(folder)
         samples = f", {sum(row['key'] is not None for row in rows)} samples" if form == "webdataset" else ""
-        yield f"{form}: {len(rows)} rows{samples} in {len(list(folder.glob('*.parquet')))} parts"
+        yield f"{form}: {len(rows)} rows{samples} in {len(list(folder.rglob('*.parquet')))} parts"
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     from pyarrow import parquet as pq
 
-    return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    return [row for path in sorted(folder.rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
 def _extra_of(row: Mapping[str, Any]) -> str | None:
@@ -185,7 +185,7 @@ def _by_duckdb(folder: Path) -> tuple[int, ...]:
 
     found = duckdb.sql(
         "SELECT count(*), count(DISTINCT identifier), count(*) FILTER (WHERE status = 'ok') "
-        f"FROM '{folder}/*.parquet'"
+        f"FROM '{folder}/**/*.parquet'"
     )
     assert found is not None
     return tuple(map(int, found.fetchall()[0]))
@@ -196,13 +196,13 @@ def _wrong_samples(folder: Path, numbers: Mapping[str, tuple[str, int]], images:
     import webdataset
     from pyarrow import parquet as pq
 
-    tars = {path.stem for path in folder.glob("*.tar")}
-    if alone := tars ^ {path.stem for path in folder.glob("*.parquet")}:
-        yield f"shards without tar or Parquet file: {sorted(alone)}"
+    tars = {path.with_suffix("") for path in folder.rglob("*.tar")}
+    if alone := tars ^ {path.with_suffix("") for path in folder.rglob("*.parquet")}:
+        yield f"shards without tar or Parquet file: {sorted(map(str, alone))}"
     samples: Counter[str] = Counter()
     for name in sorted(tars):
-        found = list(webdataset.WebDataset(str(folder / f"{name}.tar"), shardshuffle=False, empty_check=False))
-        rows = [row for row in pq.read_table(folder / f"{name}.parquet").to_pylist() if row["key"] is not None]
+        found = list(webdataset.WebDataset(f"{name}.tar", shardshuffle=False, empty_check=False))
+        rows = [row for row in pq.read_table(f"{name}.parquet").to_pylist() if row["key"] is not None]
         facts = [json.loads(sample["json"]) for sample in found]
         if [(row["key"], row["identifier"], row["caption"]) for row in rows] != [
             (sample["__key__"], fact["identifier"], fact.get("caption"))

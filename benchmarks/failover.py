@@ -61,7 +61,7 @@ from benchmarks import failover_shards
 from benchmarks.arrivals import Report, Sites
 from benchmarks.chaos_redis import Frontier, OneRedis, RedisCluster, Servers
 from benchmarks.failover_shards import SHARDS, Shards
-from benchmarks.ours import ROOT, SCRAPY, Crawl, until
+from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, until
 from benchmarks.politeness import (
     Workers,
     allowed,
@@ -459,7 +459,7 @@ def run(
             until(
                 "the reader has begun",
                 60,
-                lambda: any(path.stat().st_size for path in crawl.home.glob("events.jsonl")),
+                lambda: any(path.stat().st_size for path in event_files(crawl.home / "events.jsonl")),
             )
             result.struck_at = time.monotonic()
             trial.fault(hurt)

@@ -111,8 +111,7 @@ class Crawl:
         """Return all events but `failed`, by way of the file that `scrapy events` writes; see `dead_letters`."""
         path = self.home / "events.jsonl"
         self.scrapy("events", str(path))
-        events = [json.loads(line) for line in path.read_text().splitlines()]
-        return [event for event in events if event["event"] != "failed"]
+        return [event for event in events_in(path) if event["event"] != "failed"]
 
     def dead_letters(self, spider: str = "images") -> list[dict[str, Any]]:
         """Return the dead letters, as `scrapy dead list --json` shows them."""
@@ -122,6 +121,16 @@ class Crawl:
     def totals(self, spider: str = "images") -> dict[str, Any]:
         """Return what `scrapy stats` prints."""
         return cast("dict[str, Any]", json.loads(self.scrapy("stats", "--spider", spider)))
+
+
+def event_files(path: Path) -> list[Path]:
+    """Return the files of events that `scrapy events PATH` has written: one, or one for each shard."""
+    return [path] if path.exists() else sorted(path.parent.glob(f"{path.stem}.[0-9][0-9]{path.suffix}"))
+
+
+def events_in(path: Path) -> list[dict[str, Any]]:
+    """Return the events that `scrapy events PATH` has written."""
+    return [json.loads(line) for file in event_files(path) for line in file.read_text().splitlines()]
 
 
 def until(what: str, patience: float, condition: Callable[[], object]) -> None:

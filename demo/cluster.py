@@ -98,11 +98,12 @@ def tag_of(source: str) -> str:
 
 
 def each_ended_once(home: Path) -> bool:
-    """Print and return whether the file of events has each seed once."""
-    events = map(json.loads, (home / "events.jsonl").read_text().splitlines())
+    """Print and return whether the files of events have each seed once."""
+    files = sorted(home.glob("events.[0-9][0-9].jsonl"))  # one for each shard
+    events = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     ended = Counter(event["identifier"] for event in events if "identifier" in event)
     twice = sum(count - 1 for count in ended.values())
-    print(f"The file of events has {len(ended)} of {images.SEEDS} seeds, {twice} of them again.")
+    print(f"The files of events have {len(ended)} of {images.SEEDS} seeds, {twice} of them again.")
     return len(ended) == images.SEEDS and twice == 0
 
 

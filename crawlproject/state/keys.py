@@ -64,9 +64,11 @@ class Keys:
         return self._of_spider("foreign_batch:")
 
     @property
-    def received(self) -> str:
-        """Sorted set, with CRAWL_SHARDS: batches that it was given, by when (µs), for an hour."""
-        return self._of_spider("received")
+    def received_of(self) -> str:
+        """Prefix + number of a shard, or `users`, sorted set, with CRAWL_SHARDS: batches that came from there
+        lately, by when (µs).
+        """
+        return self._of_spider("received:")
 
     @property
     def forwarder(self) -> str:
@@ -244,9 +246,9 @@ class Keys:
         return self._of_spider("worker_settings")
 
     @property
-    def claim(self) -> str:
-        """String, TTL 2 min, with CRAWL_SHARDS: the worker that moves to this shard, which no worker served."""
-        return self._of_spider("claim")
+    def starting(self) -> str:
+        """Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard."""
+        return self._of_spider("starting")
 
     @property
     def leases_of(self) -> str:

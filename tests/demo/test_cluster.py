@@ -30,6 +30,8 @@ def test_a_seed_that_is_lost_or_there_twice_is_told(
 ) -> None:
     seeds = [*range(SEEDS - lost), *range(again)]
     lines = [json.dumps({"event": "link_rot", "identifier": str(seed)}) for seed in seeds]
-    (tmp_path / "events.jsonl").write_text("\n".join([*lines, json.dumps({"event": "crawl_halted"})]))
+    half = len(lines) // 2
+    (tmp_path / "events.00.jsonl").write_text("\n".join(lines[:half]))
+    (tmp_path / "events.07.jsonl").write_text("\n".join([*lines[half:], json.dumps({"event": "crawl_halted"})]))
     assert each_ended_once(tmp_path) is good
     assert f"{SEEDS - lost} of {SEEDS} seeds, {again} of them again" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from benchmarks.ours import events_in
 from demo.gallery import Gallery
 from tests.following import following
 from tests.forks import forks
@@ -24,30 +25,31 @@ pytestmark = pytest.mark.slow
 def crawl(
     cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str]
 ) -> Iterator[ShardedCrawl]:
-    one = ShardedCrawl(tmp_path, environment, cluster, pictures=40)
+    one = ShardedCrawl(tmp_path, environment, cluster_url, cluster, pictures=40)
     yield one
     one.stop()
 
 
 def identifiers(path: Path) -> Counter[str]:
-    events = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    events = events_in(path)
     return Counter(event["identifier"] for event in events if "identifier" in event)
 
 
 def test_each_event_is_in_the_file_once_and_orders_by_key_are_heeded(crawl: ShardedCrawl) -> None:
     path, cluster = crawl.folder / "events.jsonl", crawl.cluster
-    orders = cluster.owner_of("crawl:halted")
+    assert cluster is not None
     last = MUSEUMS[-1]
-    orders.client.sadd("crawl:halted", last)
-    halted_events = crawl.state.shard_for(last).keys.halted_events
+    keys = crawl.keys_for(last)
+    orders = cluster.owner_of(keys.halted)
+    orders.client.sadd(keys.halted, last)
     with (
         Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery,
         following(crawl.environ, str(path)) as reader,
     ):
-        crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="2")
+        crawl.start(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="2")
         for museum in MUSEUMS:
-            crawl.push(museum, [f"{number}.jpg" for number in range(40)], source=museum)
-        crawl.until(lambda: crawl.state.shard_for(last).redis.xlen(halted_events))
+            crawl.push(museum, *(f"{number}.jpg" for number in range(40)), source=museum)
+        crawl.until(lambda: crawl.at(keys.seeds).xlen(keys.halted_events))
         crawl.until(lambda: identifiers(path).total() > 40)
         master = next(node for node in cluster.masters() if node is not orders)
         master.client.wait(1, 1000)
@@ -57,8 +59,7 @@ def test_each_event_is_in_the_file_once_and_orders_by_key_are_heeded(crawl: Shar
         crawl.until(cluster.is_whole)
         crawl.until(lambda: identifiers(path).total() >= 40 * (len(MUSEUMS) - 1))
         assert not [name for name in identifiers(path) if name.startswith(f"{last}/")]
-        assert cluster.owner_of("crawl:halted").client.smembers("crawl:halted") == {last.encode()}
-        cluster.owner_of("crawl:halted").client.srem("crawl:halted", last)
+        crawl.at(keys.halted).srem(keys.halted, last)
         crawl.finish()
 
         def has_all() -> bool:
@@ -72,8 +73,8 @@ def test_each_event_is_in_the_file_once_and_orders_by_key_are_heeded(crawl: Shar
         _, said = reader.communicate(timeout=60)
         assert reader.returncode == 0, said
     assert identifiers(path) == Counter(crawl.pushed)
-    assert f"of {SHARDS} does not answer" in said
-    assert f"of {SHARDS} answers again" in said
+    assert f"of {SHARDS}: Redis does not answer" in said
+    assert f"of {SHARDS}: Redis answers again" in said
     assert "Traceback" not in said
     assert crawl.left() == [b"0"] * SHARDS
     rows = json.loads(forks().run(["sources", "--json"], crawl.environ).stdout)

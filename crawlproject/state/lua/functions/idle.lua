@@ -2,8 +2,8 @@
 -- every worker's processing list are empty.
 --
 -- A: halted_work, halted_overflow (requests and waiting seeds of halted sources, which do not count; none: all count).
--- Reply: {1 or 0, the number of its last lease, the name of the last batch that it has received}. With several shards it is idle
--- only while nothing waits here for others. Whatever comes to it from them and leaves it again changes one of these.
+-- Reply: {1 or 0, the number of its last lease, the last batches that it has received}. With several shards it is idle only while
+-- nothing waits here for others. Whatever comes to it from them and leaves it again changes one of these.
 register('idle', function(ctx, K, A)
   local function is_idle()
     local outstanding, overflow = unpack(redis.call('MGET', K.outstanding, K.overflow))
@@ -24,6 +24,7 @@ register('idle', function(ctx, K, A)
     return true
   end
 
-  local last = redis.call('ZREVRANGE', K.received, 0, 0)[1]
-  return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, redis.call('GET', K.lease_sequence) or '', last or ''}
+  local last = {}
+  for shard = 0, (A.shards or 0) - 1 do last[shard + 1] = redis.call('ZREVRANGE', K.received_of .. shard, 0, 0)[1] or '' end
+  return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, redis.call('GET', K.lease_sequence) or '', table.concat(last, ' ')}
 end, {'no-writes'})

@@ -19,7 +19,7 @@ local OF_CRAWL = {
 
 -- Those of a spider, behind its name and a further colon.
 local OF_SPIDER = {
-  foreign_of = 'foreign:', batch_of = 'foreign_batch:', received = 'received', forwarder = 'forwarder',
+  foreign_of = 'foreign:', batch_of = 'foreign_batch:', received_of = 'received:', forwarder = 'forwarder',
   processing_of = 'in_hand:',
   feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', places = 'places',
   paced = 'paced', seen_of = 'seen:', seen_bloom_of = 'seen_bloom:', seen_meta = 'seen_meta',
