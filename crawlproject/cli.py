@@ -161,17 +161,13 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
         ConfigError, RedisUnavailable: see there.
 
     """
-    state = _state_of(command, spider)
+    assert command.settings is not None
+    state = State(config.load(command.settings).of_any_shard, spider)
     await state.open()
     try:
         yield state
     finally:
         await state.close()
-
-
-def _state_of(command: ScrapyCommand, spider: str) -> State:
-    assert command.settings is not None
-    return State(config.load(command.settings).of_any_shard, spider)
 
 
 class Connection:
@@ -187,18 +183,18 @@ class Connection:
 
 
 @contextmanager
-def connected(command: ScrapyCommand, spider: str = "images") -> Iterator[Connection]:
+def connected(settings: config.Config, spider: str = "images") -> Iterator[Connection]:
     """Connect a command that blocks to the frontier of `spider` for as long as the block lasts.
 
     Raises:
-        ConfigError, RedisUnavailable: see there.
+        ConfigError, RedisUnavailable: see State.open.
 
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="redis", daemon=True)
     thread.start()
     try:
-        one = Connection(_state_of(command, spider), loop)
+        one = Connection(State(settings.of_any_shard, spider), loop)
         one.run(one.state.open())
         try:
             yield one

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import redis
 
+from benchmarks.redis_servers import Shards
 from crawlproject import config
-from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_of
 from tests.state.conftest import cluster, cluster_url
@@ -282,8 +282,8 @@ def test_what_callbacks_find_in_other_shards_is_crawled_once(
     pages = Counter(f"/{number}" for number in range(Pages.most))
     assert Counter(project.seen) == pages, said
     assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == pages, said
-    with BlockingState.connect(config.load(shared), "across") as state:
-        left = [shard.redis.get(shard.keys.outstanding) for shard in state.shards]
+    with Shards(config.load(shared), "across") as there:
+        left = [there.redis.get(keys.outstanding) for keys in there.keys]
     assert set(left) <= {None, b"0"}
     assert sum(value is not None for value in left) > 1
 
