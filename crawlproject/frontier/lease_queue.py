@@ -111,8 +111,8 @@ class LeaseQueue:
         # This worker makes room for a quarantined request of that shard; until when, should it say no more.
         self._alone: _Lane | None = None
         self._alone_until = 0.0
-        # Of a spider with callbacks of its own: whether a failed request is retried; what settles those that end.
-        self.is_retried: Callable[[Lease, Failure], bool] | None = None
+        # The lease keeper's: whether an errback is left out of a failure; what settles the leases that have ended.
+        self.is_settled: Callable[[Lease, Failure], bool] = lambda lease, failure: False
         self.settle_ended: Callable[[], None] = lambda: None
         self._waiting: list[_Waiting] = []
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
@@ -153,8 +153,7 @@ class LeaseQueue:
             request.meta.setdefault(SOURCE, lease.source)
             if "redirect_urls" not in request.meta:
                 request.meta[PACED_AS] = lease.source
-            if self.is_retried is not None:
-                request.errback = LeasedErrback(request.errback, lease, self.is_retried)
+            request.errback = LeasedErrback(request.errback, lease, self.is_settled)
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)
