@@ -265,8 +265,8 @@ async def test_a_pipelines_exception_returns_the_request_with_a_delivery(case: C
     (entry,) = await case.delayed()
     assert codec.deliveries_of(entry) == 1
     assert await case.statuses() == []
-    case.keeper.item_error(object(), await case.lease(deliveries=2), full)
-    assert await case.dead() == [("internal fault, delivery 3: OSError: disk full", 3)]
+    case.keeper.item_error(object(), await case.lease(deliveries=4), full)
+    assert await case.dead() == [("internal fault, delivery 5: OSError: disk full", 5)]
 
 
 @pytest.mark.parametrize(

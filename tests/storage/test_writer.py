@@ -223,7 +223,7 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     assert scheduler.stats.get_value("store/down") == 1
     calls = []
 
-    async def fill(shard: int = 0, *, helps: bool = False) -> LeaseReply:
+    async def fill(shard: int = 0) -> LeaseReply:
         calls.append(shard)
         raise AssertionError
 
