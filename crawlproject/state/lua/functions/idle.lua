@@ -16,9 +16,6 @@ register('idle', function(ctx, K, A)
       if due > due_halted then return false end
     end
     if counted > 0 and due == 0 then return false end
-    for _, quarantined in ipairs(redis.call('LRANGE', K.quarantine, 0, -1)) do
-      if not A.halted_too or redis.call('SISMEMBER', K.halted, quarantined:match('^(.-)\n')) == 0 then return false end
-    end
     if redis.call('LLEN', K.seeds) > 0 then return false end
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do
       if redis.call('EXISTS', K.leases_of .. worker, K.processing_of .. worker) > 0 then return false end

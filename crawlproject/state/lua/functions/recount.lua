@@ -12,7 +12,7 @@ register('recount', function(ctx, K, A)
   local COUNTERS = {'outstanding', 'overflow', 'spilled'}
 
   local function held_by_workers()
-    local held = redis.call('LLEN', K.quarantine) + shards.outstanding_of(ctx)
+    local held = shards.outstanding_of(ctx)
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do
       held = held + redis.call('HLEN', K.leases_of .. worker)
     end
