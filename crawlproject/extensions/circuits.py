@@ -18,6 +18,7 @@ from crawlproject.loops import Loops
 from crawlproject.models import FETCH_TIME
 from crawlproject.politeness.outcomes import Outcome, Sample
 from crawlproject.sources.domains import host_of_url
+from crawlproject.state.newest_entries import entries_after, newest_entries
 from crawlproject.state.scripts import Settlement
 from crawlproject.worker import worker_of
 
@@ -33,7 +34,7 @@ _SIGNALS = {
     ("crawl_resumed", "permanent"): ("resumed", circuit_resumed),
 }
 _LOOK_EVERY_S = 1.0
-_MOST = 500  # changes read at once
+_MOST = 500  # changes in that time; of more the oldest are left out
 
 
 class Circuits:
@@ -66,12 +67,13 @@ class Circuits:
         await self._loops.stop()
 
     async def _follow(self) -> None:
-        redis: Any = self.state.redis
+        trail = self.state.keys.audit
         if self._last is None:
-            newest = await redis.xrevrange(self.state.keys.audit, count=1)
+            newest = (await newest_entries(self.state, {trail: 1}))[trail]
             self._last = newest[0][0] if newest else b"0-0"
         await asyncio.sleep(_LOOK_EVERY_S)
-        for entry, fields in await redis.xrange(self.state.keys.audit, b"(" + self._last, count=_MOST):
+        _, entries = await entries_after(self.state, trail, self._last, _MOST)
+        for entry, fields in reversed(entries):
             self._last = entry
             event = json.loads(fields[b"event"])
             if (found := _SIGNALS.get((event["event"], event.get("type")))) is not None:
