@@ -106,8 +106,8 @@ class LeaseQueue:
         self.robots = robots
         self.leases: dict[str, Lease] = {}
         self.lanes = [_Lane(shard) for shard in state.shards]
-        # Of a spider with callbacks of its own: whether a failed request is retried; what settles those that end.
-        self.is_retried: Callable[[Lease, Failure], bool] | None = None
+        # The lease keeper's: whether an errback is left out of a failure; what settles the leases that have ended.
+        self.is_settled: Callable[[Lease, Failure], bool] = lambda lease, failure: False
         self.settle_ended: Callable[[], None] = lambda: None
         self._waiting: list[_Waiting] = []
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
@@ -148,8 +148,7 @@ class LeaseQueue:
             request.meta.setdefault(SOURCE, lease.source)
             if "redirect_urls" not in request.meta:
                 request.meta[PACED_AS] = lease.source
-            if self.is_retried is not None:
-                request.errback = LeasedErrback(request.errback, lease, self.is_retried)
+            request.errback = LeasedErrback(request.errback, lease, self.is_settled)
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)

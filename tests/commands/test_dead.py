@@ -30,7 +30,7 @@ async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None
     await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     for number, (identifier, source, reason) in enumerate(letters):
         url = f"https://{source}.org/{identifier}"
-        request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1}, errback=SPIDER.failed)
+        request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1})
         entry = codec.encode(request, SPIDER, deliveries=2)
         new = NewRequest(entry, digest_of("", str(number)), again=False, source=source)
         await state.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)

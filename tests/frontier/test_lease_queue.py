@@ -80,7 +80,7 @@ class Worker:
     async def put(self, *names: str, source: str = "museum") -> None:
         entries = [
             codec.encode(
-                Request(f"http://museum.localhost/{name}", meta={"identifier": name}, errback=self.spider.failed),
+                Request(f"http://museum.localhost/{name}", meta={"identifier": name}),
                 self.spider,
             )
             for name in names

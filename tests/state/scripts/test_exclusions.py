@@ -31,7 +31,7 @@ SPIDER = ImagesSpider()
 def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
     """Return a request as a seed with this URL makes it, identified by its end."""
     meta: dict[str, Any] = {IDENTIFIER: url[-100:]} | ({} if source is None else {SOURCE: source})
-    return new_request(Request(url, errback=SPIDER.failed, meta=meta, **more), SPIDER, SeenFilter())
+    return new_request(Request(url, meta=meta, **more), SPIDER, SeenFilter())
 
 
 async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
@@ -65,7 +65,6 @@ async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(st
     others = [image("http://a.example/8", source="other-name"), image("http://a.example/9", source=None)]
     moved = Request(
         "http://a.example/moved",
-        errback=SPIDER.failed,
         meta={IDENTIFIER: "m", SOURCE: "made-up", "redirect_urls": ["http://b.example/"]},
     )
     await enqueue(state, [*named, *others, new_request(moved, SPIDER, SeenFilter())])
@@ -281,7 +280,7 @@ async def test_what_is_dropped_of_an_excluded_host_is_given_back_to_the_budget_o
     moved = {IDENTIFIER: "m", "depth": 1, "redirect_urls": ["http://museum.example/"]}  # was fetched
     tried = {IDENTIFIER: "t", "depth": 0}  # a seed, as it comes back for another attempt
     for meta in (moved, tried, {IDENTIFIER: "s"}):
-        request = Request(f"http://cdn.museum.example/{meta[IDENTIFIER]}", errback=SPIDER.failed, meta=meta)
+        request = Request(f"http://cdn.museum.example/{meta[IDENTIFIER]}", meta=meta)
         await enqueue(state, [new_request(request, SPIDER, SeenFilter())])
     assert await found("museum.example", 3) == (3, 0)
     assert await found("cdn.museum.example", 2, priority=0) == (2, 0)
