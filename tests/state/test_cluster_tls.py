@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 import redis
+from crawlproject.state.users_keys import write_users_rate
 
 from crawlproject import config
 from crawlproject.config import Config, cluster_address
@@ -21,7 +22,6 @@ from crawlproject.errors import RedisUnavailable
 from crawlproject.state.client import BlockingState, State, connect_blocking
 from crawlproject.state.cluster import ShardRedis, Topology
 from crawlproject.state.shards import shard_namespace
-from crawlproject.state.users_keys import write_users_rate
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.state.conftest import certified
