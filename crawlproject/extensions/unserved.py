@@ -15,7 +15,6 @@ from scrapy.crawler import Crawler
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
-from crawlproject.state.workers import claim
 from crawlproject.worker import MOVES_TO, worker_of
 
 logger = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class UnservedShards:
             return
         served, _ = await ask_shards([shard for shard in state.shards if shard is not state], _alive)
         for shard in self._long_unserved(shard for shard, workers in served.items() if not workers):
-            if await claim(shard):
+            if await shard.claim() == 1:
                 logger.warning("No worker serves %s: this one moves there", shown(shard))
                 os.environ[MOVES_TO] = str(shard.number)
                 self._closing = asyncio.create_task(self.crawler.engine.close_spider_async(reason="moved"))

@@ -33,6 +33,7 @@ class Forwarder:
     def __init__(self, state: State, scripts: ForwardingScripts | None = None) -> None:
         self._state = state
         self._scripts = scripts or state.scripts
+        self._origin = "users" if scripts else str(state.number)
         self._under_way: dict[int, asyncio.Task[None]] = {}
 
     async def step(self) -> None:
@@ -84,9 +85,13 @@ class Forwarder:
                 return False
             all_stay = all_stay and not {"o", "w"} & set(reply.letters)
         # Also without any: once this is on a replica, so are the links.
-        if not await target.scripts.receive(
-            Batch(batch.name, others), high_water=bounds["high_water"], refuse_unknown=bounds["refuse_unknown"]
-        ):
+        is_taken = await target.scripts.receive(
+            self._origin,
+            Batch(batch.name, others),
+            high_water=bounds["high_water"],
+            refuse_unknown=bounds["refuse_unknown"],
+        )
+        if not is_taken:
             return False
         await self._scripts.forget_batch(number, batch)
         return all_stay

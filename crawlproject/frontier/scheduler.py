@@ -193,7 +193,7 @@ class FrontierScheduler(Scheduler):
         check_spider(spider)
         moved = os.environ.pop(MOVES_TO, None)
         self.state = State(self.config, spider.name, None if moved is None else int(moved))
-        await self.state.open()
+        await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
         queue_class = load_object(self.crawler.settings["SCHEDULER_QUEUE_CLASS"])

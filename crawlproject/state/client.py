@@ -42,6 +42,8 @@ _SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is trie
 # not know until they tell it, ten seconds after it is back; what is written there meanwhile is lost.
 _FOLLOW_EVERY_S = 1.0
 
+_CLAIM_S = 60  # after which a worker that has chosen a shard is among its workers
+
 
 def crawl_dir() -> Path:
     """Return the folder for the project's files when no other place is set."""
@@ -179,8 +181,10 @@ class State:
         self.clock = RedisClock()
         self.health = Health()
 
-    async def open(self) -> None:
+    async def open(self, *, serves: bool = False) -> None:
         """Connect, starting the embedded server when there is no REDIS_URL.
+
+        `serves`: this is a worker, and no other one is to choose the same shard at the same time.
 
         Raises:
             RedisUnavailable: there is no server, or it is too old.
@@ -196,7 +200,9 @@ class State:
                 shards[-1]._connect(urls[number % len(urls)])
             at = urls[0]
             try:
-                vars(self).update(vars(await _least_served([shards[number] for number in self._candidates])))
+                vars(self).update(
+                    vars(await _least_served([shards[number] for number in self._candidates], serves=serves))
+                )
                 shards[self.number] = self
                 for shard in shards:
                     shard.shards = tuple(shards)
@@ -297,6 +303,14 @@ class State:
             waits=config.redis_wait == "all",
         )
 
+    async def claim(self) -> int:
+        """Note that a worker is to serve this shard; return how many have done so within the last minute."""
+        async with self.redis.pipeline() as pipe:
+            pipe.incr(self.keys.starting)
+            pipe.expire(self.keys.starting, _CLAIM_S)
+            count, _ = await pipe.execute()
+        return int(count)
+
     async def _follow_master(self) -> None:
         """Use no connection again to a master that the sentinels have replaced."""
         pool: Any = self.redis.connection_pool
@@ -327,13 +341,24 @@ class State:
         self.health.failed(error)
 
 
-async def _least_served(shards: Sequence[State]) -> State:
-    """Return the shard with the fewest workers, any one of several; those that do not answer do not count."""
-    if len(shards) == 1:
-        return shards[0]
-    found, _ = await ask_each(shards, lambda shard: shard.scripts.alive(timeout=shard.config.heartbeat_timeout))
-    least = min(map(len, found.values()), default=0)
-    return random.choice([shard for shard, workers in found.items() if len(workers) == least] or list(shards))
+async def _least_served(shards: Sequence[State], *, serves: bool) -> State:
+    """Return the shard with the fewest workers, any one of several; those that do not answer do not count.
+
+    Who `serves` it claims it, so that workers which start at the same time choose different ones.
+    """
+    while len(shards) > 1:
+        served, _ = await ask_each(shards, _served)
+        least = min(map(sum, served.values()), default=0)
+        shard = random.choice([one for one, counts in served.items() if sum(counts) == least] or list(shards))
+        if not serves or not served or await shard.claim() == served[shard][1] + 1:
+            return shard
+    return shards[0]
+
+
+async def _served(shard: State) -> tuple[int, int]:
+    """Return how many workers serve a shard, and how many have just chosen it."""
+    alive = await shard.scripts.alive(timeout=shard.config.heartbeat_timeout)
+    return len(alive), int(await shard.redis.get(shard.keys.starting) or 0)
 
 
 async def check_redis(config: Config) -> None:

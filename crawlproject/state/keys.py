@@ -64,9 +64,11 @@ class Keys:
         return self._of_spider("foreign_batch:")
 
     @property
-    def received(self) -> str:
-        """Sorted set, with CRAWL_SHARDS: batches that it was given, by when (µs), for an hour."""
-        return self._of_spider("received")
+    def received_of(self) -> str:
+        """Prefix + number of a shard, or `users`, sorted set, with CRAWL_SHARDS: batches that came from there
+        lately, by when (µs).
+        """
+        return self._of_spider("received:")
 
     @property
     def forwarder(self) -> str:
@@ -222,18 +224,6 @@ class Keys:
         return self._of_spider("dropped")
 
     @property
-    def quarantine(self) -> str:
-        """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
-        return self._of_spider("suspects")
-
-    @property
-    def quarantine_turn(self) -> str:
-        """String, TTL 30 s: the worker that finishes what it holds, to take the next quarantined request."""
-        return self._of_spider("suspect_turn")
-
-    # Leases
-
-    @property
     def workers(self) -> str:
         """Sorted set: workers by their last heartbeat (µs)."""
         return self._of_spider("workers")
@@ -244,9 +234,9 @@ class Keys:
         return self._of_spider("worker_settings")
 
     @property
-    def claim(self) -> str:
-        """String, TTL 2 min, with CRAWL_SHARDS: the worker that moves to this shard, which no worker served."""
-        return self._of_spider("claim")
+    def starting(self) -> str:
+        """Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard."""
+        return self._of_spider("starting")
 
     @property
     def leases_of(self) -> str:
@@ -267,15 +257,13 @@ class Keys:
 
     @property
     def spiders(self) -> str:
-        """Sorted set: spiders by when they last asked for work (µs)."""
+        """Sorted set: spiders by the last heartbeat of a worker (µs)."""
         return f"{self.namespace}:spiders"
 
     @property
-    def turns(self) -> str:
-        """Hash, TTL 1 h: source that several spiders have work for to how many slots which of them is ahead; `+`:
-        another has left some, and it need not wait.
-        """
-        return f"{self.namespace}:turns"
+    def waiting_spiders(self) -> str:
+        """Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."""
+        return f"{self.namespace}:waiting_spiders"
 
     @property
     def rates(self) -> str:

@@ -6,8 +6,6 @@ from typing import Any
 
 from crawlproject.state.client import State
 
-_CLAIM_S = 120  # for a worker to move to a shard, before another one may
-
 
 async def alive_workers(state: State) -> list[str]:
     """Return the workers that have sent a heartbeat to a shard within CRAWL_HEARTBEAT_TIMEOUT."""
@@ -21,9 +19,3 @@ async def stored_leases(state: State) -> dict[str, bytes]:
     """
     stored: Any = await state.redis.hgetall(state.keys.leases_of + state.worker_id)
     return {lease.decode(errors="surrogateescape"): entry for lease, entry in stored.items()}
-
-
-async def claim(state: State) -> bool:
-    """Tell whether this worker is the one that moves to a shard which no worker serves."""
-    redis: Any = state.redis
-    return bool(await redis.set(state.keys.claim, state.worker_id, nx=True, ex=_CLAIM_S))

@@ -17,7 +17,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.seeds import UsersSeeds
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, LinkGroup, NewRequest, Settlement
+from crawlproject.state.scripts import Budget, DeadRetry, LinkGroup, NewRequest, Settlement
 from tests.shards import domain_in, several_shards
 from tests.state.conftest import cluster, cluster_url
 from tests.state.servers import Cluster
@@ -65,7 +65,7 @@ async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
 async def lease(state: State) -> list[tuple[str, str]]:
     """Lease all that may go out, and strays; return the ids and URLs."""
     reply = await state.scripts.lease(
-        "w", 99, rooms={}, room=99, idle=False, horizon=3600, dead_maxlen=99, max_deliveries=3, high_water=10**6
+        "w", 99, rooms={}, room=99, horizon=3600, dead_maxlen=99, high_water=10**6
     )
     leased = [(one.id, one.entry) for one in reply.grants] + [(one.id, one.entry) for one in reply.strays]
     return [(name, url_of(stored)) for name, stored in leased]
@@ -208,7 +208,7 @@ async def test_a_forwarder_that_is_late_takes_nothing_away(shards: tuple[State, 
     await kind_again(shards[0])
     fresh = await shards[0].scripts.batch(1, count=9)
     if kind is not links:
-        assert await shards[1].scripts.receive(late, high_water=10**6, refuse_unknown=False)
+        assert await shards[1].scripts.receive("0", late, high_water=10**6, refuse_unknown=False)
     await shards[0].scripts.forget_batch(1, late)
     assert await shards[0].scripts.batch(1, count=9) == fresh
     await Forwarder(shards[0]).give(1)
@@ -275,7 +275,7 @@ async def test_a_full_list_turns_links_away_and_keeps_all_else_where_it_is(redis
         [(member, at)] = await db(here).zrange(key, 0, -1, withscores=True)
         assert key.decode().endswith(OWN[1])
         await db(here).zadd(key, {member: at - 61_000_000})
-        await here.scripts.reschedule([OWN[1]])
+        await here.scripts.mend({"delayed": [OWN[1].encode()]})
         [(stray, _)] = [one for one in await lease(here) if one[1] == "http://r/1"]
         await redirect(here, stray, "http://r/1", OWN[1], stray=True)
         assert await Forwarder(here).give(1)
@@ -307,13 +307,64 @@ async def test_with_catalogues_that_disagree_it_waits_and_comes_home(
     for key in await db(shards[1]).keys(f"{shards[1].keys.delayed_of}*"):
         for member, at in await db(shards[1]).zrange(key, 0, -1, withscores=True):
             await db(shards[1]).zadd(key, {member: at - 61_000_000})
-    await shards[1].scripts.reschedule([source])
+    await shards[1].scripts.mend({"delayed": [source.encode()]})
     assert sorted(url for _, url in await lease(shards[1])) == ([] if kind is links else expected)
     for name, stored in (await db(shards[1]).hgetall(shards[1].keys.leases_of + "w")).items():
         await redirect(shards[1], name.decode(), url_of(stored), OWN[1], stray=True)
     assert await Forwarder(shards[1]).give(2) is True
     assert await arrived(shards[2]) == Counter(expected)
     assert not await arrived(shards[1])
+
+
+@pytest.mark.parametrize("kind", [found, redirected], ids=lambda kind: kind.__name__)
+async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind: Kind) -> None:
+    expected = await kind(shards[0])
+    await db(shards[1]).sadd(shards[1].keys.excluded, OWN[1])
+    assert await Forwarder(shards[0]).give(1)
+    assert await shards[1].scripts.idle()
+    counted = await db(shards[1]).hget(f"{shards[1].keys.counts_of}excluded", OWN[1])
+    assert int(counted) == len(expected)
+
+
+@pytest.mark.parametrize("kind", [found, redirected], ids=lambda kind: kind.__name__)
+async def test_what_is_unknown_there_is_a_dead_letter_there(redis_url: str, kind: Kind) -> None:
+    async with several_shards(redis_url, SHARDS, CRAWL_UNKNOWN_SOURCES="refuse") as shards:
+        expected = await kind(shards[0])
+        assert await Forwarder(shards[0]).give(1)
+        letters = await db(shards[1]).xrange(shards[1].keys.dead)
+        assert sorted(url_of(fields[b"entry"]) for _, fields in letters) == expected
+        assert {fields[b"reason"] for _, fields in letters} == {f"unknown source: {OWN[1]}".encode()}
+        assert await shards[1].scripts.idle()
+
+
+async def test_what_was_seen_there_is_a_duplicate(shards: tuple[State, ...]) -> None:
+    await shards[1].scripts.enqueue("w", [request("http://f/1", OWN[1])], **ROOM)
+    await found(shards[0])
+    assert await Forwarder(shards[0]).give(1)
+    assert sorted(await waits(shards[1])) == ["http://f/1", "http://f/2"]
+    assert await outstanding(shards[1]) == 2
+    assert await db(shards[1]).hget(shards[1].keys.totals, "duplicates") == b"1"
+
+
+async def test_dead_letters_have_their_other_life_in_their_shard(redis_url: str) -> None:
+    """But not while its list is full: then they stay what they are."""
+    async with several_shards(redis_url, SHARDS, CRAWL_OVERFLOW_MAXLEN=SHARDS) as shards:
+        here = shards[0]
+        for url in ("http://1/", "http://2/"):
+            await here.scripts.enqueue("w", [request(url, OWN[0])], **ROOM)
+        for name, url in await lease(here):
+            settlement = Settlement(name, OWN[0], entry(url), dead="broken")
+            assert (await here.scripts.settle("w", [settlement], dead_maxlen=9)).settled == [True]
+        letters = [
+            DeadRetry(name.decode(), OWN[0], fields[b"entry"], None, OWN[1])
+            for name, fields in await db(here).xrange(here.keys.dead)
+        ]
+        assert await here.scripts.retry_dead(letters) == 1
+        assert await db(here).xlen(here.keys.dead) == 1
+        assert await Forwarder(here).give(1)
+        assert await here.scripts.retry_dead(letters) == 1
+        assert await Forwarder(here).give(1)
+        assert sorted(await waits(shards[1])) == ["http://1/", "http://2/"]
 
 
 async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...]) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 import redis
+from crawlproject.state.users_keys import write_users_rate
 
 from crawlproject import config
 from crawlproject.config import Config, cluster_address
@@ -21,7 +22,6 @@ from crawlproject.errors import RedisUnavailable
 from crawlproject.state.client import BlockingState, State, connect_blocking
 from crawlproject.state.cluster import ShardRedis, Topology
 from crawlproject.state.shards import shard_namespace
-from crawlproject.state.users_keys import write_users_rate
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.state.conftest import certified
@@ -206,16 +206,16 @@ def test_a_crawl_as_a_user_with_no_more_rights_than_it_needs(
         url = url_as_user(cluster.nodes[1], options_of(certificates))
         if not encrypted:
             url = url.replace("rediss", "redis").partition("?")[0]
-        crawl = ShardedCrawl(tmp_path, environment, cluster, 10, url)
+        crawl = ShardedCrawl(tmp_path, environment, url, cluster, 10)
         shared: dict[str, Any] = {"REDIS_URL": url, "CRAWL_SHARDS": str(SHARDS)}
         try:
             with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-                crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="3")
+                crawl.start(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="3")
                 for museum in MUSEUMS:
-                    crawl.push(museum, [f"{number}.jpg" for number in range(10)])
+                    crawl.push(museum, *(f"{number}.jpg" for number in range(10)))
                 crawl.finish()
             assert crawl.ends() == Counter(crawl.pushed)
-            assert [crawl.faults(worker) for worker in (0, 1)] == [[], []]
+            assert [crawl.faults(worker) for worker in range(SHARDS)] == [[]] * SHARDS
         finally:
             crawl.stop()
         for command in ("shards", "sources", "stats", "halt museum-1", "resume museum-1", "rate museum-1 2"):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def crawl(
     cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str]
 ) -> Iterator[ShardedCrawl]:
-    one = ShardedCrawl(tmp_path, environment, cluster, pictures=40)
+    one = ShardedCrawl(tmp_path, environment, cluster_url, cluster, pictures=40)
     yield one
     one.stop()
 
@@ -37,18 +37,19 @@ def identifiers(path: Path) -> Counter[str]:
 
 def test_each_event_is_in_the_file_once_and_orders_by_key_are_heeded(crawl: ShardedCrawl) -> None:
     path, cluster = crawl.folder / "events.jsonl", crawl.cluster
-    orders = cluster.owner_of("crawl:halted")
+    assert cluster is not None
     last = MUSEUMS[-1]
-    orders.client.sadd("crawl:halted", last)
-    halted_events = crawl.state.shard_for(last).keys.halted_events
+    keys = crawl.keys_for(last)
+    orders = cluster.owner_of(keys.halted)
+    orders.client.sadd(keys.halted, last)
     with (
         Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery,
         following(crawl.environ, str(path)) as reader,
     ):
-        crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="2")
+        crawl.start(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="2")
         for museum in MUSEUMS:
-            crawl.push(museum, [f"{number}.jpg" for number in range(40)], source=museum)
-        crawl.until(lambda: crawl.state.shard_for(last).redis.xlen(halted_events))
+            crawl.push(museum, *(f"{number}.jpg" for number in range(40)), source=museum)
+        crawl.until(lambda: crawl.at(keys.seeds).xlen(keys.halted_events))
         crawl.until(lambda: identifiers(path).total() > 40)
         master = next(node for node in cluster.masters() if node is not orders)
         master.client.wait(1, 1000)
@@ -58,8 +59,7 @@ def test_each_event_is_in_the_file_once_and_orders_by_key_are_heeded(crawl: Shar
         crawl.until(cluster.is_whole)
         crawl.until(lambda: identifiers(path).total() >= 40 * (len(MUSEUMS) - 1))
         assert not [name for name in identifiers(path) if name.startswith(f"{last}/")]
-        assert cluster.owner_of("crawl:halted").client.smembers("crawl:halted") == {last.encode()}
-        cluster.owner_of("crawl:halted").client.srem("crawl:halted", last)
+        crawl.at(keys.halted).srem(keys.halted, last)
         crawl.finish()
 
         def has_all() -> bool:

@@ -1,301 +1,251 @@
-"""What a worker does with several shards."""
+"""What a worker does in a crawl of several shards: it serves one, and looks at others only when that is idle."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
+import json
+import os
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from crawlproject.frontier.homes import Homes
 from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
+from crawlproject import config
 from crawlproject.errors import ConfigError
+from crawlproject.extensions import unserved
 from crawlproject.extensions.lease_keeper import LeaseKeeper
-from crawlproject.frontier import codec
+from crawlproject.extensions.unserved import UnservedShards
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
+from crawlproject.leader import Leader
 from crawlproject.state.client import State
-from crawlproject.state.cluster import (
-    ShardRedis,
-    Topology,
-    blocking_shard,
-    has_replica,
-    shard_has_replica,
-    topology_of,
-)
 from crawlproject.state.shards import shard_of
+from crawlproject.worker import MOVES_TO
 from tests.conftest import scheduler_for, stop_tasks
-from tests.state.servers import Cluster
+from tests.leading import lead
+from tests.shards import domain_in
 from tests.waiting import until_async
 
 SHARDS = 4
-DOMAINS = [f"s{number}.example" for number in range(12)]
 
 
-@pytest_asyncio.fixture
-async def worker(cluster_url: str) -> AsyncIterator[FrontierScheduler]:
-    """An open scheduler that does nothing by itself."""
-    one = scheduler_for(cluster_url, CRAWL_SHARDS=str(SHARDS))
+@asynccontextmanager
+async def opened(redis_url: str, **settings: Any) -> AsyncIterator[FrontierScheduler]:
+    """Open the scheduler of a worker, which does nothing by itself."""
+    one = scheduler_for(redis_url, CRAWL_SHARDS=str(SHARDS), **settings)
     assert one.crawler.spider is not None
     await maybe_deferred_to_future(one.open(one.crawler.spider))
     await stop_tasks(one)
-    for shard in one.state.shards:
-        await shard.scripts.lead("leader", ready=True)
     yield one
     await maybe_deferred_to_future(one.close("finished"))
     await one.state.close()
 
 
-async def put(worker: FrontierScheduler, domain: str, deliveries: int = 0) -> None:
-    """Put a request into the shard of its domain, lost before so many times."""
-    request = Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta={"identifier": domain})
-    new = new_request(request, worker.spider, worker.df)
-    shard = worker.state.shard_for(domain)
-    lost = type(new)(codec.with_deliveries(new.entry, deliveries), new.digest, again=True, domain=domain)
-    await shard.scripts.enqueue("w", [lost], high_water=99, refuse_unknown=False)
+@pytest_asyncio.fixture
+async def worker(redis_url: str) -> AsyncIterator[FrontierScheduler]:
+    """A worker of shard 1; all shards have leaders."""
+    async with opened(redis_url, CRAWL_SHARD="1", MAX_IDLE_TIME_BEFORE_CLOSE="0.1") as one:
+        for shard in one.state.shards:
+            await lead(shard)
+        yield one
 
 
-async def test_a_worker_makes_room_in_all_shards_for_a_quarantined_request(worker: FrontierScheduler) -> None:
-    domain = DOMAINS[0]
-    other = next(one for one in DOMAINS if shard_of(one, SHARDS) != shard_of(domain, SHARDS))
-    here, there = shard_of(domain, SHARDS), shard_of(other, SHARDS)
-    queue = worker.queue
-    await put(worker, domain, deliveries=2)
-    await put(worker, other)
-    assert len((await queue.fill(there)).grants) == 1
-    await queue.fill(here)  # into quarantine
-    reply = await queue.fill(here)
-    assert (reply.state, reply.reason, reply.grants) == ("ok", "alone", [])
-    assert queue.may_fill(here)
-    assert not queue.may_fill(there)
-    queue.give_back_all()
-    await queue.flush(shard=there)
-    assert len((await queue.fill(here)).grants) == 1
-    assert queue.room == 0  # it is crawled alone
-    assert not queue.may_fill(there)
+def found(worker: FrontierScheduler, domain: str) -> Request:
+    """Return a request that was found on a page."""
+    meta = {"identifier": domain, "depth": 1}
+    return Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta=meta)
 
 
-async def test_a_shard_that_says_no_more_of_its_quarantined_request_holds_up_no_other(
-    worker: FrontierScheduler,
-) -> None:
-    """It is away, or another worker is its home by now."""
-    domain = DOMAINS[0]
-    here = shard_of(domain, SHARDS)
-    there = (here + 1) % SHARDS
-    await put(worker, domain, deliveries=2)
-    await put(worker, next(one for one in DOMAINS if shard_of(one, SHARDS) == there))
-    assert len((await worker.queue.fill(there)).grants) == 1
-    await worker.queue.fill(here)  # into quarantine
-    assert (await worker.queue.fill(here)).reason == "alone"
-    assert not worker.queue.may_fill(there)
-    assert await until_async(lambda: worker.queue.may_fill(there), 4)
+async def put(worker: FrontierScheduler, shard: State) -> None:
+    """Put a request into a shard."""
+    domain = domain_in(shard.number, SHARDS)
+    new = new_request(found(worker, domain), worker.spider, worker.df)
+    assert await shard.scripts.enqueue("w", [new], high_water=99, refuse_unknown=False)
 
 
-async def test_a_worker_that_helps_makes_no_room_for_a_quarantined_request(worker: FrontierScheduler) -> None:
-    domain, queue = DOMAINS[0], worker.queue
-    here = shard_of(domain, SHARDS)
-    await put(worker, domain, deliveries=2)
-    await queue.fill(here)  # into quarantine
-    reply = await queue.fill(here, helps=True)
-    assert (reply.state, reply.reason, reply.grants) == ("ok", "", [])
-    assert all(queue.may_fill(shard) for shard in range(SHARDS))
-    assert len((await queue.fill(here)).grants) == 1
+async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None:
+    """Also when all of them start at the same time."""
+    settings = config.load({"REDIS_URL": redis_url, "CRAWL_SHARDS": str(SHARDS)})
+    states = [State(settings, "images") for _ in range(SHARDS + 1)]
+    await asyncio.gather(*(state.open(serves=True) for state in states[:SHARDS]))
+    assert sorted(state.number for state in states[:SHARDS]) == list(range(SHARDS))
+    for state in states[:SHARDS]:
+        await state.redis.delete(state.keys.starting)
+        if state.number != 2:
+            await state.scripts.heartbeat("w", join=True, timeout=60, max_deliveries=3)
+    await states[SHARDS].open(serves=True)
+    assert states[SHARDS].number == 2
+    for state in states:
+        await state.close()
 
 
-async def test_a_worker_that_leases_nothing_is_the_home_of_no_shard(worker: FrontierScheduler) -> None:
-    scripts, other = worker.state.scripts, Homes("other", SHARDS)
-    await scripts.heartbeat("other", join=True, timeout=60, max_deliveries=3)
-
-    async def homes_of_other() -> int:
-        other.note(await scripts.alive(timeout=60, worker="other"))
-        return sum(other.is_home_of(shard) for shard in range(SHARDS))
-
-    await worker._keep_homes()
-    assert await homes_of_other() < SHARDS
-    worker.leasing.pause("storage is away")
-    await worker._keep_homes()
-    assert await homes_of_other() == SHARDS
-    worker.leasing.resume("storage is away")
-    await worker._keep_homes()
-    assert await homes_of_other() < SHARDS
-
-
-async def test_a_worker_asks_little_of_shards_that_others_are_the_homes_of(
-    cluster: Cluster, cluster_url: str
-) -> None:
-    """Else what they all ask takes more of Redis than the crawl: 200 workers and 64 shards are 12,800 pairs."""
-    one = scheduler_for(cluster_url, CRAWL_SHARDS="16")
-    assert one.crawler.spider is not None
-    await maybe_deferred_to_future(one.open(one.crawler.spider))
-    first = one.state
-    others = {f"other-{number}": time.time() * 1e6 for number in range(15)}
-    await first.redis.zadd(first.keys.workers, others)
-
-    def calls(command: str) -> int:
-        return sum(
-            master.client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
-            for master in cluster.masters()
-        )
-
-    await until_async(lambda: sum(map(one._homes.is_home_of, range(16))) <= 2)
-    await asyncio.sleep(1.5)  # what was begun before ends
-    before = {command: calls(command) for command in ("blmove", "fcall")}
-    await asyncio.sleep(3)
-    a_second = {command: (calls(command) - count) / 3 for command, count in before.items()}
-    await maybe_deferred_to_future(one.close("finished"))
-    await one.state.close()
-    assert a_second["blmove"] < 6  # for seeds, 17 for all shards and where users push
-    assert a_second["fcall"] < 14  # to lease from two or three shards, and to carry; 16 more to carry from all
-
-
-async def test_of_a_worker_that_rested_and_is_gone_nothing_stays(worker: FrontierScheduler) -> None:
-    scripts, keys, db = worker.state.scripts, worker.state.keys, worker.state.redis
-    assert "gone" not in await scripts.alive(timeout=60, worker="gone", rests=True)
-    until = await db.zscore(keys.resting, "gone")
-    assert until is not None
-    await db.zadd(keys.resting, {"gone": until - 10_000_001})
-    await scripts.alive(timeout=60)
-    assert not await db.exists(keys.resting)
-
-
-async def test_what_a_spider_yields_is_stored_in_the_shard_of_its_source(worker: FrontierScheduler) -> None:
-    """Where the catalogue knows the domain: of another source than the domain's name says."""
-    domain = DOMAINS[0]
-    source = next(
-        one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != shard_of(domain, SHARDS)
-    )
+async def test_a_worker_leases_from_its_shard_alone(worker: FrontierScheduler) -> None:
     for shard in worker.state.shards:
-        fence = await shard.scripts.lead("leader", ready=True)
-        assert fence is not None
-        await shard.scripts.set_rates(fence, [(source, 5.0, 5.0)], {domain: source}, {}, {source: f" {domain} "})
-    meta = {"identifier": "1", "depth": 1}
-    assert worker.enqueue_request(Request(f"http://{domain}/1.jpg", callback=worker.spider.parse, meta=meta))
-    await worker._store_last()
-    assert not worker._unstored
-    counted = [await shard.redis.get(shard.keys.outstanding) for shard in worker.state.shards]
-    assert [bool(count) for count in counted] == [shard_of(source, SHARDS) == number for number in range(SHARDS)]
+        await put(worker, shard)
+    reply = await worker.queue.fill()
+    assert [grant.id.partition(":")[2] for grant in reply.grants] == [domain_in(1, SHARDS)]
+
+
+async def test_a_request_for_another_shard_waits_for_that(worker: FrontierScheduler) -> None:
+    """Where the catalogue knows the domain: of another source than the domain's name says."""
+    domain, state = domain_in(1, SHARDS), worker.state
+    source = next(one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != 1)
+    fence = await lead(state)
+    await state.scripts.set_rates(fence, [(source, 5.0, 5.0)], {domain: source}, {}, {source: f" {domain} "})
+    assert worker.enqueue_request(found(worker, domain))
+    await worker._end_leases()
+    assert not worker._new
+    assert await state.redis.get(state.keys.outstanding) in {None, b"0"}
+    assert await state.redis.llen(f"{state.keys.foreign_of}{shard_of(source, SHARDS)}") == 1
+
+
+async def test_what_may_not_wait_for_another_shard_stays_with_the_worker(redis_url: str) -> None:
+    """The lease of the page that led there does not end before."""
+    async with opened(redis_url, CRAWL_SHARD="1", CRAWL_OVERFLOW_MAXLEN=str(SHARDS)) as worker:
+        await lead(worker.state)
+        await put(worker, worker.state)
+        await worker.queue.fill()
+        (lease,) = worker.queue.leases.values()
+        lease.reached_spider = True
+        for number in range(2):
+            assert worker.enqueue_request(found(worker, domain_in(2, SHARDS, f"s{number}-")))
+        await worker._end_leases()
+        assert (len(worker._new), lease.unstored) == (1, 1)
+        await worker.state.redis.delete(f"{worker.state.keys.foreign_of}2")
+        await worker._end_leases()
+        assert (len(worker._new), lease.unstored) == (0, 0)
+
+
+async def test_a_worker_closes_only_when_all_shards_are_idle(worker: FrontierScheduler) -> None:
+    async def looks(count: int) -> bool:
+        return [await worker._is_idle() for _ in range(count)][-1]
+
+    assert await looks(2)
+    other = worker.state.shards[3]
+    await put(worker, other)
+    assert not await looks(2)
+    await other.redis.flushdb()
+    for shard in worker.state.shards:
+        await lead(shard)
+    await worker.state.redis.lpush(worker.state.keys.users_seeds, "http://a.example/1.jpg")
+    assert not await looks(2)
+    await worker.state.redis.delete(worker.state.keys.users_seeds)
+    assert await looks(2)
+    assert worker.enqueue_request(found(worker, domain_in(2, SHARDS)))
+    await worker._end_leases()
+    assert not await looks(2)
+
+
+async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unserved, "_PATIENCE_S", 0.2)
+    monkeypatch.delenv(MOVES_TO, raising=False)
+    async with opened(redis_url, CRAWL_SHARD="1") as one, opened(redis_url, CRAWL_SHARD="1") as two:
+        first, second = sorted((one, two), key=lambda worker: worker.state.worker_id)
+        for number in (0, 3):
+            await one.state.shards[number].scripts.heartbeat("w", join=True, timeout=60, max_deliveries=3)
+        closed: list[str] = []
+
+        async def close(reason: str) -> None:
+            closed.append(reason)
+
+        lookers = {}
+        for worker in (first, second):
+            monkeypatch.setattr(worker.crawler.engine, "close_spider_async", close, raising=False)
+            lookers[worker] = UnservedShards.from_crawler(worker.crawler)
+            lookers[worker].spider_opened()
+            await lookers[worker]._loops.stop()
+        await lookers[first].look()
+        await asyncio.sleep(0.3)
+        await lookers[second].look()
+        assert MOVES_TO not in os.environ
+        await lookers[first].look()
+        await asyncio.sleep(0)
+        assert os.environ[MOVES_TO] == "2"
+        assert closed == ["moved"]
+        monkeypatch.delenv(MOVES_TO)
+        await lookers[first].look()  # another one is on its way there
+        assert MOVES_TO not in os.environ
+    monkeypatch.setenv(MOVES_TO, "2")
+    async with opened(redis_url) as moved:
+        assert moved.state.number == 2
+        assert MOVES_TO not in os.environ
+
+
+async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unserved, "_PATIENCE_S", 0)
+    async with opened(redis_url, CRAWL_SHARD="1") as one:
+        looker = UnservedShards.from_crawler(one.crawler)
+        looker.spider_opened()
+        await looker._loops.stop()
+        await looker.look()
+        assert MOVES_TO not in os.environ
 
 
 async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
-    worker: FrontierScheduler, cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    worker: FrontierScheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The crawl was begun anew while the worker was silent."""
     keeper, stopped = LeaseKeeper.from_crawler(worker.crawler), asyncio.Event()
     monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
     keeper.spider_opened()
     await keeper._loops.stop()
-    shard = worker.state.shards[2]
+    state = worker.state
 
     async def close(reason: str) -> None:
         stopped.set()
 
     monkeypatch.setattr(worker.crawler.engine, "close_spider_async", close, raising=False)
-    await shard.redis.zrem(shard.keys.workers, worker.state.worker_id)
-    await keeper._beat(shard)
-    assert "its leases of shard 2 of 4 have been returned to the queues" in caplog.text
-    assert await shard.redis.zscore(shard.keys.workers, worker.state.worker_id) is not None
+    await state.redis.zrem(state.keys.workers, state.worker_id)
+    await keeper._beat()
+    assert "This worker was silent for too long: its leases have been returned" in caplog.text
+    assert await state.redis.zscore(state.keys.workers, state.worker_id) is not None
     assert not stopped.is_set()
-    cluster.owner_of("{crawl}:layout").client.hset("{crawl}:layout", "shards", 8)
-    await shard.redis.zrem(shard.keys.workers, worker.state.worker_id)
-    await keeper._beat(shard)
+    await state.redis.hset("crawl:layout", "shards", "8")
+    await state.redis.zrem(state.keys.workers, state.worker_id)
+    await keeper._beat()
     assert "This worker stops: CRAWL_SHARDS is 4 here and 8 in the crawl of CRAWL_NAMESPACE=crawl" in caplog.text
     await asyncio.wait_for(stopped.wait(), 5)
-    assert await shard.redis.zscore(shard.keys.workers, worker.state.worker_id) is None
-
-
-async def test_a_worker_that_had_not_joined_a_shard_was_not_silent_there(
-    worker: FrontierScheduler, caplog: pytest.LogCaptureFixture
-) -> None:
-    """That was away when the worker began."""
-    shard, worker_id = worker.state.shards[2], worker.state.worker_id
-    await shard.redis.zrem(shard.keys.workers, worker_id)
-    assert worker.worker.joined == set(range(SHARDS))
-    worker.worker.joined.remove(2)
-    keeper = LeaseKeeper.from_crawler(worker.crawler)
-    keeper.config = replace(keeper.config, heartbeat_timeout=0.6)
-    keeper.spider_opened()
-    await keeper._loops.stop()
-    await keeper._beat(shard)
-    assert "silent" not in caplog.text
-    assert await shard.redis.zscore(shard.keys.workers, worker_id) is not None
-    await shard.redis.zrem(shard.keys.workers, worker_id)
-    await keeper._beat(shard)
-    assert "This worker was silent for too long: its leases of shard 2 of 4" in caplog.text
+    assert await state.redis.zscore(state.keys.workers, state.worker_id) is None
 
 
 async def test_a_worker_with_another_number_of_shards_does_not_start(
-    worker: FrontierScheduler, cluster_url: str
+    worker: FrontierScheduler, redis_url: str
 ) -> None:
-    other = scheduler_for(cluster_url, CRAWL_SHARDS="8")
+    other = scheduler_for(redis_url, CRAWL_SHARDS="8")
     assert other.crawler.spider is not None
     with pytest.raises(ConfigError, match="CRAWL_SHARDS is 8 here and 4 in the crawl of CRAWL_NAMESPACE=crawl"):
         await maybe_deferred_to_future(other.open(other.crawler.spider))
 
 
-def first_shard(worker: FrontierScheduler) -> tuple[State, ShardRedis, Topology]:
-    """Return a shard, the client that leads to it, and what that knows of the cluster."""
-    shard = worker.state.shards[0]
-    client, topology = shard.redis, topology_of(shard.redis)
-    assert isinstance(client, ShardRedis)
-    assert topology is not None
-    return shard, client, topology
-
-
-async def test_a_replica_that_has_come_back_is_waited_for_before_the_cluster_says_so(
-    worker: FrontierScheduler, cluster: Cluster
+async def test_each_leader_publishes_its_sources_and_whose_the_others_domains_are(
+    worker: FrontierScheduler, tmp_path: Path
 ) -> None:
-    shard, client, topology = first_shard(worker)
-    with closing(blocking_shard(topology, shard.keys.seeds)) as command:
-        slot = client.slot
-        alone = (await slot.find())._replace(replicas=0)
-        slot._owner = alone
-        assert has_replica(command)
-        slot._owner = alone
-        assert await shard_has_replica(client)
-        replica = cluster.replica_of(cluster.owner_of(shard.keys.seeds))
-        replica.kill()
+    sources = [domain_in(number, SHARDS, "museum") for number in range(SHARDS)]
+    rows = [
+        {"source_name": name, "image_count": 0, "hosts": [f"x{number}.example"]}
+        for number, name in enumerate(sources)
+    ]
+    (tmp_path / "c").write_text(json.dumps(rows))
+    settings = replace(worker.config, sources=str(tmp_path / "c"))
+    redis: Any = worker.state.redis
+    leaders = [Leader(settings, shard) for shard in worker.state.shards]
+    for shard, one in zip(worker.state.shards, leaders, strict=True):
+        await redis.delete(shard.keys.leader)
+        one.start()
+    for shard in worker.state.shards:
 
-        async def is_alone() -> bool:
-            slot._owner = alone  # what a look a moment before has found
-            return not await shard_has_replica(client) and not has_replica(command)
+        async def is_published(keys: Any = shard.keys) -> bool:
+            hosts = await redis.hgetall(keys.hosts)
+            return len(hosts) == SHARDS and await redis.hkeys(keys.rates) == [sources[shard.number].encode()]  # noqa: B023
 
-        try:
-            assert await until_async(is_alone)  # its master hears of it a moment later
-        finally:
-            replica.start()
-    await until_async(cluster.is_whole)
-
-
-@pytest.mark.slow
-async def test_a_replica_that_hangs_is_waited_for_some_seconds_only(
-    worker: FrontierScheduler, cluster: Cluster
-) -> None:
-    """Its master keeps it online for a minute."""
-    shard, client, topology = first_shard(worker)
-    master = cluster.owner_of(shard.keys.seeds)
-    replica = cluster.replica_of(master)
-    replica.process.send_signal(signal.SIGSTOP)
-    assert await shard_has_replica(client)  # nobody knows yet
-
-    async def goes_on() -> bool:
-        return not await shard_has_replica(client)
-
-    try:
-        assert await until_async(goes_on, 15)
-        assert master.client.info("replication")["slave0"]["state"] == "online"
-        with closing(blocking_shard(topology, shard.keys.seeds)) as command:
-            assert not has_replica(command)
-    finally:
-        replica.process.send_signal(signal.SIGCONT)
-    await until_async(cluster.is_whole)
-
-    async def is_back() -> bool:
-        return await shard_has_replica(client)
-
-    assert await until_async(is_back)
+        assert await until_async(is_published, 5)
+    for one in leaders:
+        await one.stop()

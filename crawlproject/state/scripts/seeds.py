@@ -42,14 +42,16 @@ class ForwardingScripts(ScriptRunner):
         """Forget a batch that shard `to` has."""
         await self._run("forget_batch", to=to, name=batch.name)
 
-    async def receive(self, batch: Batch, *, high_water: int, refuse_unknown: bool) -> bool:
+    async def receive(self, origin: str, batch: Batch, *, high_water: int, refuse_unknown: bool) -> bool:
         """Take the seeds and requests of a batch, once; a replica has them, too.
 
-        False if nothing was done, for want of a pulse.
+        `origin` is the number of the shard that it comes from, or `users`. False if nothing was done, for want of
+        a pulse.
         """
         return bool(
             await self._run_replicated(
                 "receive",
+                origin=origin,
                 batch=batch.name,
                 entries=list(batch.entries),
                 high_water=high_water,

@@ -3,14 +3,14 @@
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
 --    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; items, each with the
 --    fields of NewRequest or Rejected (state/scripts/frontier.py) that are set. The first one stands for the seed taken first.
---    once (none, or the items are of an outbox, from where they may come twice: whose it is, and their number there. What was
---    to be stored seen or not is stored the first time).
--- Reply: {admitted, duplicates, dead, returned, excluded, outstanding}, or {} when nothing was done: the seeds are no longer
---    on the processing list (a retry of a call that went through, a worker that lapsed), or all stays for now where it
---    is, because without a pulse no catalogue says which source is which, or dead letters are at their bound (seeds).
+-- Reply: {admitted, duplicates, dead, returned, excluded, forwarded, outstanding, unstored}, or {} when nothing was done: the
+--    seeds are no longer on the processing list (a retry of a call that went through, a worker that lapsed), or all stays
+--    for now where it is, because without a pulse no catalogue says which source is which, or dead letters are at their
+--    bound (seeds).
 --
--- With several shards: {..., outstanding, forwarded, elsewhere}. A seed whose source is in another shard goes there by the
--- outbox; other items are left to the caller: elsewhere has their numbers, each followed by that of its shard.
+-- What belongs to another shard waits for that one here (the shards). Is the list full, seeds go back to where they came
+-- from, and `unstored` has the numbers of other items, which are to come again. A seed that another shard has forwarded to this
+-- one is not forwarded again at once: its request waits here for a while, until both know the same catalogue.
 --
 -- What is excluded is counted, and that is all: it is neither a dead letter nor seen.
 --

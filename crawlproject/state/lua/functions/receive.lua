@@ -1,20 +1,21 @@
 -- Takes in what has waited for this shard in another one: a batch, once.
 --
--- A: batch (its name); entries (of it, seeds and requests, as batch.lua returns them); high_water; refuse_unknown; min_rate; circuit;
+-- A: origin (the number of that shard, or `users`); batch (its name); entries (of it, seeds and requests, as batch.lua returns them); high_water; refuse_unknown; min_rate; circuit;
 --    pace; shard; shards.
 -- Reply: 1, also when it was taken before; 0 without a pulse, and nothing was done: then no catalogue says whose these are.
 --
 -- Whoever calls this waits until a replica has what it wrote before the batch is forgotten; so it writes in each case. A name is
--- known for an hour: nobody gives a batch that was made so long ago for the first time.
+-- known until an hour after it another batch comes from there: however long that shard is away, it is known when it is back.
 --
 -- A request is taken even at the high-water mark: it comes in place of one that was in the frontier.
 register('receive', function(ctx, K, A)
   local KNOWN_US = 3600000000
 
   if redis.call('EXISTS', K.pulse) == 0 then return 0 end
-  local is_new = not redis.call('ZSCORE', K.received, A.batch)
-  redis.call('ZREMRANGEBYSCORE', K.received, '-inf', text(ctx.now - KNOWN_US))
-  redis.call('ZADD', K.received, text(ctx.now), A.batch)
+  local known = K.received_of .. A.origin
+  local is_new = not redis.call('ZSCORE', known, A.batch)
+  redis.call('ZREMRANGEBYSCORE', known, '-inf', text(ctx.now - KNOWN_US))
+  redis.call('ZADD', known, text(ctx.now), A.batch)
   if not is_new then return 1 end
 
   local seeds, arrived, touched, outstanding = {}, {}, {}, 0
