@@ -31,7 +31,6 @@ COMMANDS = (
     "excluded",
     "include museum.example",
     "dead list",
-    "recount",
     "events --readers",
 )
 

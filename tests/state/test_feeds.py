@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import redis
 
@@ -15,10 +13,14 @@ from tests.state.scripts.calls import db
 KEY = "crawl:images:feed:f"
 
 
-async def begun(state: State, name: str = "f", *, resume: bool = False) -> Feed:
+async def begun(state: State, name: str, *, resume: bool) -> Feed:
     feed = Feed(state, name)
     await feed.begin(resume=resume)
     return feed
+
+
+async def push(feed: Feed, position: str, *seeds: str) -> None:
+    assert await feed.push(seeds, [0] * len(seeds), position)
 
 
 async def waiting(state: State) -> list[bytes]:
@@ -28,43 +30,45 @@ async def waiting(state: State) -> list[bytes]:
 
 
 async def test_a_feed_is_resumed_behind_its_last_seeds(state: State) -> None:
-    feed = await begun(state, resume=True)
+    feed = await begun(state, "f", resume=True)
     assert feed.position == ""
-    await feed.push(["a", "b"], [0, 0], "2")
-    await feed.push(["c"], [0], "3")
-    await feed.push([], [], "end")
+    await push(feed, "2", "a", "b")
+    await push(feed, "3", "c")
+    await push(feed, "end")
     assert await waiting(state) == [b"a", b"b", b"c"]
-    for name, resume, position in (("f", True, "end"), ("other", True, ""), ("f", False, ""), ("f", True, "")):
-        assert (await begun(state, name, resume=resume)).position == position
+    assert (await begun(state, "f", resume=True)).position == "end"
+    assert (await begun(state, "other", resume=True)).position == ""
+    assert (await begun(state, "f", resume=False)).position == ""
+    assert (await begun(state, "f", resume=True)).position == ""
     assert 29 * 86_400 < await db(state).ttl(KEY) <= 30 * 86_400
 
 
 async def test_a_call_whose_reply_was_lost_puts_nothing_twice(state: State) -> None:
-    feed = await begun(state)
-    for _ in range(2):
-        await feed.push(["a"], [0], "1")
+    feed = await begun(state, "f", resume=False)
+    await push(feed, "1", "a")
+    await push(feed, "1", "a")
     assert await waiting(state) == [b"a"]
 
 
 @pytest.mark.parametrize("resume", [True, False])
 async def test_of_two_feeds_of_the_same_files_the_later_goes_on(state: State, resume: bool) -> None:
-    first = await begun(state)
-    await first.push(["a"], [0], "1")
-    second = await begun(state, resume=resume)
+    first = await begun(state, "f", resume=False)
+    await push(first, "1", "a")
+    second = await begun(state, "f", resume=resume)
     assert second.position == ("1" if resume else "")
     with pytest.raises(BadInput, match="another scrapy feed of the same files"):
-        await first.push(["b"], [0], "2")
-    await second.push(["b"], [0], "2")
+        await push(first, "2", "b")
+    await push(second, "2", "b")
     assert await waiting(state) == [b"a", b"b"]
 
 
 async def test_a_seed_list_of_another_type_stops_it_and_puts_nothing(state: State) -> None:
-    key, there = "images:start_urls", db(state)
-    feed = await begun(state)
-    await feed.push(["a"], [0], "1")
-    await there.delete(key)
-    await there.set(key, "x")
-    before: Any = await there.keys("*")
+    key = "images:start_urls"
+    feed = await begun(state, "f", resume=False)
+    await push(feed, "1", "a")
+    await db(state).delete(key)
+    await db(state).set(key, "x")
+    before = await db(state).keys("*")
     with pytest.raises(redis.ResponseError, match=f"WRONGTYPE {key} is a string"):
-        await feed.push(["b"], [0], "2")
-    assert await there.keys("*") == before
+        await push(feed, "2", "b")
+    assert await db(state).keys("*") == before

@@ -329,7 +329,9 @@ async def test_a_part_of_a_dataset_is_no_larger_than_one_shard_keeps(
         await shard.redis.xadd(shard.keys.image_events, {"event": json.dumps(image(number))})
     done = scrapy("events", f"{tmp_path}/out/:parquet", **environ)
     assert done.stdout.startswith("600 events written"), done.stderr
-    assert [pq.read_metadata(path).num_rows for path in sorted((tmp_path / "out" / "shard=01").glob("*.parquet"))] == [500, 100]
+    assert [
+        pq.read_metadata(path).num_rows for path in sorted((tmp_path / "out" / "shard=01").glob("*.parquet"))
+    ] == [500, 100]
 
 
 async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(

@@ -11,13 +11,12 @@ import msgpack
 import pytest
 import redis
 
-from crawlproject import config
-from crawlproject.state.client import State
 from crawlproject.state.feeds import Feed
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_of
 from tests.conftest import Scrapy
 from tests.kafka_broker import Broker
+from tests.shards import several_shards
 from tests.state.servers import Cluster
 from tests.waiting import until
 
@@ -65,17 +64,14 @@ def test_a_killed_feed_is_resumed_exactly(
 
 
 async def test_a_feed_waits_while_too_much_waits_for_a_shard(redis_url: str) -> None:
-    settings = {"REDIS_URL": redis_url, "CRAWL_SHARDS": SHARDS, "CRAWL_OVERFLOW_MAXLEN": "8"}
-    state = State(config.load(settings), "images")
-    await state.open()
-    feed = Feed(state, "f")
-    await feed.begin(resume=False)
-    assert await feed.push(["a", "b", "c"], [0, 0, 1], "3")
-    assert not await feed.push(["d", "e"], [0, 1], "5")
-    assert waiting(redis_url) == [["a", "b"], ["c"], [], []]
-    assert await feed.push(["f"], [1], "6")
-    assert waiting(redis_url) == [["a", "b"], ["c", "f"], [], []]
-    await state.close()
+    async with several_shards(redis_url, int(SHARDS), CRAWL_OVERFLOW_MAXLEN=8) as shards:
+        feed = Feed(shards[0], "f")
+        await feed.begin(resume=False)
+        assert await feed.push(["a", "b", "c"], [0, 0, 1], "3")
+        assert not await feed.push(["d", "e"], [0, 1], "5")
+        assert waiting(redis_url) == [["a", "b"], ["c"], [], []]
+        assert await feed.push(["f"], [1], "6")
+        assert waiting(redis_url) == [["a", "b"], ["c", "f"], [], []]
 
 
 @pytest.mark.slow
