@@ -43,8 +43,10 @@ RATES = {name: float(number) for number, name in enumerate(NAMES, 1)}
 @pytest_asyncio.fixture
 async def state(cluster_url: str) -> AsyncIterator[State]:
     """A crawl of twelve sources, with two requests each, in four shards."""
-    one = State(config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}), "images")
-    await one.open()
+    environ = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
+    for number in range(SHARDS):  # which notes with each how many there are
+        await (await opened(environ, number)).close()
+    one = await opened(environ)
     for shard in one.shards:
         fence = await lead(shard)
         await shard.redis.persist(shard.keys.leader)
@@ -201,8 +203,6 @@ async def test_without_a_node_a_worker_is_well_and_commands_say_what_is_missing(
     environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS)}
     noted = cluster.owner_of("{crawl}:layout")
     gone = next(shard for shard in state.shards if cluster.owner_of(shard.keys.rates) is noted)
-    for shard in state.shards:
-        await (await opened(environ, shard.number)).close()
     with without(cluster, gone) as away:
         there = [name for name in NAMES if state.shard_for(name).number not in away]
         assert await asyncio.to_thread(healthcheck.check, config.load(environ), "vm1") is None
