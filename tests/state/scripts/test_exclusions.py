@@ -201,7 +201,7 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     assert await dropped(state, "museum") == 30 - leased
     assert await outstanding(state) == leased
     assert int(await db(state).get(state.keys.overflow)) == 0
-    for key in (*state.keys.due, state.keys.places):
+    for key in state.keys.due:
         assert await db(state).exists(key) == 0
 
 
