@@ -41,9 +41,9 @@ register('mend', function(ctx, K, A)
   end
 
   local unscheduled, unwatched = due_index.mend(ctx, sources), 0
+  if #sources > 0 then others = others + redis.call('SADD', K.sources, unpack(sources)) end
   for _, source in ipairs(sources) do
     rates.register(ctx, source)
-    others = others + redis.call('SADD', K.sources, source)
     if circuits.is_troubled(ctx, source) then others = others + redis.call('SADD', K.watchlist, source) end
   end
   for _, source in ipairs(A.revisits) do
