@@ -507,6 +507,14 @@ def move_slot(chaos: Chaos) -> bool:
     return chaos.servers.can_be_hurt() and chaos.servers.move()
 
 
+def delete_key(chaos: Chaos) -> bool:
+    """Somebody deletes a key that is derived from others."""
+    if not chaos.servers.can_be_hurt():
+        return False
+    chaos.frontier.delete_derived(chaos.rng)
+    return True
+
+
 def store_away(chaos: Chaos) -> bool:
     """The folder of the thumbnails, or of the pages, vanishes for a while."""
     folder = chaos.store
@@ -608,6 +616,7 @@ FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
     "kill-redis": kill_redis,
     "hang-redis": hang_redis,
     "move-slot": move_slot,
+    "delete-key": delete_key,
     "store-away": store_away,
     "sites-silent": sites_silent,
     "sites-away": sites_away,
