@@ -646,6 +646,11 @@ class Config:
         return replace(self, **parts)
 
     @property
+    def of_any_shard(self) -> Config:
+        """The settings of a command, which any shard will do for."""
+        return replace(self, shard=())
+
+    @property
     def seen(self) -> SeenRules:
         """The rules of the seen filter."""
         return SeenRules(self.seen_capacity, rate_of_links(self.seen_links))
