@@ -10,6 +10,7 @@ from contextlib import closing
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
+from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
@@ -65,7 +66,6 @@ class Leader:
         self.exclusions = ExclusionList(settings.exclude)
         self._overridden: dict[str, bytes] = {}
         self._cursor = 0
-        self._all_compared = False  # each known source, since this worker leads
         self._writing = (
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
@@ -76,6 +76,7 @@ class Leader:
     def start(self) -> None:
         """Begin to stand for the lead."""
         self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
+        self._loops.start(Audit(self.state, lambda: self._fence is not None).step)
 
     async def stop(self) -> None:
         """Stop, and leave the lead to another at once."""
@@ -316,18 +317,8 @@ class Leader:
         while True:
             self._cursor, found = await source_table.scan_sources(self.state, self._cursor)
             seen += len(found)
-            if (
-                found and self._all_compared
-            ):  # from then on rates change by what this leader does, or by new overrides
-                overrides = await source_table.overrides(self.state, found)
-                found = [
-                    source
-                    for source, override in zip(found, overrides, strict=True)
-                    if override != self._overridden.get(source)
-                ]
             if found:
                 await self._compare(fence, found)
-            self._all_compared |= self._cursor == 0
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return
 

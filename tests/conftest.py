@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import hypothesis
@@ -83,7 +84,7 @@ _SLOW_FILES = (
     "robots/test_cache.py",
     "scripts/test_exclusions.py",
     "scripts/test_seen_filter.py",
-    "scripts/test_turns.py",
+    "scripts/test_two_spiders.py",
     "sinks/test_webdataset.py",
     "sources/test_names.py",
     "sources/test_parquet.py",
@@ -252,7 +253,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.running = False
-        self._slot = type("Slot", (), {"closing": None})()
+        self._slot = SimpleNamespace(closing=None, inprogress=set())
         self.scraper = type("Scraper", (), {"slot": None})()
         self.scheduler: FrontierScheduler | None = None
 

@@ -86,8 +86,8 @@ class LeaseQueue:
         self._sending: list[Settlement] = []
         self._flushing = asyncio.Lock()
         self._exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
-        # Of a spider with callbacks of its own: whether a failed request is retried; what settles those that end.
-        self.is_retried: Callable[[Lease, Failure], bool] | None = None
+        # The lease keeper's: whether an errback is left out of a failure; what settles the leases that have ended.
+        self.is_settled: Callable[[Lease, Failure], bool] = lambda lease, failure: False
         self.settle_ended: Callable[[], None] = lambda: None
         self._waiting: list[_Waiting] = []
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
@@ -128,8 +128,7 @@ class LeaseQueue:
             request.meta.setdefault(SOURCE, lease.source)
             if "redirect_urls" not in request.meta:
                 request.meta[PACED_AS] = lease.source
-            if self.is_retried is not None:
-                request.errback = LeasedErrback(request.errback, lease, self.is_retried)
+            request.errback = LeasedErrback(request.errback, lease, self.is_settled)
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)
@@ -353,10 +352,9 @@ class LeaseQueue:
             min(self.room, self.pace.next()),
             rooms=rooms,
             room=room,
-            idle=not self.leases,
+            suspect=any(lease.deliveries for lease in self.leases.values()),
             horizon=HORIZON_S,
             dead_maxlen=config.dead_maxlen,
-            max_deliveries=config.max_deliveries,
             high_water=config.high_water,
             refuse_unknown=config.unknown_sources == "refuse",
         )
@@ -383,10 +381,7 @@ class LeaseQueue:
 
     @property
     def room(self) -> int:
-        """How many more leases may be taken: none besides a quarantined request, which is leased alone."""
-        last = max(self.state.config.max_deliveries - 1, 1)
-        if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
-            return 0
+        """How many more leases may be taken."""
         in_flight = len(self.leases) - len(self._waiting) + self.robots.under_way
         return min(self.shares.capacity - in_flight, _MAX_WAITING) - len(self._waiting)
 

@@ -112,13 +112,6 @@ async def sources_of_domains(state: State, domains: list[str]) -> list[str | Non
     return [None if source is None else _text(source) for source in found]
 
 
-async def overrides(state: State, sources: list[str]) -> list[bytes | None]:
-    """Return the operator's rate of each of `sources` as it was written, None where there is none."""
-    redis: Any = state.redis
-    stored: list[bytes | None] = await redis.mget([state.keys.override_rate_of + name for name in sources])
-    return stored
-
-
 async def set_override(state: State, source: str, limit: str) -> None:
     """Write the operator's limit of a source."""
     await state.redis.set(state.keys.override_rate_of + source, limit)

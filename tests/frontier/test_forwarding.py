@@ -65,7 +65,7 @@ async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
 async def lease(state: State) -> list[tuple[str, str]]:
     """Lease all that may go out, and strays; return the ids and URLs."""
     reply = await state.scripts.lease(
-        "w", 99, rooms={}, room=99, idle=False, horizon=3600, dead_maxlen=99, max_deliveries=3, high_water=10**6
+        "w", 99, rooms={}, room=99, horizon=3600, dead_maxlen=99, high_water=10**6
     )
     leased = [(one.id, one.entry) for one in reply.grants] + [(one.id, one.entry) for one in reply.strays]
     return [(name, url_of(stored)) for name, stored in leased]
@@ -275,7 +275,7 @@ async def test_a_full_list_turns_links_away_and_keeps_all_else_where_it_is(redis
         [(member, at)] = await db(here).zrange(key, 0, -1, withscores=True)
         assert key.decode().endswith(OWN[1])
         await db(here).zadd(key, {member: at - 61_000_000})
-        await here.scripts.reschedule([OWN[1]])
+        await here.scripts.mend({"delayed": [OWN[1].encode()]})
         [(stray, _)] = [one for one in await lease(here) if one[1] == "http://r/1"]
         await redirect(here, stray, "http://r/1", OWN[1], stray=True)
         assert await Forwarder(here).give(1)
@@ -307,7 +307,7 @@ async def test_with_catalogues_that_disagree_it_waits_and_comes_home(
     for key in await db(shards[1]).keys(f"{shards[1].keys.delayed_of}*"):
         for member, at in await db(shards[1]).zrange(key, 0, -1, withscores=True):
             await db(shards[1]).zadd(key, {member: at - 61_000_000})
-    await shards[1].scripts.reschedule([source])
+    await shards[1].scripts.mend({"delayed": [source.encode()]})
     assert sorted(url for _, url in await lease(shards[1])) == ([] if kind is links else expected)
     for name, stored in (await db(shards[1]).hgetall(shards[1].keys.leases_of + "w")).items():
         await redirect(shards[1], name.decode(), url_of(stored), OWN[1], stray=True)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 import redis
+from crawlproject.state.users_keys import UsersSets
 
 from crawlproject import config, controls, healthcheck
 from crawlproject.dashboard.recent import Recent
@@ -22,7 +23,6 @@ from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
 from crawlproject.state.exclusions import excluded_names
 from crawlproject.state.spiders import present_spiders
-from crawlproject.state.users_keys import UsersSets
 from crawlproject.status.reporter import Report, Reporter
 from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot

@@ -2,7 +2,7 @@
 
 -- Those of the crawl, behind its tag and a colon.
 local OF_CRAWL = {
-  slots = 'slots', spiders = 'spiders', turns = 'turns', rates = 'rates', limits = 'limits',
+  slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', limits = 'limits',
   override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts', claims = 'claims',
   options = 'options', circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
   temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
@@ -27,8 +27,7 @@ local OF_SPIDER = {
   extents_of = 'extents:', spilled = 'spilled', spill_ready = 'spill_ready', refill_ready = 'refill_ready',
   spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
-  found_hosts_of = 'found_hosts:', dropped = 'dropped', quarantine = 'suspects',
-  quarantine_turn = 'suspect_turn', workers = 'workers', leases_of = 'leases:',
+  found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
   lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
   totals = 'totals', dead_refusals = 'dead_refusals', dead_sources = 'dead_sources', latencies = 'latencies',
   active = 'active', sample = 'reading', due_24 = 'due:24', due_23 = 'due:23', due_22 = 'due:22',

@@ -189,3 +189,25 @@ function due_index.schedule_all(ctx, sources)
   for source in pairs(sources) do due_index.schedule(ctx, source) end
   due_index.save(ctx)
 end
+
+-- Puts sources where they should be by what is in their queues, whatever was noted of them; those that stand there keep their
+-- turn. Returns how many did not.
+function due_index.mend(ctx, sources)
+  local count = 0
+  due_index.look_up(ctx, sources)
+  for _, source in ipairs(sources) do
+    local place = due_index.place_of(ctx, source)
+    local was = place and redis.call('ZSCORE', ctx.DUE[place], source) and place
+    ctx.places[source] = false
+    due_index.schedule(ctx, source)
+    if ctx.places[source] == (was or false) then
+      ctx.moves[source] = nil
+    else
+      if was then due_index.depart(ctx, source, was) end
+      if not ctx.places[source] then ctx.moves[source] = false end
+      count = count + 1
+    end
+  end
+  due_index.save(ctx)
+  return count
+end
