@@ -12,12 +12,10 @@ from typing import Any, Protocol
 import redis
 
 from benchmarks.ours import Crawl, until
-from benchmarks.redis_servers import Cluster
+from benchmarks.redis_servers import Cluster, Shards
 from crawlproject import config
 from crawlproject.sinks.entries import event_of
 from crawlproject.state import embedded
-from crawlproject.state.client import BlockingState
-from crawlproject.state.cluster import blocking_shard, topology_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.streams import EventEntry
 
@@ -196,26 +194,22 @@ class RedisCluster:
         self._rng = rng or Random()
         self._is_up = True
         settings = {"REDIS_URL": cluster.url, "CRAWL_SHARDS": str(count)}
-        self._state = BlockingState.connect(config.load(settings), spider, timeout=_ANSWER_S)
-        self.shards: Sequence[tuple[Any, Keys]] = [(shard.redis, shard.keys) for shard in self._state.shards]
-        topology = topology_of(self._state.redis)
-        assert topology is not None
+        options = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S}
+        self._there = Shards(config.load(settings), spider, **options)
+        self.shards: Sequence[tuple[Any, Keys]] = [(self._there.redis, keys) for keys in self._there.keys]
         keys = Keys("{crawl}", spider)
         self._list = keys.users_seeds
         self._foreign = f"{{{self._list}}}:{spider}:foreign"
-        options = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S}
-        self._users: Any = blocking_shard(topology, self._list, **options)
 
     def close(self) -> None:
         """End the connections."""
-        self._users.close()
-        self._state.__exit__(None, None, None)
+        self._there.redis.close()
 
     def answers(self) -> bool:
         """Tell whether each shard answers, perhaps from another node than before."""
         try:
-            for client in (self._users, *(client for client, _ in self.shards)):
-                client.ping()
+            for key in (self._list, *(keys.seeds for keys in self._there.keys)):
+                self._there.redis.exists(key)
         except redis.RedisError:
             return False
         return True
@@ -226,7 +220,10 @@ class RedisCluster:
 
     def push(self, lines: Sequence[str]) -> bool:
         """Push seeds to the users' list, and see that its replica has them."""
-        with self._users.pipeline(transaction=False) as pipe:
+        users = self._there.redis
+        users.exists(self._list)  # which finds its master
+        node = users.get_redis_connection(users.get_node_from_key(self._list))
+        with node.pipeline(transaction=False) as pipe:
             pipe.lpush(self._list, *lines)
             pipe.execute_command("WAIT", 1, _REPLICATED_MS)
             _, replicas = pipe.execute()
@@ -234,8 +231,9 @@ class RedisCluster:
 
     def users_seeds(self) -> int:
         """Return how many seeds are in the users' list, and in the lists of shards beside it."""
-        lists = list(self._users.scan_iter(f"{self._foreign}*", count=1000))
-        return sum(int(self._users.llen(key)) for key in (self._list, *lists))
+        users = self._there.redis
+        lists = list(users.scan_iter(f"{self._foreign}*", count=1000))
+        return sum(int(users.llen(key)) for key in (self._list, *lists))
 
     def end(self, how: signal.Signals) -> Callable[[], None]:
         """End a master and wait until it has gone; its replica takes over, unless it is back before."""

@@ -15,12 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-import redis
-
-from crawlproject import config
+from benchmarks.redis_servers import client_of
 from crawlproject.config import SETTINGS
 from crawlproject.state import embedded
-from crawlproject.state.client import connect_blocking
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRAPY = [sys.executable, "-m", "scrapy"]
@@ -52,11 +49,7 @@ class Crawl:
         rows = [{"source_name": name, "image_count": size} for name, size in self.sizes.items()]
         (self.home / "catalogue.json").write_text(json.dumps(rows))
         self.redis_url = self._given_url or embedded.ensure(self.home / "redis")
-        self.redis = (
-            connect_blocking(config.load({"REDIS_URL": self.redis_url}))
-            if self._given_url
-            else redis.Redis.from_url(self.redis_url)
-        )
+        self.redis = client_of(self.redis_url)
         return self
 
     def __exit__(

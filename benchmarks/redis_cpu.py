@@ -32,11 +32,10 @@ from typing import Any, NamedTuple
 from redis import Redis
 
 from benchmarks.arrivals import Listener, Sites
-from benchmarks.redis_servers import Cluster
+from benchmarks.redis_servers import Cluster, Shards
 from crawlproject import config
 from crawlproject.config import SETTINGS
 from crawlproject.state import embedded
-from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")
@@ -120,13 +119,13 @@ def crawl(column: Column, url: str, options: argparse.Namespace) -> tuple[int, f
     with (
         tempfile.TemporaryDirectory(prefix="redis-cpu-") as folder,
         Sites([Listener(h, h) for h in hosts]) as sites,
-        BlockingState.connect(config.load({"REDIS_URL": url} | column.settings)) as state,
+        Shards(config.load({"REDIS_URL": url} | column.settings)) as shards,
     ):
         home = Path(folder)
         rows = [{"source_name": host, "image_count": 500_000_000, "hosts": [host]} for host in hosts]
         (home / "catalogue.json").write_text(json.dumps(rows))
-        for key in (KEYS.override_rate_of + host for host in hosts):
-            _client_for(state, key, column).set(key, options.rate / len(hosts))
+        for host in hosts:
+            shards.redis.set(shards.keys_for(host).override_rate_of + host, options.rate / len(hosts))
         inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
         settings = {
             "REDIS_URL": url,
@@ -139,20 +138,14 @@ def crawl(column: Column, url: str, options: argparse.Namespace) -> tuple[int, f
             "PYTHONPATH": column.checkout,
         }
         bases = [f"http://{host}:{port}/" for host, port in zip(hosts, sites.ports, strict=True)]
-        client = _client_for(state, KEYS.seeds, column)
         for first in range(0, options.requests, 1000):
             seeds = [f"{bases[n % len(bases)]}{n}" for n in range(first, min(first + 1000, options.requests))]
-            client.lpush(KEYS.seeds, *seeds)
+            shards.redis.lpush(KEYS.seeds, *seeds)
         command = [sys.executable, "-m", "scrapy", "crawl", "images", "--logfile", str(home / "log")]
         environ = inherited | {name: str(value) for name, value in settings.items()}
         subprocess.run(command, cwd=column.checkout, env=environ, check=True, timeout=_LONGEST_S)
-        found: list[Any] = [shard.redis.hget(shard.keys.totals, "fetched") for shard in state.shards]
+        found: list[Any] = [shards.redis.hget(keys.totals, "fetched") for keys in shards.keys]
     return sum(int(count or 0) for count in found), math.nan
-
-
-def _client_for(state: BlockingState, key: str, column: Column) -> Any:
-    """Return a client for a key that users write to."""
-    return state.redis if column.shards is None else state.client_for(key)
 
 
 @contextmanager

@@ -8,14 +8,18 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import redis
 from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode
 from redis.crc import key_slot
 from redis.retry import Retry
 
+from crawlproject.config import Config, cluster_address
 from crawlproject.state import embedded
+from crawlproject.state.keys import Keys
+from crawlproject.state.shards import shard_namespace, shard_of
 
 _START_S = 60.0  # on a busy machine
 
@@ -26,6 +30,37 @@ def free_port() -> int:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]
         return port
+
+
+def client_of(url: str, **options: Any) -> Any:
+    """Return a client that blocks, for keys wherever they are on a Redis Cluster, as redis-cli -c is."""
+    if (address := cluster_address(url)) is None:
+        return redis.Redis.from_url(url, **options)
+    node: Any = ClusterNode
+    options |= {"startup_nodes": [node(*one) for one in address.nodes], **address.credentials}
+    return redis.RedisCluster(**options)
+
+
+class Shards:
+    """The shards of a crawl in one Redis or on a Redis Cluster, for those who look from outside and block."""
+
+    def __init__(self, settings: Config, spider: str = "images", **options: Any) -> None:
+        assert settings.redis_url is not None
+        self.redis = client_of(settings.redis_url, **options)
+        count, crawl = settings.shards, settings.namespace.strip("{}")
+        self.keys = [
+            Keys(shard_namespace(settings.namespace, number, count), spider, crawl) for number in range(count)
+        ]
+
+    def keys_for(self, source: str) -> Keys:
+        """Return the keys of the shard that a source is in."""
+        return self.keys[shard_of(source, len(self.keys))]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.redis.close()
 
 
 class Server:

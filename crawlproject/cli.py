@@ -12,13 +12,13 @@ import gc
 import getpass
 import os
 import re
+import shlex
 import signal
 import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from typing import Any, ClassVar, Concatenate, ParamSpec, TextIO, TypeVar
 
 from scrapy import Spider
@@ -31,9 +31,10 @@ from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
 from crawlproject.sources.exclusions import exclusion_names
 from crawlproject.sources.names import source_name
-from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.client import REDIS_TROUBLE, State, keys_for, without_secrets
 from crawlproject.state.health import known_fault
 from crawlproject.state.over_shards import ask_for
+from crawlproject.state.shards import shard_of
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.texts import visible
 
@@ -160,17 +161,13 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
         ConfigError, RedisUnavailable: see there.
 
     """
-    state = _state_of(command, spider)
+    assert command.settings is not None
+    state = State(config.load(command.settings).of_any_shard, spider)
     await state.open()
     try:
         yield state
     finally:
         await state.close()
-
-
-def _state_of(command: ScrapyCommand, spider: str) -> State:
-    assert command.settings is not None
-    return State(replace(config.load(command.settings), shard=()), spider)  # whichever shard answers
 
 
 class Connection:
@@ -186,18 +183,18 @@ class Connection:
 
 
 @contextmanager
-def connected(command: ScrapyCommand, spider: str = "images") -> Iterator[Connection]:
+def connected(settings: config.Config, spider: str = "images") -> Iterator[Connection]:
     """Connect a command that blocks to the frontier of `spider` for as long as the block lasts.
 
     Raises:
-        ConfigError, RedisUnavailable: see there.
+        ConfigError, RedisUnavailable: see State.open.
 
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="redis", daemon=True)
     thread.start()
     try:
-        one = Connection(_state_of(command, spider), loop)
+        one = Connection(State(settings.of_any_shard, spider), loop)
         one.run(one.state.open())
         try:
             yield one
@@ -272,6 +269,21 @@ def operator(command: ScrapyCommand) -> str:
     except (KeyError, OSError):  # a container without such a user
         user = f"uid {os.getuid()}"
     return f"scrapy {type(command).__module__.rpartition('.')[2]}, {user}@{socket.gethostname()}"
+
+
+def redis_cli(command: ScrapyCommand, source: str, verb: str, key: str, *args: str) -> str:
+    """Return the order for redis-cli that does what a command does: to `key` + source, or to the set `key`.
+
+    `key` is the name of one of Keys. Of several Redis, a note says which one it is for.
+    """
+    assert command.settings is not None
+    settings = config.load(command.settings)
+    name = getattr(keys_for(settings, "images", source), key) + (source if key.endswith("_of") else "")
+    if len(settings.redis_urls) > 1:
+        number = shard_of(source, settings.shards)
+        remark(f"{source} is in shard {number}, at {without_secrets(settings.redis_urls[number])}")
+    on_cluster = ["-c"] if any(map(config.cluster_address, settings.redis_urls)) else []
+    return shlex.join(["redis-cli", *on_cluster, verb, name, *args])
 
 
 async def remark_unknown(state: State, sources: list[str]) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from dataclasses import replace
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError
@@ -33,7 +32,7 @@ def check(settings: config.Config, machine: str, spider: str = "images") -> str 
 
 
 async def _check(settings: config.Config, machine: str, spider: str) -> str | None:
-    state = State(replace(settings, shard=()), spider, timeout=_TIMEOUT_S)
+    state = State(settings.of_any_shard, spider, timeout=_TIMEOUT_S)
     await state.open()
     try:
         found, away = await ask_shards(state.shards, alive_workers)

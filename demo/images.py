@@ -22,11 +22,11 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
-from crawlproject import config
+from crawlproject import cli, config
 from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import rate_for
 from crawlproject.state import embedded
-from crawlproject.state.client import REDIS_TROUBLE, BlockingState, crawl_dir
+from crawlproject.state.client import REDIS_TROUBLE, crawl_dir
 from crawlproject.state.totals import totals
 from demo import sources
 from demo.gallery import Arrival, Gallery
@@ -94,8 +94,8 @@ def crawl(
         for number in range(1, count + 1)
     ]
     try:
-        with BlockingState.connect(config.load({"REDIS_URL": url, "CRAWL_SHARDS": str(shards)})) as state:
-            tallies = watch(state, workers, gallery, disturb)
+        with cli.connected(config.load({"REDIS_URL": url, "CRAWL_SHARDS": str(shards)})) as redis:
+            tallies = watch(redis, workers, gallery, disturb)
     finally:
         for worker in workers:
             worker.terminate()
@@ -106,7 +106,7 @@ def crawl(
 
 
 def watch(
-    state: BlockingState,
+    redis: cli.Connection,
     workers: list[subprocess.Popen[bytes]],
     gallery: Gallery,
     disturb: Callable[[int], None],
@@ -122,7 +122,7 @@ def watch(
     with live if console.is_interactive else nullcontext():
         while True:
             # A master that fails over does not answer for a while.
-            tallies = patiently(lambda: totals(state), deadline)
+            tallies = patiently(lambda: redis.run(totals(redis.state)), deadline)
             done = tallies["thumbnails"] + tallies["link_rot"] + tallies["failed"]
             disturb(done)
             bar.update(crawling, completed=done)

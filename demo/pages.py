@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from crawlproject import config
+from crawlproject import cli, config
 from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import rate_for
 from crawlproject.state import embedded
-from crawlproject.state.client import BlockingState, crawl_dir
+from crawlproject.state.client import State, crawl_dir
 from crawlproject.state.totals import totals
 from demo import pictures
 from demo.sites import BEHIND_NOFOLLOW, FORBIDDEN, LICENCE, NOINDEX, Arrival, Site, Sites
@@ -80,9 +80,12 @@ def main() -> int:
     try:
         with Sites(sites()) as web:
             environ = environment(home, url, web)
-            with BlockingState.connect(config.load({"REDIS_URL": url}), "pages") as state:
-                broken += crawl(home, environ, state, web)
-                counts = [counts_of(state, home / "pages.log"), counts_of(images_of(state))]
+            with cli.connected(config.load({"REDIS_URL": url}), "pages") as redis:
+                broken += crawl(home, environ, redis, web)
+                counts = [
+                    redis.run(counts_of(redis.state)) + refused_in(home / "pages.log"),
+                    redis.run(counts_of(redis.state.beside("images"))),
+                ]
             subprocess.run([*SCRAPY, "events", str(home / "events.jsonl")], env=environ, check=True)
     except KeyboardInterrupt:
         print("\nstopped")
@@ -120,7 +123,7 @@ def environment(home: Path, redis_url: str, web: Sites) -> dict[str, str]:
     }
 
 
-def crawl(home: Path, environ: Mapping[str, str], state: BlockingState, web: Sites) -> list[str]:
+def crawl(home: Path, environ: Mapping[str, str], redis: cli.Connection, web: Sites) -> list[str]:
     """Feed the sites' home pages, and crawl until nothing is left; return what went wrong."""
     seeds = home / "seeds.txt"
     seeds.write_text("".join(f"{web.url(domain)}\n" for domain in web.sites), encoding="utf-8")
@@ -135,7 +138,7 @@ def crawl(home: Path, environ: Mapping[str, str], state: BlockingState, web: Sit
         # The worker for pages ends when nothing is left; the other has to wait for what that may still find.
         pages = running.enter_context(worker("pages", home, environ, "-s", "MAX_IDLE_TIME_BEFORE_CLOSE=1"))
         images = running.enter_context(worker("images", home, environ))
-        done = watch(state, pages, images, web)
+        done = watch(redis, pages, images, web)
     if not done:
         return [f"the crawl is not done after {DEADLINE:.0f} s: the logs say why"]
     return [
@@ -165,7 +168,7 @@ def worker(
 
 
 def watch(
-    state: BlockingState, pages: subprocess.Popen[bytes], images: subprocess.Popen[bytes], web: Sites
+    redis: cli.Connection, pages: subprocess.Popen[bytes], images: subprocess.Popen[bytes], web: Sites
 ) -> bool:
     """Show progress until all is crawled, or a worker has ended before that; return False if the time is over."""
     deadline, shown = time.monotonic() + DEADLINE, 0.0
@@ -173,7 +176,8 @@ def watch(
     live = Live(console=console, redirect_stdout=False)
     with live if console.is_interactive else nullcontext():
         while time.monotonic() < deadline:
-            of_pages, of_images = totals(state), totals(images_of(state))
+            of_pages = redis.run(totals(redis.state))
+            of_images = redis.run(totals(redis.state.beside("images")))
             if live.is_started:
                 live.update(progress(web, of_pages, of_images, time.time()))
             elif time.monotonic() - shown >= 5:
@@ -206,17 +210,19 @@ def progress(web: Sites, pages: Mapping[str, Any], images: Mapping[str, Any], no
     return table
 
 
-def images_of(state: BlockingState) -> BlockingState:
-    """Return the frontier of the spider `images`."""
-    return BlockingState(state.config, state.redis, type(state.keys)(state.config.namespace, "images"))
-
-
-def counts_of(state: BlockingState, log: Path | None = None) -> Counter[str]:
+async def counts_of(state: State) -> Counter[str]:
     """Return the totals of a frontier, and what its worker's log says of refused links, as `refused: REASON`."""
     redis: Any = state.redis
-    found = Counter({name.decode(): int(count) for name, count in redis.hgetall(state.keys.totals).items()})
-    found["outstanding"] = int(redis.get(state.keys.outstanding) or 0)
-    text = log.read_text(encoding="utf-8") if log else ""
+    found = Counter(
+        {name.decode(): int(count) for name, count in (await redis.hgetall(state.keys.totals)).items()}
+    )
+    found["outstanding"] = int(await redis.get(state.keys.outstanding) or 0)
+    return found
+
+
+def refused_in(log: Path) -> Counter[str]:
+    """Return how many links a worker has refused, by what its log says."""
+    text, found = log.read_text(encoding="utf-8"), Counter[str]()
     for reason, count in re.findall(r"'links/refused/(\w+)': (\d+)", text):
         found[f"refused: {reason}"] += int(count)
     return found

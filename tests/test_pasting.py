@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from crawlproject import config
 from crawlproject.ingest.hold import Hold
 from crawlproject.sources.names import source_name
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
 from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import printable, scrapy_command
@@ -68,17 +68,19 @@ async def test_none_of_it_gets_into_metrics_and_alerts(state: State) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> None:
+async def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> None:
     settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_MAXLEN": 2}
-    one = BlockingState.connect(config.load(settings), "images")
+    one = State(config.load(settings), "images")
+    await one.open()
+    redis: Any = one.redis
     try:
-        one.redis.hset(one.keys.hosts, "museum.org", name)  # which makes it no source
+        await redis.hset(one.keys.hosts, "museum.org", name)  # which makes it no source
         for source in (name, "museum.org"):
-            one.redis.rpush(f"{one.keys.overflow_of}0:{source}", "x", "x")
-        one.redis.set(one.keys.overflow, 2)
-        assert pasted(Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", "museum.org"]]
+            await redis.rpush(f"{one.keys.overflow_of}0:{source}", "x", "x")
+        await redis.set(one.keys.overflow, 2)
+        assert pasted(await Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", "museum.org"]]
     finally:
-        one.redis.close()
+        await one.close()
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "crawl-images-events.jsonl-5d0c1e7f", "vm1:/data/été.jsonl"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
 
-from crawlproject import cli
+from crawlproject import cli, config
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import parse_seed, shard_of_seed
 from crawlproject.ingest import files, seed_files
@@ -120,7 +120,8 @@ class Command(cli.Command):
 
     def _feed_files(self, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str) -> None:
         """Feed one file after the other; a file that cannot be read ends it, with the counts so far printed."""
-        with cli.connected(self, opts.spider) as redis:
+        assert self.settings is not None
+        with cli.connected(config.load(self.settings), opts.spider) as redis:
             self._feed_connected(redis, names, opts, columns, scheme)
 
     def _feed_connected(
@@ -180,7 +181,8 @@ class Command(cli.Command):
             self.exitcode = 1
 
     def _feed_topic(self, opts: argparse.Namespace) -> None:
-        with cli.connected(self, opts.spider) as redis:
+        assert self.settings is not None
+        with cli.connected(config.load(self.settings), opts.spider) as redis:
             self._feed_topic_connected(redis, opts)
 
     def _feed_topic_connected(self, redis: cli.Connection, opts: argparse.Namespace) -> None:

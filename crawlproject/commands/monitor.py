@@ -118,7 +118,7 @@ class _Watch:
         self.spiders = spiders
         self.project = project
         self.thumbnail = thumbnail
-        self.state = State(settings, spiders[0] if spiders else "images")
+        self.state = State(settings.of_any_shard, spiders[0] if spiders else "images")
         self.dashboard: Dashboard | None = None
         self.metrics_url = ""
         self.dashboard_url: str | None = None

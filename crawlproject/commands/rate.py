@@ -10,7 +10,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.controls import set_rate
-from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
+from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE, OVER_ROBOTS
 from crawlproject.texts import scrapy_command
 
 
@@ -29,12 +29,20 @@ class Command(cli.Command):
         parser.add_argument(
             "--over-robots", action="store_true", help="lift the Crawl-delay that its robots.txt asks for"
         )
+        parser.add_argument(
+            "--key",
+            action="store_true",
+            help="only print an order for redis-cli that does the same, with its key",
+        )
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         if len(args) != 2:
             raise UsageError("expected SOURCE and RPS (or auto)")
         [source], value = cli.source_names(args[:1]), args[1].strip()
+        if opts.key:
+            self._print_order(source, value, opts)
+            return
         if value == "auto" and opts.over_robots:
             raise UsageError("--over-robots expects RPS: by size, a Crawl-delay always binds")
         rate, delay = asyncio.run(self._set(source, value, over_robots=opts.over_robots))
@@ -49,6 +57,14 @@ class Command(cli.Command):
         else:
             over = ", over its robots.txt" if opts.over_robots else ""
             cli.show(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second{over}'}")
+
+    def _print_order(self, source: str, value: str, opts: argparse.Namespace) -> None:
+        if value == "auto":
+            order = cli.redis_cli(self, source, "del", "override_rate_of")
+        else:
+            limit = f"{value} {OVER_ROBOTS}" if opts.over_robots else value
+            order = cli.redis_cli(self, source, "set", "override_rate_of", limit)
+        cli.show(json.dumps({"source": source, "order": order}) if opts.json else order)
 
     async def _set(self, source: str, value: str, *, over_robots: bool) -> tuple[float | None, float | None]:
         """Set the rate; return it, and the delay in seconds that the source's robots.txt asks for, if any."""

@@ -142,8 +142,8 @@ class Config:
         "CRAWL_REDIS_WAIT",
         "forwarded",
         choice("forwarded", "all"),
-        "on a Redis Cluster: what a replica must have before the crawl goes on: what is forwarded to "
-        "another slot (`forwarded`), or `all` that workers write",
+        "what a replica must have before the crawl goes on, where a master has one: what is forwarded to another "
+        "shard (`forwarded`), or `all` that workers write",
     )
     redis_evicts: str = _setting(
         "CRAWL_REDIS_EVICTS",
@@ -644,6 +644,11 @@ class Config:
             return self
         parts = {name: max(-(-getattr(self, name) // self.shards), least) for name, least in _DIVIDED.items()}
         return replace(self, **parts)
+
+    @property
+    def of_any_shard(self) -> Config:
+        """The settings of a command, which any shard will do for."""
+        return replace(self, shard=())
 
     @property
     def seen(self) -> SeenRules:

@@ -30,7 +30,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
 from crawlproject.state.shards import HASH_VERSION, shard_namespace, shard_of
 
-__all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "redis_urls", "without_secrets"]
+__all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "keys_for", "redis_urls", "without_secrets"]
 
 # Of the first call; TypeError: an option of REDIS_URL that the client does not know.
 _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
@@ -96,6 +96,11 @@ def _keys_of(config: Config, spider: str, number: int) -> Keys:
     """Return the keys of a shard."""
     namespace = shard_namespace(config.namespace, number, config.shards)
     return Keys(namespace, spider, config.namespace.strip("{}"))
+
+
+def keys_for(config: Config, spider: str, source: str) -> Keys:
+    """Return the keys of the shard that `source` is in."""
+    return _keys_of(config, spider, shard_of(source, config.shards))
 
 
 def without_secrets(url: str) -> str:
@@ -195,9 +200,10 @@ class State:
         shards = []
         try:
             for number in range(self.count):
-                shards.append(copy.copy(self))
-                shards[-1]._be(number)
-                shards[-1]._connect(urls[number % len(urls)])
+                shard = copy.copy(self)
+                shard._be(number)
+                shard._connect(urls[number % len(urls)])
+                shards.append(shard)
             at = urls[0]
             try:
                 vars(self).update(

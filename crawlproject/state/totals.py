@@ -80,26 +80,13 @@ async def totals(state: State) -> dict[str, Any]:
             if state.count == 1:
                 raise
             raise not_answering(shard, plain(error), ", and the totals are those of all shards") from None
-    sources: dict[str, dict[str, Any]] = {}
-    for shard, one in zip(state.shards, each, strict=True):
-        for name, row in one.pop("sources").items():
-            if (before := sources.get(name)) is None:
-                sources[name] = row
-                continue
-            # Redirects have led from other shards to it.
-            limits = row if state.shard_for(name) is shard else before
-            sources[name] = {"rate_limit": limits["rate_limit"]} | {
-                count: before[count] + row[count] for count in _COUNTS
-            }
-    workers = max(one.pop("workers") for one in each)
-    summed: Counter[str] = Counter()
-    for one in each:
-        summed.update(one)
-    return {
-        "workers": workers,
-        **{name: summed[name] for name in each[0]},
-        "sources": dict(sorted(sources.items())),
+    sources = {
+        name: row
+        for shard, one in zip(state.shards, each, strict=True)
+        for name, row in one.pop("sources").items()
+        if state.shard_for(name) is shard
     }
+    return {name: sum(one[name] for one in each) for name in each[0]} | {"sources": dict(sorted(sources.items()))}
 
 
 async def _totals_of_shard(state: State) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from crawlproject.state.shards import shard_of
 from crawlproject.state.source_table import RateSum, count_sources
 from crawlproject.state.unread import MOST_READERS, UnreadEvents
 from crawlproject.status.sample import collect, most_of_shard, take_sample
-from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
+from crawlproject.status.snapshot import CrawlSample, InFlight, Others
 
 
 class Survey:
@@ -103,7 +103,7 @@ def merged(
         spilled=total("spilled"),
         fetch_us=total("fetch_us"),
         parse_us=total("parse_us"),
-        alive=max(one.alive for one in overviews),
+        alive=total("alive"),
         workers=sorted({worker for one in overviews for worker in one.workers}),
         pause=first.overview.pause if stopped else Pause("", ""),
         excluded=max(one.excluded for one in overviews),
@@ -135,41 +135,17 @@ def merged(
         first.spider,
         overview,
         InFlight(*(sum(column) for column in zip(*(sample.in_flight for sample in samples), strict=True))),
-        _sources(by_number, count),
+        {
+            name: source
+            for number, sample in by_number.items()
+            for name, source in sample.sources.items()
+            if shard_of(name, count) == number
+        },
         others,
         {name: unread[name] for name in furthest},
         tuple(sorted(by_number)),
         dict(sorted(faults.items())),
     )
-
-
-def _sources(by_number: Mapping[int, CrawlSample], count: int) -> dict[str, SourceSample]:
-    """Return the samples of the sources of all shards; of one that redirects have led to from others, sums."""
-    found: dict[str, SourceSample] = {}
-    for number, sample in by_number.items():
-        for name, source in sample.sources.items():
-            before = found.get(name)
-            if before is None:
-                found[name] = source
-            elif shard_of(name, count) == number:
-                found[name] = _together(source, before)
-            else:
-                found[name] = _together(before, source)
-    return found
-
-
-def _together(own: SourceSample, other: SourceSample) -> SourceSample:
-    """Return what is known of a source, of its own shard and another, which it has no rate, circuit or work in."""
-    row = own.row._replace(
-        successful=own.row.successful + other.row.successful,
-        failed=own.row.failed + other.row.failed,
-        in_flight=own.row.in_flight + other.row.in_flight,
-        hosts=own.row.hosts or other.row.hosts,
-        links=_sums((own.row.links, other.row.links)),
-    )
-    fetches = _columns(one.fetches for one in (own, other) if one.fetches)
-    counts = _sums((own.counts, other.counts))
-    return SourceSample(row, own.dead + other.dead, counts, own.statuses or other.statuses, fetches)
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

@@ -64,9 +64,7 @@ async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
 
 async def lease(state: State) -> list[tuple[str, str]]:
     """Lease all that may go out, and strays; return the ids and URLs."""
-    reply = await state.scripts.lease(
-        "w", 99, rooms={}, room=99, horizon=3600, dead_maxlen=99, high_water=10**6
-    )
+    reply = await state.scripts.lease("w", 99, rooms={}, room=99, horizon=3600, dead_maxlen=99, high_water=10**6)
     leased = [(one.id, one.entry) for one in reply.grants] + [(one.id, one.entry) for one in reply.strays]
     return [(name, url_of(stored)) for name, stored in leased]
 

@@ -16,15 +16,9 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject import config
-from crawlproject.state.client import BlockingState
 from crawlproject.state.keys import Keys
-from crawlproject.state.shards import shard_of
-from tests.state.conftest import cluster, cluster_url
-from tests.state.servers import Cluster
+from crawlproject.state.shards import shard_namespace, shard_of
 from tests.waiting import PATIENCE_S, until
-
-__all__ = ["cluster", "cluster_url"]
 
 ROOT = Path(__file__).parents[2]
 KEYS = Keys("crawl", "shop")
@@ -269,21 +263,21 @@ def test_a_generated_spider_crawls_each_page_once(project: Project) -> None:
     assert project.counts("shop")["fetched"] == Pages.most
 
 
-def test_what_callbacks_find_in_other_shards_is_crawled_once(
-    project: Project, cluster: Cluster, cluster_url: str
-) -> None:
+def test_what_callbacks_find_in_other_shards_is_crawled_once(project: Project) -> None:
+    """By a process with a crawler for each shard, of which each stores the start request of its own."""
+    shards = 3
     sites = [f"site-{number}" for number in range(6)]
-    assert len({shard_of(site, 4) for site in sites}) > 1
+    assert len({shard_of(site, shards) for site in sites}) > 1
     rows = [{"source_name": site, "image_count": 500_000_000, "hosts": [f"{site}.example"]} for site in sites]
     (project.folder / "catalogue.json").write_text(json.dumps(rows))
-    shared = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": "4"}
+    shared = {"CRAWL_SHARDS": str(shards), "CRAWL_SHARD": "0,1,2"}
     said = project.run("crawl", "across", MAX_IDLE_TIME_BEFORE_CLOSE="3", **shared)
     assert "Traceback" not in said, said
-    pages = Counter(f"/{number}" for number in range(Pages.most))
+    pages = Counter(f"/{number}" for number in range(Pages.most)) + Counter({"/0": shards - 1})
     assert Counter(project.seen) == pages, said
     assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == pages, said
-    with BlockingState.connect(config.load(shared), "across") as state:
-        left = [shard.redis.get(shard.keys.outstanding) for shard in state.shards]
+    keys = [Keys(shard_namespace("crawl", number, shards), "across") for number in range(shards)]
+    left = [project.redis.get(one.outstanding) for one in keys]
     assert set(left) <= {None, b"0"}
     assert sum(value is not None for value in left) > 1
 

@@ -7,7 +7,7 @@ import os
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +16,13 @@ import redis
 from crawlproject import config
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
-from crawlproject.state.client import State, check_redis, connect_blocking, crawl_dir, redis_url
+from crawlproject.state.client import State, check_redis, crawl_dir, redis_urls
 from tests.conftest import Scrapy
 from tests.state.servers import Cluster, Server
 
 
 def settings(url: str | None) -> config.Config:
     return config.load({"REDIS_URL": url})
-
-
-def connect(url: str) -> None:
-    connect_blocking(settings(url)).close()
 
 
 def open_and_close(url: str) -> None:
@@ -38,10 +34,6 @@ def open_and_close(url: str) -> None:
     asyncio.run(main())
 
 
-both = pytest.mark.parametrize("opened", [connect, open_and_close])
-Opened = Callable[[str], None]
-
-
 @pytest.fixture
 def closed_port() -> Iterator[int]:
     with socket.socket() as bound:  # bound and not listening: connections are refused
@@ -49,7 +41,6 @@ def closed_port() -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
-@both
 @pytest.mark.parametrize(
     ("url", "place"),
     [
@@ -64,10 +55,10 @@ def closed_port() -> Iterator[int]:
     ],
 )
 def test_an_unreachable_redis_is_reported_in_a_sentence_without_secrets(
-    opened: Opened, url: str, place: str, closed_port: int
+    url: str, place: str, closed_port: int
 ) -> None:
     with pytest.raises(RedisUnavailable) as caught:
-        opened(url.format(port=closed_port))
+        open_and_close(url.format(port=closed_port))
     message = str(caught.value)
     assert message.startswith("Redis at ")
     assert f"{place.format(port=closed_port)} does not answer (" in message
@@ -76,13 +67,12 @@ def test_an_unreachable_redis_is_reported_in_a_sentence_without_secrets(
     assert "\n" not in message
 
 
-@both
-def test_a_wrong_password_is_reported_without_it(opened: Opened, redis_url: str) -> None:
+def test_a_wrong_password_is_reported_without_it(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.acl_setuser("nobody", enabled=True, passwords=["+right"])
         try:
             with pytest.raises(RedisUnavailable) as caught:
-                opened(redis_url.replace("unix://", "unix://nobody:secret@"))
+                open_and_close(redis_url.replace("unix://", "unix://nobody:secret@"))
         finally:
             client.acl_deluser("nobody")
     assert "secret" not in str(caught.value)
@@ -112,9 +102,8 @@ class OldServer(socketserver.StreamRequestHandler):
                 self.wfile.write(b"+OK\r\n")
 
 
-@both
 @pytest.mark.parametrize("version", ["5.0.14", "6.0.16", "6.2.14"])
-def test_an_old_redis_is_refused(opened: Opened, version: str) -> None:
+def test_an_old_redis_is_refused(version: str) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldServer) as server:
         server.daemon_threads = True
         server.version = version  # type: ignore[attr-defined]
@@ -122,7 +111,7 @@ def test_an_old_redis_is_refused(opened: Opened, version: str) -> None:
         thread.start()
         try:
             with pytest.raises(RedisUnavailable) as caught:
-                opened(f"redis://:secret@127.0.0.1:{server.server_address[1]}/0")
+                open_and_close(f"redis://:secret@127.0.0.1:{server.server_address[1]}/0")
         finally:
             server.shutdown()
             thread.join()
@@ -135,16 +124,15 @@ def test_an_old_redis_is_refused(opened: Opened, version: str) -> None:
     )
 
 
-@both
 @pytest.mark.parametrize("version", ["7.0.15", "7.10.1", "10.0.0", "255.255.255"])
-def test_a_newer_redis_is_accepted(opened: Opened, version: str) -> None:
+def test_a_newer_redis_is_accepted(version: str) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldServer) as server:
         server.daemon_threads = True
         server.version = version  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            opened(f"redis://127.0.0.1:{server.server_address[1]}/0")
+            open_and_close(f"redis://127.0.0.1:{server.server_address[1]}/0")
         finally:
             server.shutdown()
             thread.join()
@@ -152,7 +140,7 @@ def test_a_newer_redis_is_accepted(opened: Opened, version: str) -> None:
 
 def test_a_given_url_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert redis_url(settings("redis://elsewhere/3")) == "redis://elsewhere/3"
+    assert redis_urls(settings("redis://elsewhere/3")) == ("redis://elsewhere/3",)
     assert not (tmp_path / ".crawl").exists()
 
 
@@ -164,8 +152,6 @@ def test_without_a_url_a_server_of_the_project_folder_is_started(
     monkeypatch.chdir(tmp_path / "inside")
     assert crawl_dir() == tmp_path / ".crawl"
     try:
-        with connect_blocking(settings(None)) as client:
-            assert client.set("a", "b")
         open_and_close("")
         assert (tmp_path / ".crawl" / "redis.log").exists()
     finally:
@@ -201,20 +187,20 @@ def test_a_redis_that_may_evict_is_refused_at_the_start_unless_that_is_accepted(
                     "CRAWL_REDIS_EVICTS=accept"
                 )
         assert scrapy("stats", REDIS_URL=server.url).returncode == 0  # operators are let in
-        check_redis(config.load({"REDIS_URL": server.url, "CRAWL_REDIS_EVICTS": "accept"}))
+        asyncio.run(check_redis(config.load({"REDIS_URL": server.url, "CRAWL_REDIS_EVICTS": "accept"})))
         server.client.config_set("maxmemory-policy", "noeviction")
-        check_redis(config.load({"REDIS_URL": server.url}))
+        asyncio.run(check_redis(config.load({"REDIS_URL": server.url})))
     finally:
         server.close()
 
 
-def test_each_master_of_a_cluster_is_asked_whether_it_may_evict(cluster: Cluster, cluster_url: str) -> None:
+async def test_each_master_of_a_cluster_is_asked_whether_it_may_evict(cluster: Cluster, cluster_url: str) -> None:
     settings = config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": "4"})
-    check_redis(settings)
+    await check_redis(settings)
     for node in cluster.nodes[:3]:
         node.client.config_set("maxmemory-policy", "allkeys-lfu")
         try:
-            with pytest.raises(ConfigError, match=rf"{node.port} may evict .* \(maxmemory-policy allkeys-lfu\)"):
-                check_redis(settings)
+            with pytest.raises(ConfigError, match=r"may evict keys of the crawl \(maxmemory-policy allkeys-lfu\)"):
+                await check_redis(settings)
         finally:
             node.client.config_set("maxmemory-policy", "noeviction")

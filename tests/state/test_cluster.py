@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,12 @@ import redis
 from crawlproject import config
 from crawlproject.config import ClusterAddress, cluster_address
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.state.client import State, connect_blocking
-from crawlproject.state.cluster import ShardRedis, Topology
+from crawlproject.state.client import State
+from crawlproject.state.cluster import ShardRedis, Slot
 from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.readers import StreamReader
+from tests.state.scripts.calls import db
 from tests.state.servers import Cluster, Server, free_port
 from tests.waiting import PATIENCE_S, until, until_async
 
@@ -53,7 +56,6 @@ def test_a_cluster_url_is_parsed(url: str, address: tuple[object, ...]) -> None:
         "a:0",
         "a:b",
         "a,",
-        "a b",
         "::1",
         "a/1",
         "a/crawl",
@@ -92,57 +94,60 @@ def test_a_namespace_without_one_hash_tag_stops_the_start(name: str) -> None:
 async def test_a_cluster_that_does_not_answer_is_reported_in_a_sentence() -> None:
     port = free_port()
     settings = config.load({"REDIS_URL": f"redis+cluster://:secret@127.0.0.1:{port}"})
-    for connect in (connect_blocking, lambda settings: State(settings, "images").open()):
-        with pytest.raises(RedisUnavailable) as caught:
-            await connect(settings)  # type: ignore[misc]
-        assert f"no node of the Redis Cluster says who has the slot: 127.0.0.1:{port}: Error 111" in str(
-            caught.value
-        )
-        assert "secret" not in str(caught.value)
+    with pytest.raises(RedisUnavailable) as caught:
+        await State(settings, "images").open()
+    assert f"no node of the Redis Cluster says who has the slot: 127.0.0.1:{port}: Error 111" in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
-def test_one_redis_is_no_cluster(redis_url: str, tmp_path: Path) -> None:
+async def test_one_redis_is_no_cluster(redis_url: str, tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
         with pytest.raises(RedisUnavailable, match="cluster support disabled"):
-            connect_blocking(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}))
+            await State(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}), "images").open()
     finally:
         server.close()
 
 
 async def test_a_node_of_a_cluster_is_not_taken_for_the_one_redis(cluster: Cluster) -> None:
     settings = config.load({"REDIS_URL": cluster.nodes[0].url})
-    for connect in (connect_blocking, lambda settings: State(settings, "images").open()):
-        with pytest.raises(
-            RedisUnavailable, match=r"a node of a Redis Cluster: set REDIS_URL to redis\+cluster://"
-        ):
-            await connect(settings)  # type: ignore[misc]
+    with pytest.raises(RedisUnavailable, match=r"a node of a Redis Cluster: set REDIS_URL to redis\+cluster://"):
+        await State(settings, "images").open()
 
 
 async def test_a_slot_is_followed_to_another_master(cluster: Cluster, cluster_url: str) -> None:
     """What is called while it is moved fails as a whole; nothing is written twice, or at both places."""
-    settings = config.load({"REDIS_URL": cluster_url})
-    state = State(settings, "images")
+    state = State(config.load({"REDIS_URL": cluster_url}), "images")
     await state.open()
-    with connect_blocking(settings) as client:
-        assert await state.scripts.lead("leader", ready=True) == 1
-        assert client.lpush(KEYS.seeds, *range(50)) == 50
-        for number in range(50):
-            client.set(f"{KEYS.override_rate_of}source-{number}", number)
-        source = cluster.owner_of(KEYS.seeds)
+    assert await state.scripts.lead("leader", ready=True) == 1
+    assert await db(state).lpush(KEYS.seeds, *range(50)) == 50
+    for number in range(50):
+        await db(state).set(f"{KEYS.override_rate_of}source-{number}", number)
+    source = cluster.owner_of(KEYS.seeds)
+    faults: list[str] = []
 
-        def half_moved() -> None:
-            with pytest.raises(redis.ConnectionError, match=r"ASK|TRYAGAIN"):
-                client.mget([f"{KEYS.override_rate_of}source-{number}" for number in range(50)])
+    async def keep_calling() -> None:
+        while True:
+            try:
+                await db(state).mget([f"{KEYS.override_rate_of}source-{number}" for number in range(50)])
+            except redis.ConnectionError as error:
+                faults.append(str(error))
+            await asyncio.sleep(0.01)
 
-        target = cluster.move_slot(KEYS.seeds, half_moved)
-        assert target is not source
-        assert client.llen(KEYS.seeds) == 50
-        assert await state.scripts.lead("leader", ready=True) == 1
-        assert client.lpush(KEYS.seeds, "more") == 51  # the call to the former node is repeated, once
-        assert int(client.get(f"{KEYS.override_rate_of}source-49") or 0) == 49
-    assert isinstance(state.redis, ShardRedis)
-    assert state.redis.slot.owner.address == ("127.0.0.1", target.port)
+    calling = asyncio.create_task(keep_calling())
+
+    def half_moved() -> None:
+        until(lambda: faults)
+
+    target = await asyncio.to_thread(cluster.move_slot, KEYS.seeds, half_moved)
+    calling.cancel()
+    assert target is not source
+    assert faults[0].startswith(("ASK", "TRYAGAIN"))
+    assert await db(state).llen(KEYS.seeds) == 50
+    assert await state.scripts.lead("leader", ready=True) == 1
+    assert await db(state).lpush(KEYS.seeds, "more") == 51  # the call to the former node is repeated, once
+    assert await db(state).get(f"{KEYS.override_rate_of}source-49") == b"49"
+    assert master_of(state) == ("127.0.0.1", target.port)
     await state.close()
 
 
@@ -180,39 +185,51 @@ def contents(server: Server) -> dict[bytes, bytes]:
 
 
 async def test_a_master_that_is_killed_is_left_for_its_replica(cluster: Cluster, cluster_url: str) -> None:
-    settings = config.load({"REDIS_URL": cluster_url})
-    state = State(settings, "images")
+    state = State(config.load({"REDIS_URL": cluster_url}), "images")
     await state.open()
-    with connect_blocking(settings) as client:
-        assert await state.scripts.lead("leader", ready=True) == 1
-        client.set(KEYS.spill_fault, "before")
-        master = cluster.owner_of(KEYS.seeds)
-        master.client.wait(1, 1000)
-        master.kill()
-        assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
-        assert until(lambda: client.get(KEYS.spill_fault), despite=redis.RedisError) == b"before"
+    assert await state.scripts.lead("leader", ready=True) == 1
+    master = cluster.owner_of(KEYS.seeds)
+    master.client.wait(1, 1000)
+    master.kill()
+    assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
     await state.close()
     master.start()
+    until(cluster.is_whole)
 
 
-async def test_a_master_that_hung_is_left_before_it_knows(cluster: Cluster, cluster_url: str) -> None:
+async def test_a_master_that_hangs_is_left_for_its_replica(cluster: Cluster, cluster_url: str) -> None:
+    """A call to it ends by time-out; from then on nobody asks it, though it is back before it knows."""
     settings = config.load({"REDIS_URL": cluster_url})
-    state = State(settings, "images")
+    state, idle = (State(settings, "images", timeout=1.5) for _ in range(2))
     await state.open()
-    with connect_blocking(settings) as client:
-        client.set(KEYS.spill_fault, "before")
-        master = cluster.owner_of(KEYS.seeds)
-        master.client.wait(1, 1000)
-        master.process.send_signal(signal.SIGSTOP)
-        try:
-            # Another client does not use the connections to it, and so learns of its successor without a time-out.
-            await until_async(lambda: moved_from(state, master), patience_s=30)
-        finally:
-            master.process.send_signal(signal.SIGCONT)
+    await idle.open()
+    assert await state.scripts.lead("leader", ready=True) == 1
+    master = cluster.owner_of(KEYS.seeds)
+    other = ("127.0.0.1", cluster.replica_of(master).port)
+    master.client.wait(1, 1000)
+    master.process.send_signal(signal.SIGSTOP)
+    try:
         assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
-        assert client.get(KEYS.spill_fault) == b"before"
-        assert client.get(KEYS.leader) == b"leader"
+        assert master_of(state) == other
+    finally:
+        master.process.send_signal(signal.SIGCONT)
+    # One that has called nothing meanwhile hears of it from the master, as soon as that knows.
+    await until_async(lambda: leads_where(idle, other))
+    await idle.close()
     await state.close()
+    until(cluster.is_whole)
+
+
+async def leads_where(state: State, address: tuple[str, int]) -> bool:
+    with suppress(redis.RedisError):
+        await state.scripts.lead("leader", ready=True)
+    return master_of(state) == address
+
+
+def master_of(state: State) -> tuple[str, int] | None:
+    """Return the node that the client leads to."""
+    assert isinstance(state.redis, ShardRedis)
+    return state.redis.slot.master
 
 
 async def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: str) -> None:
@@ -261,20 +278,13 @@ async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
 
 
 async def test_one_redis_has_no_replica_to_wait_for(redis_url: str) -> None:
-    settings = config.load({"REDIS_URL": redis_url, "CRAWL_REDIS_WAIT": "all"})
-    with pytest.raises(ConfigError, match="CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL"):
-        await State(settings, "images").open()
-    with pytest.raises(ConfigError, match="CRAWL_REDIS_WAIT=all needs a Redis Cluster: set REDIS_URL"):
-        connect_blocking(settings)
+    state = State(config.load({"REDIS_URL": redis_url, "CRAWL_REDIS_WAIT": "all"}), "images")
+    await state.open()
+    assert await state.scripts.lead("leader", ready=True) == 1
+    await state.close()
 
 
-async def moved_from(state: State, master: Server) -> bool:
-    """Tell whether the connection knows another owner of its slot."""
-    assert isinstance(state.redis, ShardRedis)
-    return state.redis.slot.owner.address != ("127.0.0.1", master.port)
-
-
-def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
+async def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
     cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of a container that has gone takes ten seconds to be unknown."""
@@ -287,15 +297,16 @@ def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
 
     monkeypatch.setattr(socket, "getaddrinfo", noted)
     nodes = (("localhost", cluster.nodes[1].port), ("redis-3.invalid", 6379))
-    topology = Topology(ClusterAddress(nodes, {}, {}))
-    topology.slot_of("{crawl}").find_blocking()
+    slot = Slot(ClusterAddress(nodes, {}, {}), "{crawl}")
+    master = await slot.find()
     asked.clear()
     for _ in range(20):
-        topology.follow_blocking()
+        slot.doubt(master)
+        await slot.find()
     assert set(asked) == {"127.0.0.1"}
 
 
-def test_a_name_that_hangs_holds_up_no_command(
+async def test_a_name_that_hangs_holds_up_nothing(
     cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_up, woken = socket.getaddrinfo, threading.Event()
@@ -307,16 +318,16 @@ def test_a_name_that_hangs_holds_up_no_command(
         return look_up(host, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    topology = Topology(ClusterAddress((("redis-3", 6379), ("127.0.0.1", cluster.nodes[1].port)), {}, {}))
-    topology.ask_first(("redis-3", 6379))
+    slot = Slot(ClusterAddress((("redis-3", 6379), ("127.0.0.1", cluster.nodes[1].port)), {}, {}), "{crawl}")
+    slot.point(("redis-3", 6379))
     began = time.monotonic()
     try:
-        assert topology.slot_of("{crawl}").find_blocking().address
+        assert await slot.find()
         assert time.monotonic() < began + 5
     finally:
         woken.set()
 
 
-def test_a_name_that_cannot_be_one_is_named() -> None:
+async def test_a_name_that_cannot_be_one_is_named() -> None:
     with pytest.raises(RedisUnavailable, match=r"node\.\.example is no name of a host"):
-        connect_blocking(config.load({"REDIS_URL": "redis+cluster://node..example:7000"}))
+        await State(config.load({"REDIS_URL": "redis+cluster://node..example:7000"}), "images").open()

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from crawlproject import config
-from crawlproject.state.client import connect_blocking
+from benchmarks.redis_servers import client_of
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
 from tests.state.servers import Cluster
@@ -45,7 +44,7 @@ def test_each_seed_ends_once_though_the_master_is_killed_and_the_slot_moved(
     master = cluster.owner_of(KEYS.seeds)
     crawl = Crawl(tmp_path, environment | {"REDIS_URL": cluster_url}, master.url)
     crawl.redis.close()
-    crawl.redis = connect_blocking(config.load({"REDIS_URL": cluster_url}))
+    crawl.redis = client_of(cluster_url)
     crawl.keys = KEYS
     crawl.source("photos", 40, pictures=count)
 
@@ -60,15 +59,9 @@ def test_each_seed_ends_once_though_the_master_is_killed_and_the_slot_moved(
             crawl.start(2)
             crawl.seed("photos", *(f"{number}.jpg" for number in range(50)))
             crawl.until(lambda: ended(1))
-            shard, crawl.redis = crawl.redis, cluster.owner_of(KEYS.users_seeds).client  # as redis-cli -c does
-            crawl.keys = replace(KEYS, namespace="crawl")
+            crawl.keys = replace(KEYS, namespace="crawl")  # where users push them
             crawl.seed("photos", *(f"{number}.jpg" for number in range(50, count)))
-            crawl.keys, crawl.redis = KEYS, shard
-            excluded = cluster.owner_of("crawl:excluded").client
-            excluded.sadd("crawl:excluded", "elsewhere.example")
-            crawl.until(lambda: crawl.redis.sismember(KEYS.excluded, "elsewhere.example"))
-            excluded.srem("crawl:excluded", "elsewhere.example")
-            crawl.until(lambda: not crawl.redis.exists(KEYS.excluded))
+            crawl.keys = KEYS
             crawl.until(lambda: ended(40))
             master.client.wait(1, 1000)
             master.kill()

@@ -14,13 +14,12 @@ from urllib.parse import quote
 
 import pytest
 import redis
-from crawlproject.state.users_keys import write_users_rate
 
 from crawlproject import config
 from crawlproject.config import Config, cluster_address
 from crawlproject.errors import RedisUnavailable
-from crawlproject.state.client import BlockingState, State, connect_blocking
-from crawlproject.state.cluster import ShardRedis, Topology
+from crawlproject.state.client import State
+from crawlproject.state.cluster import ShardRedis
 from crawlproject.state.shards import shard_namespace
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
@@ -73,8 +72,6 @@ async def test_every_shard_is_reached_over_tls_as_a_user(secured: Cluster, certi
         assert await shard.scripts.lead("leader", ready=True) == 1
     assert len({secured.owner_of(shard.keys.leader).port for shard in state.shards}) == 3
     await state.close()
-    with BlockingState.connect(settings) as blocking:
-        assert [shard.redis.get(shard.keys.leader) for shard in blocking.shards] == [b"leader"] * 4
 
 
 async def test_a_moved_slot_is_followed_over_tls(secured: Cluster, certificates: Path) -> None:
@@ -83,13 +80,13 @@ async def test_a_moved_slot_is_followed_over_tls(secured: Cluster, certificates:
     address = cluster_address(url_as_user(secured.nodes[1], options_of(certificates)))
     assert address is not None
     name = shard_namespace("{crawl}", 2, 4)
-    client = ShardRedis.to(Topology(address), name)
+    client = ShardRedis.to(address, name)
     await client.set(f"{name}:x", "kept")
     target = secured.move_slot(f"{name}:x")
     with pytest.raises(redis.ConnectionError, match="MOVED"):
         await client.get(f"{name}:x")
     assert await client.get(f"{name}:x") == b"kept"
-    assert client.slot.owner.address == ("127.0.0.1", target.port)
+    assert client.slot.master == ("127.0.0.1", target.port)
     await client.aclose()
 
 
@@ -114,24 +111,13 @@ async def test_certificates_are_read_once_and_again_when_they_have_changed(
     await state.open()
     for shard in state.shards:
         await shard.scripts.lead("leader", ready=True)
-    await write_users_rate(state, "museum", "2")
     assert len(read) == 1
-    with BlockingState.connect(settings) as blocking:
-        for there in blocking.shards:
-            assert there.redis.get(there.keys.leader) == b"leader"
-        assert len(read) == 2
-        shutil.copy(other / "ca.pem", mine / "ca.pem")
-        blocking.redis.connection_pool.disconnect()
-        await state.redis.connection_pool.disconnect()
-        with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
-            blocking.redis.ping()
-        with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
-            await state.scripts.lead("leader", ready=True)
-        with pytest.raises(redis.ConnectionError, match="does not answer"):
-            await write_users_rate(state, "museum", "3")
-        shutil.copy(certificates / "ca.pem", mine / "ca.pem")
-        assert blocking.redis.ping()
-        assert await state.scripts.lead("leader", ready=True)
+    shutil.copy(other / "ca.pem", mine / "ca.pem")
+    await state.redis.connection_pool.disconnect()
+    with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
+        await state.scripts.lead("leader", ready=True)
+    shutil.copy(certificates / "ca.pem", mine / "ca.pem")
+    assert await state.scripts.lead("leader", ready=True)
     await state.close()
 
 
@@ -151,12 +137,11 @@ async def test_who_may_not_is_told_why(secured: Cluster, certificates: Path, tmp
         (f"rediss+cluster://:of-others@{place}?{good}", "correct the user and password in REDIS_URL"),
     ):
         settings = in_shards(bad, shards)
-        for connect in (connect_blocking, lambda settings: State(settings, "images").open()):
-            with pytest.raises(RedisUnavailable, match="no node of the Redis Cluster says") as caught:
-                await connect(settings)  # type: ignore[misc]
-            assert told in str(caught.value)
-            assert "of-" not in str(caught.value)
-            assert "of@" not in str(caught.value)
+        with pytest.raises(RedisUnavailable, match="no node of the Redis Cluster says") as caught:
+            await State(settings, "images").open()
+        assert told in str(caught.value)
+        assert "of-" not in str(caught.value)
+        assert "of@" not in str(caught.value)
 
 
 async def test_nodes_are_reached_by_the_names_in_their_certificates(tmp_path: Path) -> None:
@@ -167,7 +152,7 @@ async def test_nodes_are_reached_by_the_names_in_their_certificates(tmp_path: Pa
         with pytest.raises(
             RedisUnavailable, match=r"another name: let nodes tell theirs \(cluster-announce-hostname"
         ):
-            connect_blocking(settings)
+            await State(settings, "images").open()
         for node in cluster.nodes:
             node.client.config_set("cluster-announce-hostname", "localhost")
             node.client.config_set("cluster-preferred-endpoint-type", "hostname")
@@ -187,7 +172,8 @@ async def test_nodes_are_reached_by_the_names_in_their_certificates(tmp_path: Pa
 def owner_of(shard: State) -> tuple[str, int]:
     """Return where its client finds a shard."""
     assert isinstance(shard.redis, ShardRedis)
-    return shard.redis.slot.owner.address
+    assert shard.redis.slot.master is not None
+    return shard.redis.slot.master
 
 
 def knows_names(cluster: Cluster) -> bool:

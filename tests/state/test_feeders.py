@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-import redis
 
 from crawlproject.state import feeders
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.feeders import Feeder
 from crawlproject.state.scripts import Feeding, Overview
 from tests.state.scripts.calls import db
@@ -20,8 +21,12 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeders, "_EVERY_S", 0.02)
 
 
-def blocking(state: State) -> BlockingState:
-    return BlockingState.connect(state.config)
+@asynccontextmanager
+async def reporting(state: State) -> AsyncIterator[Feeder]:
+    one = Feeder(state)
+    await one.start()
+    yield one
+    await one.stop()
 
 
 async def feeding(state: State) -> Feeding:
@@ -32,16 +37,15 @@ async def feeding(state: State) -> Feeding:
 
 async def test_what_all_of_them_have_left_is_added_up_while_they_feed(state: State) -> None:
     assert await feeding(state) == Feeding(0, 0)
-    with blocking(state) as client:
-        with Feeder(client) as one:
-            one.left = 1000
-            await until(lambda: _is(state, Feeding(1, 1000)))
-            with Feeder(client) as other:
-                await until(lambda: _is(state, Feeding(2, None)))  # it does not know
-                other.left = 5
-                await until(lambda: _is(state, Feeding(2, 1005)))
-            await until(lambda: _is(state, Feeding(1, 1000)))
-        assert await feeding(state) == Feeding(0, 0)
+    async with reporting(state) as one:
+        one.left = 1000
+        await until(lambda: _is(state, Feeding(1, 1000)))
+        async with reporting(state) as other:
+            await until(lambda: _is(state, Feeding(2, None)))  # it does not know
+            other.left = 5
+            await until(lambda: _is(state, Feeding(2, 1005)))
+        await until(lambda: _is(state, Feeding(1, 1000)))
+    assert await feeding(state) == Feeding(0, 0)
     assert not await db(state).exists(state.keys.feeders)
 
 
@@ -54,7 +58,7 @@ async def test_one_that_was_killed_is_forgotten(state: State) -> None:
     old = {"killed": f"{now - 11_000_000}:70", "ahead": f"{now + 10**9}:7"}
     await db(state).hset(state.keys.feeders, mapping=old)
     assert await feeding(state) == Feeding(0, 0)
-    with blocking(state) as client, Feeder(client) as one:
+    async with reporting(state) as one:
         one.left = 3
         await until(lambda: _is(state, Feeding(1, 3)))
         assert await db(state).hlen(state.keys.feeders) == 1
@@ -62,13 +66,9 @@ async def test_one_that_was_killed_is_forgotten(state: State) -> None:
 
 
 async def test_a_redis_that_takes_no_reports_disturbs_nobody(state: State) -> None:
-    with blocking(state) as client, Feeder(client):
+    async with reporting(state) as one:
         await db(state).set(state.keys.feeders, "a string")
-        await until(lambda: not _reports(client.redis))
+        await asyncio.sleep(0.1)
         await db(state).delete(state.keys.feeders)
-        await until(lambda: _is(state, Feeding(1, None)))
-    assert "feeder" not in {thread.name for thread in threading.enumerate()}
-
-
-def _reports(client: redis.Redis) -> bool:
-    return client.type("crawl:images:feeders") == b"hash"
+        one.left = 7
+        await until(lambda: _is(state, Feeding(1, 7)))

@@ -13,7 +13,7 @@ from redis.crc import key_slot
 
 from crawlproject import config
 from crawlproject.state import functions
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Scripts
 from tests.state.servers import Server
@@ -72,16 +72,17 @@ def test_lua_spells_keys_as_python_does(redis_url: str, keys: Keys) -> None:
     assert spelled.keys() == used
 
 
-def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(tmp_path: Path) -> None:
+async def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
-        with BlockingState.connect(config.load({"REDIS_URL": server.url})) as state:
-            for _ in range(2):
-                called = functions.command("alive", state.keys, {"timeout": 1, "worker": "w"})
-                functions.call_blocking(state.redis, called)
-                library = functions.crawl_library().name
-                assert names_of(server.client) == {library: {f"{library}_{verb}" for verb in VERBS}}
-                server.client.execute_command("FUNCTION FLUSH")
+        state = State(config.load({"REDIS_URL": server.url}), "images")
+        await state.open()
+        for _ in range(2):
+            await state.scripts.alive(timeout=1)
+            library = functions.crawl_library().name
+            assert names_of(server.client) == {library: {f"{library}_{verb}" for verb in VERBS}}
+            server.client.execute_command("FUNCTION FLUSH")
+        await state.close()
     finally:
         server.close()
 

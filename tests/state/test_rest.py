@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from crawlproject.config import CircuitRules
-from crawlproject.state.client import BlockingState, State
+from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from crawlproject.state.source_counts import read_counts, read_statuses
 from crawlproject.state.totals import totals
@@ -65,8 +65,7 @@ async def test_its_counts_stay_and_go_on(crawl: Quiet) -> None:
                 "bytes": [expected * 2_000_000_000, 0],
                 "failed": [0, 0],
             }
-            with BlockingState.connect(crawl.state.config) as blocking:
-                all_of_it = totals(blocking)
+            all_of_it = await totals(crawl.state)
             assert all_of_it["sources"][MUSEUM]["bytes"] == all_of_it["bytes"] == expected * 2_000_000_000
             assert all_of_it["sources"][MUSEUM]["rate_limit"] == 200.0
             await crawl.rest()

@@ -1,19 +1,20 @@
-"""Several shards of one crawl on a Redis Cluster: which source is where, and who may join."""
+"""Several shards of one crawl: which source is where, which one a worker serves, and who may join."""
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import redis
 from redis.crc import key_slot
 
 from crawlproject import config
 from crawlproject.config import Config
-from crawlproject.errors import ConfigError
-from crawlproject.state.client import BlockingState, State
-from crawlproject.state.cluster import topology_of
+from crawlproject.errors import ConfigError, RedisUnavailable
+from crawlproject.state.client import State
 from crawlproject.state.shards import SLOTS, shard_namespace, shard_of
-from tests.state.servers import Cluster
+from tests.state.servers import Cluster, Server
 
 
 def settings_of(url: str, shards: int, **more: str) -> Config:
@@ -42,25 +43,17 @@ def test_one_shard_has_the_keys_that_it_had() -> None:
     assert shard_namespace("{b}", 0, 1) == "{b}"
 
 
-def test_several_shards_need_a_cluster(redis_url: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"CRAWL_SHARDS=4 needs a Redis Cluster: set REDIS_URL to redis\+cluster"
-    ):
-        BlockingState.connect(settings_of(redis_url, 4))
-
-
-async def test_several_shards_need_a_cluster_for_workers_too(redis_url: str) -> None:
-    with pytest.raises(ConfigError, match="CRAWL_SHARDS=4 needs a Redis Cluster"):
-        await State(settings_of(redis_url, 4), "images").open()
+async def opened(settings: Config, number: int | None = None) -> State:
+    state = State(settings, "images", number)
+    await state.open()
+    return state
 
 
 async def test_each_shard_has_its_keys_its_clock_and_its_sources(cluster: Cluster, cluster_url: str) -> None:
-    state = State(settings_of(cluster_url, 4), "images")
-    await state.open()
+    state = await opened(settings_of(cluster_url, 4))
     assert [shard.number for shard in state.shards] == [0, 1, 2, 3]
-    assert state is state.shards[0]
+    assert state is state.shards[state.number]
     assert len({id(shard.clock) for shard in state.shards}) == 4
-    assert len({id(topology_of(shard.redis)) for shard in state.shards}) == 1
     for shard in state.shards:
         assert await shard.scripts.lead("w", ready=True) == 1
         assert shard.count == 4
@@ -69,14 +62,63 @@ async def test_each_shard_has_its_keys_its_clock_and_its_sources(cluster: Cluste
     assert cluster.owner_of(mine.keys.leader).client.get(mine.keys.leader) == b"w"
     pages = mine.beside("pages")
     assert pages.number == mine.number
+    assert pages is pages.shards[mine.number]
     assert [shard.keys.spider for shard in pages.shards] == ["pages"] * 4
     assert pages.keys.outstanding == f"{mine.keys.namespace}:pages:outstanding"
     assert pages.keys.users_seeds == "pages:start_urls"
-    with BlockingState.connect(settings_of(cluster_url, 4)) as blocking:
-        assert [shard.keys for shard in blocking.shards] == [shard.keys for shard in state.shards]
-        assert all(shard.redis.get(shard.keys.leader) == b"w" for shard in blocking.shards)
-        assert blocking.shard_for("museum").number == mine.number
     await state.close()
+
+
+async def test_one_redis_has_several_shards_and_so_has_one_a_shard(tmp_path: Path, redis_url: str) -> None:
+    server = Server(tmp_path)
+    try:
+        for url in (redis_url, f"{server.url} {redis_url}"):
+            state = await opened(settings_of(url, 2), 1)
+            assert state.number == 1
+            for shard in state.shards:
+                assert await shard.scripts.lead("w", ready=True) == 1
+            async with state.client_for("some key") as users:
+                await users.set("some key", url)
+            await state.close()
+        assert server.client.get("some key") == f"{server.url} {redis_url}".encode()
+        with redis.Redis.from_url(redis_url) as client:
+            assert client.get("some key") == redis_url.encode()
+            first, second = (shard_namespace("crawl", number, 2) for number in range(2))
+            assert client.exists(f"{first}:leader", f"{second}:leader") == 2
+            assert server.client.exists(f"{first}:leader", f"{second}:leader") == 1
+    finally:
+        server.close()
+
+
+async def test_a_worker_serves_the_shard_with_the_fewest_workers(redis_url: str) -> None:
+    settings = settings_of(redis_url, 3)
+    first = await opened(settings, 2)
+    for shard in first.shards:
+        for number in range(3 if shard.number != 1 else 2):
+            await shard.scripts.heartbeat(f"w{number}", join=True, timeout=30, max_deliveries=3)
+    fewest = await opened(settings)
+    assert (fewest.number, fewest.shards[1] is fewest) == (1, True)
+    for more, number in (({"CRAWL_SHARD": "2"}, 2), ({"CRAWL_SHARD": "2,1"}, 1)):
+        given = await opened(settings_of(redis_url, 3, **more))
+        assert given.number == number
+        await given.close()
+    for state in (first, fewest):
+        await state.close()
+
+
+async def test_it_serves_none_that_is_away(tmp_path: Path, redis_url: str) -> None:
+    server = Server(tmp_path)
+    settings = settings_of(f"{server.url} {redis_url}", 2)
+    state = await opened(settings, 1)
+    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    await state.close()
+    server.close()
+    state = await opened(settings)  # the first shard has the note of how many there are, and this one has, too
+    assert state.number == 1
+    assert await state.scripts.alive(timeout=30) == ["w"]
+    await state.close()
+    with pytest.raises(RedisUnavailable, match=f":{server.port}"):
+        await opened(settings, 0)
 
 
 async def test_nobody_with_another_number_of_shards_takes_part(cluster_url: str) -> None:
@@ -87,8 +129,6 @@ async def test_nobody_with_another_number_of_shards_takes_part(cluster_url: str)
         says = f"CRAWL_SHARDS is {shards} here and 4 in the crawl of CRAWL_NAMESPACE=crawl: set CRAWL_SHARDS=4, or"
         with pytest.raises(ConfigError, match=says):
             await State(settings_of(cluster_url, shards), "images").open()
-        with pytest.raises(ConfigError, match=says):
-            BlockingState.connect(settings_of(cluster_url, shards))
     other = State(settings_of(cluster_url, 2, CRAWL_NAMESPACE="other"), "images")
     await other.open()
     await other.close()
