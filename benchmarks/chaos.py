@@ -778,7 +778,8 @@ def run(plan: Plan, keep: Path | None = None) -> Account:
         cluster = None
         if plan.shards > 1:
             cluster = started.enter_context(closing(Cluster(Path(folder))))
-            settings |= {"CRAWL_SHARDS": plan.shards}
+            of_each = ",".join(map(str, range(plan.shards)))  # so that all are served, whichever worker is killed
+            settings |= {"CRAWL_SHARDS": plan.shards, "CRAWL_SHARD": of_each}
         sites = started.enter_context(Sites(listeners))
         url = None if cluster is None else cluster.url
         rules = {"hosts": ["127.0.0.1"], "circuit": CIRCUIT}

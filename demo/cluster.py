@@ -20,7 +20,7 @@ from demo import images, sources
 from demo.gallery import Arrival, Gallery
 from demo.tables import print_table
 
-SHARDS = 8  # then each master has one of the demo's sources, or two
+SHARDS = 4  # then two masters have two of the demo's sources each
 NAMESPACE = "{crawl}"  # of the crawl's keys on a cluster, by default
 
 

@@ -71,8 +71,9 @@ def crawl(
 ) -> dict[str, Any]:
     """Feed the seeds, run the workers until all is done, write the events; return the crawl's totals.
 
-    `disturb` is told again and again how many seeds have ended.
+    `disturb` is told again and again how many seeds have ended. Each of several shards has a worker.
     """
+    count = shards if shards > 1 else WORKERS
     seeds = sources.write_seeds(home / "sites", gallery.urls)
     environ = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     environ |= {
@@ -85,12 +86,12 @@ def crawl(
         "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
     }
     subprocess.run([*SCRAPY, "feed", str(seeds)], env=environ, check=True)
-    print(f"Crawling {SEEDS} seeds of {len(sources.SOURCES)} sources with {WORKERS} workers ...")
+    print(f"Crawling {SEEDS} seeds of {len(sources.SOURCES)} sources with {count} workers ...")
     workers = [
         subprocess.Popen(
             [*SCRAPY, "crawl", "images", "--logfile", str(home / f"worker-{number}.log")], env=environ
         )
-        for number in range(1, WORKERS + 1)
+        for number in range(1, count + 1)
     ]
     try:
         with cli.connected(config.load({"REDIS_URL": url, "CRAWL_SHARDS": str(shards)})) as redis:

@@ -141,8 +141,8 @@ class Config:
         "CRAWL_REDIS_WAIT",
         "forwarded",
         choice("forwarded", "all"),
-        "on a Redis Cluster: what a replica must have before the crawl goes on: what is forwarded to "
-        "another slot (`forwarded`), or `all` that workers write",
+        "what a replica must have before the crawl goes on, where a master has one: what is forwarded to another "
+        "shard (`forwarded`), or `all` that workers write",
     )
     redis_evicts: str = _setting(
         "CRAWL_REDIS_EVICTS",

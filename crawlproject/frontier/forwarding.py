@@ -15,6 +15,8 @@ import msgpack
 
 from crawlproject.frontier.discovery import LINKS_A_CALL, bounds_of
 from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.health import plain
+from crawlproject.state.over_shards import not_answering
 from crawlproject.state.scripts import Batch, Budget, ForwardingScripts, LinkGroup
 
 logger = logging.getLogger(__name__)
@@ -70,8 +72,18 @@ class Forwarder:
         batch = await self._scripts.batch(number, count=_BATCH)
         if batch is None:
             return None
-        target, others, all_stay = self._state.shards[number], list[bytes](), True
-        links = list[dict[bytes, Any]]()
+        target = self._state.shards[number]
+        try:
+            is_taken, all_stay = await self._take(target, batch)
+        except REDIS_TROUBLE as error:
+            raise not_answering(target, plain(error)) from error
+        if is_taken:
+            await self._scripts.forget_batch(number, batch)
+        return is_taken and all_stay
+
+    async def _take(self, target: State, batch: Batch) -> tuple[bool, bool]:
+        """Have a shard take a batch; return whether it has, and whether all of it stays there."""
+        links, others, all_stay = list[dict[bytes, Any]](), list[bytes](), True
         for packed in batch.entries:
             entry = msgpack.unpackb(packed, raw=True)
             if entry[b"kind"] == b"link":
@@ -82,7 +94,7 @@ class Forwarder:
         for call in _calls(links):
             reply = await target.scripts.discover(call.groups, **bounds, **call.options)
             if reply is None:
-                return False
+                return False, False
             all_stay = all_stay and not {"o", "w"} & set(reply.letters)
         # Also without any: once this is on a replica, so are the links.
         is_taken = await target.scripts.receive(
@@ -91,10 +103,7 @@ class Forwarder:
             high_water=bounds["high_water"],
             refuse_unknown=bounds["refuse_unknown"],
         )
-        if not is_taken:
-            return False
-        await self._scripts.forget_batch(number, batch)
-        return all_stay
+        return is_taken, all_stay
 
     async def stop(self) -> None:
         """Forward no more."""

@@ -250,11 +250,12 @@ def test_a_crawl_in_containers(single: Stack) -> None:
     assert single.totals()["leased"] == 0
 
 
-@pytest.mark.parametrize("shards", [1, 16])
+@pytest.mark.parametrize("shards", [1, 6])
 def test_a_crawl_on_a_cluster_in_containers_outlives_a_master(cluster: Stack, shards: int) -> None:
     if shards > 1:
         cluster.environ["CRAWL_SHARDS"] = str(shards)
-    cluster.compose("up", "--detach", "--no-build", "worker", "monitor")
+    workers = max(shards, 2)
+    cluster.compose("up", "--detach", "--no-build", "--scale", f"worker={workers}", "worker", "monitor")
     urls = cluster.serve()
     asked = ["exec", "-T", "worker", "scrapy", "shards"]
     rows = until(lambda: json.loads(cluster.compose(*asked, "--json")), PATIENCE_S, despite=AssertionError)
@@ -269,11 +270,6 @@ def test_a_crawl_on_a_cluster_in_containers_outlives_a_master(cluster: Stack, sh
     number = int(killed.partition(":")[0].rpartition(".")[2]) - 10
     moment = time.time()
     cluster.compose("kill", "redis" if number == 1 else f"redis-{number}")
-    if shards > 1:  # one shard that answers is enough for a worker's health
-        cluster.compose("exec", "-T", "worker", "python", "-P", "-m", "crawlproject.healthcheck")
-        took = time.time() - moment
-        print(f"\na health check while shards were away: {took:.1f} s")
-        assert took < CHECK_S
     every_seed_ended(cluster)
     rates_were_kept(cluster)
     print()
@@ -286,7 +282,7 @@ def test_a_crawl_on_a_cluster_in_containers_outlives_a_master(cluster: Stack, sh
         print(f"{source.name}, whose master {fate}: then {told}")
         each = 1 / rate_for(source.image_count)
         assert not lives or pause is None or pause < each + NODE_TIMEOUT_S, source.name
-    assert [cluster.health(one) for one in cluster.ids("worker")] == ["healthy"] * 2
+    assert [cluster.health(one) for one in cluster.ids("worker")] == ["healthy"] * workers
 
     # All nodes gone and started again: the one-shot leaves them as they are, and nothing is forgotten
     before = cluster.totals()["sources"]
