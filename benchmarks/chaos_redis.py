@@ -121,7 +121,7 @@ class Frontier:
                 *(keys.leases_of, keys.processing_of, keys.queue_of, keys.overflow_of),
                 *(keys.delayed_of, keys.outbox_of),
             )
-            for pattern in (keys.seeds, keys.quarantine, keys.workers, *(f"{prefix}*" for prefix in prefixes)):
+            for pattern in (keys.seeds, keys.workers, *(f"{prefix}*" for prefix in prefixes)):
                 for key in client.scan_iter(pattern, count=1000):
                     yield f"{key.decode()} is left behind"
 

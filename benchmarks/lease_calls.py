@@ -68,9 +68,7 @@ async def _batch(state: Any) -> float:
     for number in range(_CALLS):
         if number % 10 == 9:  # on a busy machine a batch takes long
             await state.scripts.lead(_WORKER, ready=True)
-        reply = await state.scripts.lease(
-            _WORKER, _WANT, **shares, horizon=0.25, dead_maxlen=10**6, max_deliveries=3
-        )
+        reply = await state.scripts.lease(_WORKER, _WANT, **shares, horizon=0.25, dead_maxlen=10**6)
         leases += len(reply.grants)
     assert leases == _CALLS * _WANT, reply.state
     return (await spent() - before) * 1e6 / leases

@@ -46,7 +46,6 @@ _REST_S = 10.0
 _MOST_LEASES = 64
 _IDLE = 10_000  # sources
 _HALTED = 100_000  # sources
-_QUARANTINED = 500  # requests, as many as there may be
 _START_S = 60.0  # for a worker; more is a fault
 _ROOT = Path(__file__).parents[1]
 _SPELLED = (
@@ -212,10 +211,8 @@ async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
             len(sources),
             rooms={},
             room=1,
-            idle=False,
             horizon=10.0,
             dead_maxlen=10**6,
-            max_deliveries=3,
         )
         assert len(reply.grants) == len(sources), reply
         event = None if status == "500" else (state.keys.image_events.rpartition(":")[2], "{}")
@@ -372,10 +369,6 @@ async def measure_halted(state: State, watch: Watch, settings: config.Config, co
     names = [f"source{number}" for number in range(count)]
     for first in range(0, count, 1_000):
         await redis.sadd(state.keys.halted, *names[first : first + 1_000])
-    lines = [f"{name}\n".encode() + _ENTRY for name in names[:_QUARANTINED]]
-    await redis.rpush(state.keys.quarantine, *lines)
-    await redis.incrby(state.keys.outstanding, len(lines))
-
     await state.scripts.lead(state.worker_id, ready=True)
 
     async def look_whether_idle() -> None:
@@ -386,8 +379,6 @@ async def measure_halted(state: State, watch: Watch, settings: config.Config, co
     one.start(state)
     await watch.during(f"leader, {count:,} halted", lambda: asyncio.sleep(_REST_S))
     await one.stop()
-    await redis.delete(state.keys.quarantine)
-    await redis.decrby(state.keys.outstanding, len(lines))
     for first in range(0, count, 1_000):
         await redis.srem(state.keys.halted, *names[first : first + 1_000])
 
@@ -447,10 +438,8 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
                 _MOST_LEASES,
                 rooms={},
                 room=_MOST_LEASES,
-                idle=False,
                 horizon=0.25,
                 dead_maxlen=10**6,
-                max_deliveries=3,
             )
             assert len(reply.grants) == _MOST_LEASES, reply.state
 

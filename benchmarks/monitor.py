@@ -56,9 +56,7 @@ async def prepare(state: State, names: list[str]) -> None:
     for worker in range(4):
         await scripts.heartbeat(f"w{worker}", join=True, timeout=3600, max_deliveries=3)
         await _enqueue(state, names[:256], number)
-        await scripts.lease(
-            f"w{worker}", 256, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
-        )
+        await scripts.lease(f"w{worker}", 256, rooms={}, room=9, horizon=60.0, dead_maxlen=10**6)
     await _enqueue(state, names, number)
 
 
@@ -78,9 +76,7 @@ async def settle(state: State, names: list[str], number: count[int]) -> float:
     for first in range(0, len(names), 50):
         some = names[first : first + 50]
         await _enqueue(state, some, number)
-        reply = await state.scripts.lease(
-            "s", 50, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=10**6, max_deliveries=3
-        )
+        reply = await state.scripts.lease("s", 50, rooms={}, room=9, horizon=60.0, dead_maxlen=10**6)
         counts = {"fetched": 1, "thumbnails": 1, "bytes": 250_000, "error_dns": 1, "error_timeout": 1}
         ends = [
             Settlement(

@@ -91,10 +91,8 @@ async def _one_domain(state: State, packs: FolderPacks, measured: Measured, coun
             1000,
             rooms={},
             room=1000,
-            idle=False,
             horizon=1.0,
             dead_maxlen=9,
-            max_deliveries=3,
             high_water=10**6,
         )
         for grant in reply.grants:

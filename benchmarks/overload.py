@@ -67,9 +67,7 @@ async def measure(url: str, count: int, seconds: float) -> None:
     while now < began + seconds * MICROS:
         now += round(_EVERY_S * MICROS)
         await redis.hset(state.keys.clock, mapping={"seen": now, "ahead": 0, "resume": 0})
-        reply = await state.scripts.lease(
-            "w", _WANT, rooms={}, room=1, idle=False, horizon=0.25, dead_maxlen=10**6, max_deliveries=3
-        )
+        reply = await state.scripts.lease("w", _WANT, rooms={}, room=1, horizon=0.25, dead_maxlen=10**6)
         for grant in reply.grants:
             source, number = grant.id.partition(":")[2], grant.entry[2]
             given[number] += 1

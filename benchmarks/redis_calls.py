@@ -178,7 +178,6 @@ class Worker:
             **self.shares(),
             horizon=0.25 / self.pace,
             dead_maxlen=10**6,
-            max_deliveries=3,
         )
         self.lease_times.append(time.monotonic() - began)
         assert reply.state == "ok"

@@ -641,9 +641,6 @@ class Failure:
     are those of the header of a picture that cannot be decoded.
     """
 
-    identifier: str
-    url: str
-    source: str
     outcome: Outcome
     reason: str
     status: int | None = None

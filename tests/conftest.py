@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import hypothesis
@@ -255,7 +256,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.running = False
-        self._slot = type("Slot", (), {"closing": None})()
+        self._slot = SimpleNamespace(closing=None, inprogress=set())
         self.scraper = type("Scraper", (), {"slot": None})()
         self.scheduler: FrontierScheduler | None = None
 

@@ -154,7 +154,7 @@ class Config:
     )
     max_deliveries: int = _setting(
         "CRAWL_MAX_DELIVERIES",
-        3,
+        5,
         whole(1, 100),
         "a request lost with its worker, or returned after an internal fault, this often is a dead letter",
         unit="deliveries",

@@ -16,7 +16,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config, engine
-from crawlproject.errors import ConfigError, RobotsUnreachable
+from crawlproject.errors import ConfigError, OptedOut, RobotsUnreachable
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
@@ -62,33 +62,32 @@ from crawlproject.worker import PAUSES_EVERY_S, worker_of
 
 logger = logging.getLogger(__name__)
 
-_SWEEP_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.2  # for requests that have left the engine
-_RETURNED = {Becomes.HANDED_BACK, Becomes.POSTPONED, Becomes.REDELIVERED}
 
 
 class LeaseKeeper:
-    """Turns the end of an item into the settlement of its lease, and keeps this worker alive in Redis.
+    """Ends each lease, and keeps this worker alive in Redis.
 
-    `politeness/outcomes.py` says what follows from each end; here it is carried out. An event is
-    emitted by the very step that ends the lease. An exception in a pipeline or in the spider is an internal
-    fault. Leases that left the engine without an item are found by a sweep.
+    `politeness/outcomes.py` says what follows from each end; here it is carried out. A lease ends when its request
+    has left the engine, its items are through the pipelines, and the requests that it led to are stored. The same
+    step emits its event. A request that is tried again goes back at once.
 
-    The callbacks of a spider that does not promise `one_item_each` yield requests and items as they like. There a
-    lease ends when its request has left the engine, its items through the pipelines, and what it led to is stored.
+    An exception in a pipeline or in the spider is an internal fault. So is, of a spider that promises
+    `one_item_each`, a request that has left the engine without an item.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
+        self._one_item_each = getattr(crawler.spider, "one_item_each", False)
+        self._ends: dict[str, Settlement] = {}  # by lease id: of requests that are in the engine still
         crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
+        crawler.signals.connect(self.response_received, signal=signals.response_received)
         crawler.signals.connect(self.item_scraped, signal=signals.item_scraped)
         crawler.signals.connect(self.item_dropped, signal=signals.item_dropped)
         crawler.signals.connect(self.item_error, signal=signals.item_error)
-        self._one_item_each = True
-        self._statuses: dict[str, int] = {}  # by lease id: the responses that callbacks were given
-        self._given_up: dict[str, Settlement] = {}  # by lease id: dead letters, once the errback is through
+        crawler.signals.connect(self.spider_error, signal=signals.spider_error)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -96,30 +95,44 @@ class LeaseKeeper:
         return cls(crawler)
 
     def spider_opened(self) -> None:
-        """Start the heartbeat and the sweep."""
+        """Start to look for leases that end, and to beat."""
         self.worker = worker_of(self.crawler)
+        self.worker.lease_queue.is_settled = self.failed
+        self.worker.lease_queue.settle_ended = self.settle_ended
         self._differed: dict[int, bool] = {}  # by shard
         self._loops = Loops(self.worker.state)
-        self._loops.start(self._look_for_pauses)
+        self._loops.start(self._look_for_ended, self._look_for_pauses)
         self._loops.start(*(partial(self._beat, shard) for shard in self.worker.state.shards))
-        self._one_item_each = getattr(self.worker.spider, "one_item_each", False)
-        if self._one_item_each:
-            self._loops.start(self._sweep)
-            return
-        self.worker.lease_queue.is_retried = self._is_retried
-        self.worker.lease_queue.settle_ended = self._settle_ended
-        self.crawler.signals.connect(self.response_received, signal=signals.response_received)
-        self.crawler.signals.connect(self.spider_error, signal=signals.spider_error)
-        self._loops.start(self._look_for_ended)
 
     async def spider_closed(self) -> None:
         """Stop; by now the scheduler has settled everything."""
         await self._loops.stop()
 
-    # Ends of items
+    # How requests end
+
+    def response_received(self, response: Response, request: Request) -> None:
+        """Note that a callback is given a response, which ends a request unless an item says more."""
+        if (lease := request.meta.get(LEASE)) is not None:
+            lease.reached_spider = True
+            if not self._one_item_each:
+                self._ends[lease.id] = _processed(lease, request, response.status)
+
+    def failed(self, lease: Lease, failure: TwistedFailure) -> bool:
+        """Note what becomes of a request without a response; tell whether its errback is to be left out.
+
+        As with Scrapy's retries, it is called once, when the request has been given up.
+        """
+        request: Request = failure.request  # type: ignore[attr-defined]
+        error = cast("BaseException", failure.value)
+        found = failure_of(error, self.crawler.settings.getint("DOWNLOAD_MAXSIZE"))
+        lease.reached_spider = True
+        if found.outcome.becomes in {Becomes.IMAGE, Becomes.LINK_ROT}:
+            return False  # a 404: the spider's errback may want to know, but that is all there is to it
+        self._failed(lease, request, found)
+        return self._one_item_each or lease.id not in self.worker.lease_queue.leases
 
     def item_scraped(self, item: Any, response: Response | TwistedFailure | None) -> None:
-        """Settle the lease of a terminal item."""
+        """Note what follows from an item, if that is how a request ends."""
         request = _request_of(response)
         if request is None or LEASE not in request.meta:
             return
@@ -146,16 +159,12 @@ class LeaseKeeper:
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
     ) -> None:
-        """Make a dead letter of an item that a pipeline has dropped."""
+        """Make a dead letter of a request whose one item a pipeline has dropped."""
         request = _request_of(response)
         if request is not None and LEASE in request.meta and self._one_item_each:
-            reason = printable(f"dropped: {exception}")
             lease: Lease = request.meta[LEASE]
-            status = getattr(response, "status", None)  # None: `response` is the failure
-            attempt = _attempt(request, DROPPED, status)
-            self.worker.lease_queue.settle(
-                lease, _dead_letter(lease, codec.paced_as(request), reason, _counts(DROPPED), attempt)
-            )
+            reason, attempt = printable(f"dropped: {exception}"), _attempt(request, DROPPED, _status_of(response))
+            self._ends[lease.id] = _dead_letter(lease, codec.paced_as(request), reason, _counts(DROPPED), attempt)
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item on which a pipeline has failed to the frontier."""
@@ -167,57 +176,34 @@ class LeaseKeeper:
                 printable(without_userinfo(f"{type(failure.value).__name__}: {failure.value}")),
             )
 
-    # Requests of spiders with callbacks of their own
-
-    def response_received(self, response: Response, request: Request) -> None:
-        """Note the status of what a callback is given."""
-        if (lease := request.meta.get(LEASE)) is not None:
-            self._statuses[lease.id] = response.status
-            lease.reached_spider = True
-
     def spider_error(self, failure: TwistedFailure, response: Response | TwistedFailure) -> None:
         """Return a request to the frontier whose callback has failed."""
         self.item_error(None, response, failure)
 
-    def _is_retried(self, lease: Lease, failure: TwistedFailure) -> bool:
-        """Settle a request that is tried again and return True; else note what becomes of it when it has ended."""
-        request: Request = failure.request  # type: ignore[attr-defined]
-        error = cast("BaseException", failure.value)
-        found = _failure_of(error, request, self.crawler.settings.getint("DOWNLOAD_MAXSIZE"))
-        lease.reached_spider = True
-        if found.outcome.becomes in {Becomes.IMAGE, Becomes.LINK_ROT}:
-            return False  # a 404: the spider's errback may want to know, but that is all there is to it
-        if found.outcome.becomes in _RETURNED:
-            self._failed(lease, request, found)
-            return True
-        settlement = self._next_attempt(lease, request, found)
-        if settlement.dead is None:
-            self.worker.lease_queue.settle(lease, settlement)
-            return True
-        self._given_up[lease.id] = settlement
-        return False
-
     async def _look_for_ended(self) -> None:
         await asyncio.sleep(_LOOK_EVERY_S)
-        self._settle_ended()
+        self.settle_ended()
 
-    def _settle_ended(self) -> None:
+    def settle_ended(self) -> None:
         """Settle the leases whose requests have left the engine, and whose finds are stored (scheduler)."""
-        present = engine.in_progress(self.crawler)
-        for lease in list(self.worker.lease_queue.leases.values()):
+        present, leases = engine.in_progress(self.crawler), self.worker.lease_queue.leases
+        for lease in list(leases.values()):
             request = lease.request
             if request is None or request in present or lease.unstored:
                 continue
-            status, given_up = self._statuses.pop(lease.id, None), self._given_up.pop(lease.id, None)
-            if given_up is not None:
-                self.worker.lease_queue.settle(lease, given_up)
-            elif status is None:
-                self._redeliver(lease, INTERNAL_FAULT, "left the engine without a response: see the worker's log")
-            else:
-                self.worker.lease_queue.settle(lease, _processed(lease, request, status))
-        for noted in (self._statuses, self._given_up):
-            for name in noted.keys() - self.worker.lease_queue.leases.keys():
-                del noted[name]
+            if (end := self._ends.pop(lease.id, None)) is not None:
+                self.worker.lease_queue.settle(lease, end)
+                continue
+            missing = "an item" if self._one_item_each else "a response"
+            logger.error(
+                "A request to source %s left the engine without %s",
+                lease.source,
+                missing,
+                extra={"request": request},
+            )
+            self._redeliver(lease, INTERNAL_FAULT, f"left the engine without {missing}: see the worker's log")
+        for name in self._ends.keys() - leases.keys():  # they went back after all
+            del self._ends[name]
 
     # Settlements
 
@@ -240,7 +226,7 @@ class LeaseKeeper:
             **_evidence(of_status(status, gone=gone), request, status),
             **more,
         )
-        self.worker.lease_queue.settle(lease, settlement)
+        self._ends[lease.id] = settlement
 
     def _look(self, request: Request, look: Look | None) -> dict[str, Any]:
         """Return the field of a `Settlement` that has a page looked at again, if it is."""
@@ -264,9 +250,13 @@ class LeaseKeeper:
             case Becomes.REDELIVERED:
                 self._redeliver(lease, outcome, failure.reason)
             case Becomes.NOTHING:
-                self.worker.lease_queue.settle(lease, _not_html(lease, request, failure))
+                self._ends[lease.id] = _not_html(lease, request, failure)
             case _:
-                self.worker.lease_queue.settle(lease, self._next_attempt(lease, request, failure))
+                settlement = self._next_attempt(lease, request, failure)
+                if settlement.dead is None:
+                    self.worker.lease_queue.settle(lease, settlement)
+                else:
+                    self._ends[lease.id] = settlement
 
     def _next_attempt(self, lease: Lease, request: Request, failure: Failure) -> Settlement:
         """Return the settlement that has a request tried again, or makes it a dead letter."""
@@ -388,38 +378,18 @@ class LeaseKeeper:
             return False
         return True
 
-    async def _sweep(self) -> None:
-        """Find unsettled leases whose request has left the engine."""
-        await asyncio.sleep(_SWEEP_EVERY_S)
-        present = engine.in_progress(self.crawler)
-        for lease in list(self.worker.lease_queue.leases.values()):
-            if lease.request is not None and lease.request not in present:
-                logger.error(
-                    "A request to source %s left the engine without an item",
-                    lease.source,
-                    extra={"request": lease.request},
-                )
-                self._redeliver(lease, INTERNAL_FAULT, "left the engine without an item: see the worker's log")
 
-
-def _failure_of(error: BaseException, request: Request, maxsize: int) -> Failure:
-    """Return what a request of a spider with callbacks of its own has failed of."""
-    response = error.response if isinstance(error, HttpError) else None
-    wait = error.retry_in if isinstance(error, RobotsUnreachable) else None
-    if response is None:
-        outcome = of_exception(error)
-        reason = reason_of(error, outcome, maxsize)
-    else:
-        wait = retry_after_of(response)
-        outcome, reason = of_status(response.status, wait), f"status {response.status}"
+def failure_of(error: BaseException, maxsize: int) -> Failure:
+    """Return what a request without a response, or with one that is not kept, has failed of."""
+    if isinstance(error, HttpError):
+        status, wait = error.response.status, retry_after_of(error.response)
+        return Failure(of_status(status, wait), f"status {status}", status, wait)
+    outcome = of_exception(error)
     return Failure(
-        identifier="",
-        url=without_userinfo(codec.seed_url(request)),
-        source=codec.paced_as(request),
-        outcome=outcome,
-        reason=reason,
-        status=None if response is None else response.status,
-        retry_after=wait,
+        outcome,
+        reason_of(error, outcome, maxsize),
+        status=error.status if isinstance(error, OptedOut) else None,
+        retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
     )
 
 
@@ -519,6 +489,10 @@ def _request_of(response: Response | TwistedFailure | None) -> Request | None:
     """Return the request that an item came of; after an errback Scrapy gives the failure as response."""
     request: Request | None = getattr(response, "request", None)
     return request
+
+
+def _status_of(response: Response | TwistedFailure | None) -> int | None:
+    return getattr(response, "status", None)  # None: `response` is the failure
 
 
 def _from_the_start(request: Request, meta: Mapping[str, Any]) -> Request:

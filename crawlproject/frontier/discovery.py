@@ -110,8 +110,7 @@ class Discovery:
     hashes holds the latest link of each place. It is marked only after Redis has answered, and emptied when that
     fails, for then nobody knows what Redis still has.
 
-    `callback` and `errback` are the names of the spider's methods for these requests; none: Scrapy's own. While
-    `most_outstanding` requests are in the frontier none is admitted; None: each source may always have a few.
+    While `most_outstanding` requests are in the frontier none is admitted; None: each source may have a few.
     """
 
     def __init__(
@@ -119,15 +118,11 @@ class Discovery:
         scripts: Scripts | ShardsScripts,
         config: Config,
         *,
-        callback: str | None = None,
-        errback: str | None = None,
         most_outstanding: int | None = None,
     ) -> None:
         self._scripts = scripts
         self._config = config
         self._most_outstanding = most_outstanding
-        methods = {"callback": callback, "errback": errback}
-        self._methods = {name: method for name, method in methods.items() if method is not None}
         self._pack = msgpack.Packer().pack
         self._known = array("q", bytes(8 * _TABLE))
         self._forget_at = 0.0
@@ -215,7 +210,7 @@ class Discovery:
             meta[IDENTIFIER] = link.identifier
         if link.source is not None:
             meta[SOURCE] = link.source
-        data = {"url": link.url, **self._methods, "meta": meta} if meta else {"url": link.url, **self._methods}
+        data = {"url": link.url, "meta": meta} if meta else {"url": link.url}
         body: bytes = self._pack(data)
         return bytes((VERSION, 0, min(max(link.priority, 0), PRIORITIES - 1))) + body
 

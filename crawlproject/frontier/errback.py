@@ -1,4 +1,4 @@
-"""The errback of a leased request whose spider has callbacks of its own: whether it is tried again comes first."""
+"""The errback of a leased request: whether it is tried again comes first."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from crawlproject.models import LED_BY, Lease
 class LeasedErrback:
     """Takes the place of a request's errback, `own`, while the request is leased.
 
-    `is_retried` says whether the request is tried again; then nobody else learns of the failure. As with Scrapy's
-    retries, the spider's errback is called once, when the request has been given up. The requests that it yields
-    name the lease, as those of a callback do (middlewares/found.py): it ends when they are stored.
+    `is_settled` says whether nobody else is to learn of the failure: the request is tried again, say. As with
+    Scrapy's retries, the spider's errback is called once, when the request has been given up. The requests that it
+    yields name the lease, as those of a callback do (middlewares/found.py): it ends when they are stored.
     """
 
     def __init__(
         self,
         own: Callable[[Failure], Any] | None,
         lease: Lease,
-        is_retried: Callable[[Lease, Failure], bool],
+        is_settled: Callable[[Lease, Failure], bool],
     ) -> None:
         self.own = own
         self._lease = lease
-        self._is_retried = is_retried
+        self._is_settled = is_settled
 
     def __call__(self, failure: Failure) -> Any:
         """Return what the spider's errback returns; the failure itself where there is none."""
-        if self._is_retried(self._lease, failure):
+        if self._is_settled(self._lease, failure):
             return None
         output = failure if self.own is None else self.own(failure)
         return output if output is None or isinstance(output, Failure) else self._found(output)

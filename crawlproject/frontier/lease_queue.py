@@ -43,8 +43,6 @@ _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers be
 _MAX_STAT_SOURCES = 1000
 _PROMPT_S = 0.5  # a lease call that takes longer keeps no room from those to other shards
 _TRIED = 8  # leases of the first call to one of several shards after one that was not answered
-_ALONE = "alone"  # as in lease.lua
-_ALONE_S = 2.0  # that room is kept for a quarantined request, unless its shard says so again
 _LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
 
@@ -108,11 +106,8 @@ class LeaseQueue:
         self.robots = robots
         self.leases: dict[str, Lease] = {}
         self.lanes = [_Lane(shard) for shard in state.shards]
-        # This worker makes room for a quarantined request of that shard; until when, should it say no more.
-        self._alone: _Lane | None = None
-        self._alone_until = 0.0
-        # Of a spider with callbacks of its own: whether a failed request is retried; what settles those that end.
-        self.is_retried: Callable[[Lease, Failure], bool] | None = None
+        # The lease keeper's: whether an errback is left out of a failure; what settles the leases that have ended.
+        self.is_settled: Callable[[Lease, Failure], bool] = lambda lease, failure: False
         self.settle_ended: Callable[[], None] = lambda: None
         self._waiting: list[_Waiting] = []
         self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
@@ -153,8 +148,7 @@ class LeaseQueue:
             request.meta.setdefault(SOURCE, lease.source)
             if "redirect_urls" not in request.meta:
                 request.meta[PACED_AS] = lease.source
-            if self.is_retried is not None:
-                request.errback = LeasedErrback(request.errback, lease, self.is_retried)
+            request.errback = LeasedErrback(request.errback, lease, self.is_settled)
             lease.request = request
             lease.started = now
             self.shares.start(lease.source, now)
@@ -341,20 +335,14 @@ class LeaseQueue:
     # Exchange with Redis
 
     def may_fill(self, shard: int = 0) -> bool:
-        """Tell whether there is room for leases of a shard, and no other one's turn to be alone."""
-        if self._alone is not None and asyncio.get_running_loop().time() > self._alone_until:
-            self._alone = None  # that shard is away, or others' by now
-        return self.room > 0 and self._alone in {None, self.lanes[shard]}
+        """Tell whether there is room for leases."""
+        return self.room > 0
 
-    async def fill(self, shard: int = 0, *, helps: bool = False) -> LeaseReply:
-        """Lease as many requests of a shard as there is room for.
-
-        `helps`: this is not the home of the shard, and perhaps never asks it again: so it makes no room for a
-        quarantined request.
-        """
+    async def fill(self, shard: int = 0) -> LeaseReply:
+        """Lease as many requests of a shard as there is room for."""
         lane = self.lanes[shard]
         async with lane.exchange:
-            reply = await self._lease(lane, helps=helps)
+            reply = await self._lease(lane)
             urls = []
             arrived = asyncio.get_running_loop().time()
             for grant in reply.grants:
@@ -386,7 +374,7 @@ class LeaseQueue:
             self._arm()
         return reply
 
-    async def _lease(self, lane: _Lane, *, helps: bool) -> LeaseReply:
+    async def _lease(self, lane: _Lane) -> LeaseReply:
         config, loop = lane.state.bounds, asyncio.get_running_loop()
         rooms, room = self.shares.rooms(loop.time(), self.robots.under_way)
         if len(self.lanes) > 1:
@@ -401,21 +389,15 @@ class LeaseQueue:
                 lane.wanted,
                 rooms=rooms,
                 room=room,
-                idle=not self.leases,
-                helps=helps,
+                suspect=any(lease.deliveries for lease in self.leases.values()),
                 horizon=HORIZON_S,
                 dead_maxlen=config.dead_maxlen,
-                max_deliveries=config.max_deliveries,
                 high_water=config.high_water,
                 refuse_unknown=config.unknown_sources == "refuse",
             )
             lane.answers = True
         finally:
             lane.wanted = 0
-            if self._alone is lane:
-                self._alone = None
-        if reply.reason == _ALONE:
-            self._alone, self._alone_until = lane, loop.time() + _ALONE_S
         return reply
 
     def _send_home(self, stray: Stray, lane: _Lane) -> None:
@@ -440,10 +422,7 @@ class LeaseQueue:
 
     @property
     def room(self) -> int:
-        """How many more leases may be taken: none besides a quarantined request, which is leased alone."""
-        last = max(self.state.config.max_deliveries - 1, 1)
-        if len(self.leases) == 1 and next(iter(self.leases.values())).deliveries >= last:
-            return 0
+        """How many more leases may be taken."""
         in_flight = len(self.leases) - len(self._waiting) + self.robots.under_way
         now = asyncio.get_running_loop().time()
         wanted = sum(lane.wanted for lane in self.lanes if lane.wanted and now < lane.wanted_until)

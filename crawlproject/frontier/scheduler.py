@@ -420,7 +420,7 @@ class FrontierScheduler(Scheduler):
             return
         await self._end_leases(shard)  # back to back the two calls cost Redis less
         self.leasing.wanted.clear()
-        reply = await self.queue.fill(shard, helps=not self._homes.is_home_of(shard))
+        reply = await self.queue.fill(shard)
         if self.resolver.outage:  # most of these leases come back
             await asyncio.sleep(_LOOK_AGAIN_S)
         if self.leasing.paused:  # since this call began

@@ -49,7 +49,6 @@ from crawlproject.worker import worker_of
 T = TypeVar("T")
 
 _IMAGES = "images"  # the spider that gets the images
-_ERRBACK = "failed"  # of both spiders (spiders/one_item.py)
 _RETRY_S = 0.5
 _MOST_ELSEWHERE = 8  # sitemaps on other domains than the robots.txt that names them
 _LEFT_OUT = "sitemaps_left_out"  # count: sitemaps that were named and are not fetched
@@ -88,13 +87,13 @@ class FoundPipeline:
         self.worker = worker_of(self.crawler)
         state, most = self.worker.state, self.settings.pages_budget_max
         bounds = state.bounds
-        self.links = Discovery(scripts_of(state), bounds, errback=_ERRBACK)
+        self.links = Discovery(scripts_of(state), bounds)
         # Pages are within a budget, and so are their images: no other one but the bound of all budgets, of which
         # links of their priority take a quarter.
         whole = replace(bounds, pages_budget=4 * most or 1, pages_budget_max=4 * most)
         # They lead to any host, and perhaps nobody crawls them: half of the frontier is left to seeds.
         half = bounds.high_water // 2
-        self.images = Discovery(scripts_of(state.beside(_IMAGES)), whole, errback=_ERRBACK, most_outstanding=half)
+        self.images = Discovery(scripts_of(state.beside(_IMAGES)), whole, most_outstanding=half)
 
     async def process_item(self, item: Any) -> Any:
         """Return the event of a page, or a failure; other items as they are."""
@@ -116,10 +115,10 @@ class FoundPipeline:
                 await self._admit(item, self.images, self._images_of(item, page.images, item.fetch.final_url))
             await self._admit_sitemaps(item, decided)
         except _Stopping:
-            return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
+            return Failure(STOPPED, "the worker stops and stores no more links")
         if item.refused:
             reason = f"opt-out: {', '.join(item.refused)}"
-            return Failure("", item.url, item.source, KEPT_BACK, reason, status=200)
+            return Failure(KEPT_BACK, reason, status=200)
         event = _event_of(item, page, len(links))
         is_new = is_new and event.revisit != UNCHANGED
         return ReadPage(event, is_new, len(item.body), item.parse_s, decided, item.look)
@@ -233,7 +232,7 @@ class FoundPipeline:
             if not rules.nofollow and not rules.noimages:
                 await self._admit(item, self.images, self._images_in(item, found, scope))
         except _Stopping:
-            return Failure("", item.url, item.source, STOPPED, "the worker stops and stores no more links")
+            return Failure(STOPPED, "the worker stops and stores no more links")
         revisit = look and revisits.found(item.before, look.digest)
         return ReadSitemap(counts=decided, look=look, revisit=revisit)
 

@@ -116,4 +116,4 @@ def _is_dear(url: str, body: bytes) -> bool:
 
 
 def _failure(item: FetchedPage, outcome: Outcome, reason: str) -> Failure:
-    return Failure("", item.url, item.source, outcome, reason, status=item.response.status)
+    return Failure(outcome, reason, item.response.status)

@@ -63,8 +63,7 @@ class PageStorePipeline:
         try:
             place = await self.store.write(exchange)
         except StorageDown as error:
-            identifier, source = fields.get("identifier") or exchange.url, fields.get("source") or ""
-            return Failure(identifier, exchange.url, source, STORAGE_UNAVAILABLE, str(error))
+            return Failure(STORAGE_UNAVAILABLE, str(error))
         fields["warc"] = place._asdict()
         return item
 

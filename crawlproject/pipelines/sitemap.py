@@ -47,7 +47,7 @@ class SitemapPipeline:
             async with self._turn:
                 item.sitemap = await in_thread("sitemap", lambda: _read(response.url, response.body, codings))
         except UnreadableImage as error:
-            return Failure("", item.url, item.source, UNREADABLE, str(error), status=response.status)
+            return Failure(UNREADABLE, str(error), response.status)
         if shortest:
             digest = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
             item.look = look_of(response.url, response.headers, digest).after(item.before, shortest)

@@ -26,7 +26,6 @@ from crawlproject.models import (
     FetchedBeginning,
     FetchedImage,
     ProbedFacts,
-    ProbeEvent,
     StoredThumbnail,
     Thumbnail,
 )
@@ -156,11 +155,11 @@ class ThumbnailPipeline:
         A `FetchedBeginning` becomes the event of a probe, or a failure.
         """
         if isinstance(item, FetchedBeginning):
-            facts = await self._looked(self._header_of(item), item.event, item.event.status)
+            facts = await self._looked(self._header_of(item), item.event.status)
             return facts if isinstance(facts, Failure) else replace(item.event, **asdict(facts))
         if not isinstance(item, FetchedImage):
             return item
-        analysis = await self._looked(self._decode(item), item, 200)
+        analysis = await self._looked(self._decode(item), 200)
         if isinstance(analysis, Failure):
             return analysis
         body = analysis.body or item.body
@@ -176,7 +175,7 @@ class ThumbnailPipeline:
             del body
             item.thumbnails = await self._store(item.identifier, analysis.thumbnails)
         except StorageDown as error:
-            return Failure(item.identifier, item.url, item.source, STORAGE_UNAVAILABLE, str(error))
+            return Failure(STORAGE_UNAVAILABLE, str(error))
         return item
 
     async def _store(self, identifier: str, thumbnails: tuple[Thumbnail, ...]) -> tuple[StoredThumbnail, ...]:
@@ -198,17 +197,16 @@ class ThumbnailPipeline:
         turn = partial(self._turn, item.event.source)
         return await self.decoders.probe(item.body, item.codings, whole=item.whole, turn=turn)
 
-    async def _looked(self, look: Awaitable[T], of: FetchedImage | ProbeEvent, status: int) -> T | Failure:
+    async def _looked(self, look: Awaitable[T], status: int) -> T | Failure:
         """Return what a decoder has found, or the failure that becomes of the picture."""
-        failure = partial(Failure, of.identifier, of.url, of.source)
         try:
             return await self._reported(look)
         except DecodersStopped:
-            return failure(STOPPED, "the worker stops and decodes no more pictures")
+            return Failure(STOPPED, "the worker stops and decodes no more pictures")
         except NoDecoder as error:
-            return failure(STORAGE_UNAVAILABLE, str(error))
+            return Failure(STORAGE_UNAVAILABLE, str(error))
         except UnreadableImage as error:
-            return failure(UNREADABLE, str(error), status=status, facts=error.facts)
+            return Failure(UNREADABLE, str(error), status=status, facts=error.facts)
 
     async def _reported(self, look: Awaitable[T]) -> T:
         """Return what a decoder has found; report it if none can be started."""

@@ -45,7 +45,7 @@ _MIDDLEWARES = {
 class ImagesSpider(OneItemSpider):
     """Fetches the pictures that `images:start_urls` names, or the beginnings of those that are only probed.
 
-    Every response and every failure becomes exactly one item: a picture to analyse, a beginning, link rot, or a
+    Every response becomes exactly one item: a picture to analyse, a beginning, link rot, or a
     failure.
     """
 
@@ -86,7 +86,7 @@ class ImagesSpider(OneItemSpider):
             meta[EXTRA] = seed.extra
         if seed.probe is not None:
             meta[PROBE] = dict(seed.probe)
-        return Request(seed.url, errback=self.failed, meta=meta, priority=seed.priority or 0)
+        return Request(seed.url, meta=meta, priority=seed.priority or 0)
 
     def who(self, request: Request) -> dict[str, Any]:
         """Return the fields that every item begins with: which picture `request` is for."""

@@ -1,19 +1,17 @@
-"""What the spiders `images` and `pages` have in common: each response and each failure becomes one item."""
+"""What the spiders `images` and `pages` have in common: each response becomes one item."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
-from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config
-from crawlproject.errors import OptedOut, RobotsUnreachable
 from crawlproject.models import (
     EXTRA,
     FETCH_TIME,
@@ -26,8 +24,8 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
-from crawlproject.politeness.outcomes import Becomes, Outcome, of_exception, of_status
-from crawlproject.politeness.reasons import reason_of, retry_after_of
+from crawlproject.politeness.outcomes import Becomes, Outcome, of_status
+from crawlproject.politeness.reasons import retry_after_of
 from crawlproject.texts import without_userinfo
 
 # No callback makes a request; and every status reaches the spider, which makes an item for each lease.
@@ -48,12 +46,12 @@ _UNUSED = {
 
 
 class OneItemSpider(Spider):
-    """A spider whose every response and failure becomes one item: something to keep, link rot, or a failure.
+    """A spider whose every response becomes one item: something to keep, link rot, or a failure.
 
     Subclasses say which request a seed is, what a response with status 200 becomes, and how an item names it.
     """
 
-    one_item_each = True  # a lease ends with its item (extensions/lease_keeper.py)
+    one_item_each = True  # a response without an item is a fault (extensions/lease_keeper.py)
     stored_attributes = frozenset[str]()  # what a stored request may have, beside URL, meta, callback and errback
     stored_headers = frozenset({"Referer"})
 
@@ -76,7 +74,7 @@ class OneItemSpider(Spider):
 
     @abstractmethod
     def who(self, request: Request) -> dict[str, Any]:
-        """Return the fields that an item about `request` begins with: identifier, url, source."""
+        """Return the fields that an event about `request` begins with: identifier, url, source."""
 
     @abstractmethod
     def fetched(self, response: Response, request: Request) -> Any:
@@ -99,21 +97,8 @@ class OneItemSpider(Spider):
             return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
         if outcome.becomes not in {Becomes.IMAGE, Becomes.PROBE}:
             reason = f"status {status}"
-            return Failure(**self.who(request), outcome=outcome, reason=reason, status=status, retry_after=wait)
+            return Failure(outcome, reason, status, wait)
         return self.fetched(response, request)
-
-    def failed(self, failure: TwistedFailure) -> Failure:
-        """Return the item of a request without a response, or with one that we may not keep."""
-        request: Request = failure.request  # type: ignore[attr-defined]
-        error = cast("BaseException", failure.value)
-        outcome = of_exception(error)
-        return Failure(
-            **self.who(request),
-            outcome=outcome,
-            reason=reason_of(error, outcome, self.settings.getint("DOWNLOAD_MAXSIZE")),
-            status=error.status if isinstance(error, OptedOut) else None,
-            retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
-        )
 
 
 def fetch_of(response: Response, request: Request) -> Fetch:

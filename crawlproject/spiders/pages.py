@@ -48,7 +48,7 @@ _SEED_PRIORITY = 3  # above what sitemaps (2) and pages (1, 0) lead to, below wh
 class PagesSpider(OneItemSpider):
     """Crawls from the URLs that `pages:start_urls` names to whatever they link to, within their scope.
 
-    Every response and every failure becomes exactly one item: a page or a sitemap to read, link rot, or a
+    Every response becomes exactly one item: a page or a sitemap to read, link rot, or a
     failure.
     """
 
@@ -94,10 +94,10 @@ class PagesSpider(OneItemSpider):
         if seed.depth is not None:
             meta[MOST_DEPTH] = seed.depth
         priority = _SEED_PRIORITY if seed.priority is None else seed.priority
-        return Request(canonical_url(seed.url) or seed.url, errback=self.failed, meta=meta, priority=priority)
+        return Request(canonical_url(seed.url) or seed.url, meta=meta, priority=priority)
 
     def who(self, request: Request) -> dict[str, Any]:
-        """Return the fields that link rot and failures begin with: which page `request` is for."""
+        """Return the fields that link rot begins with: which page `request` is for."""
         url = without_userinfo(seed_url(request))
         identifier = str(uuid.uuid5(uuid.NAMESPACE_URL, url))
         return {"identifier": identifier, "url": url, "source": request.meta[SOURCE]}

@@ -246,18 +246,6 @@ class Keys:
         return self._of_spider("dropped")
 
     @property
-    def quarantine(self) -> str:
-        """List: quarantined requests (source + newline + stored request), with one delivery left; leased alone."""
-        return self._of_spider("suspects")
-
-    @property
-    def quarantine_turn(self) -> str:
-        """String, TTL 30 s: the worker that finishes what it holds, to take the next quarantined request."""
-        return self._of_spider("suspect_turn")
-
-    # Leases
-
-    @property
     def workers(self) -> str:
         """Sorted set: workers by their last heartbeat (µs)."""
         return self._of_spider("workers")

@@ -1,4 +1,4 @@
-"""What requests workers hold of each source, and how many wait to be leased alone."""
+"""What requests workers hold of each source."""
 
 from __future__ import annotations
 
@@ -29,10 +29,3 @@ async def read_leases(state: State) -> AsyncIterator[tuple[str, bytes]]:
 
 def _source(lease: bytes) -> str:
     return lease.decode(errors="replace").partition(":")[2]
-
-
-async def count_quarantined(state: State) -> Counter[str]:
-    """Count, by source, the requests before their last delivery: they wait in a list of their own, 500 at most."""
-    redis: Any = state.redis
-    waiting = await redis.lrange(state.keys.quarantine, 0, -1)
-    return Counter(entry.partition(b"\n")[0].decode(errors="replace") for entry in waiting)

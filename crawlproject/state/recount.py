@@ -44,7 +44,6 @@ class Count:
     queued: int = 0
     delayed: int = 0
     leased: int = 0
-    quarantined: int = 0
     sent: int = 0  # on their way to other shards
     waiting: int = 0
     spilled: int = 0
@@ -57,7 +56,7 @@ class Count:
     @property
     def outstanding(self) -> int:
         """Requests queued, delayed, leased, or on their way to another shard."""
-        return self.queued + self.delayed + self.leased + self.quarantined + self.sent
+        return self.queued + self.delayed + self.leased + self.sent
 
     @property
     def overflow(self) -> int:
@@ -159,9 +158,7 @@ async def _seen_filter(state: State) -> tuple[str, int | None]:
 
 async def _counted(state: State, filter_word: str) -> Count:
     keys, redis = state.keys, _client(state)
-    async with redis.pipeline(transaction=False) as pipe:
-        [quarantined] = await pipe.llen(keys.quarantine).execute(raise_on_error=False)
-    count = Count(quarantined=_number(quarantined), sent=await _sent(state))
+    count = Count(sent=await _sent(state))
     kinds = {getattr(keys, name): command for name, command in _COUNTED.items()}
     for prefix, command in (kinds | ({filter_word: "scard"} if filter_word else {})).items():
         async for page in _pages(state, prefix):

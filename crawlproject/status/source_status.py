@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from crawlproject.config import Config
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
-from crawlproject.state.leases import count_leases, count_quarantined
+from crawlproject.state.leases import count_leases
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
 from crawlproject.state.scripts import Pause, SourceStatus
 from crawlproject.state.source_counts import read_counts, read_spent_budgets
@@ -128,7 +128,6 @@ async def statuses_of_shard(
     `leases` is by `count_leases`.
     """
     leases = await count_leases(state) if leases is None else leases
-    quarantined = await count_quarantined(state)
     for first in range(0, len(sources), _BATCH):
         names = sources[first : first + _BATCH]
         statuses = await state.scripts.inspect(names)
@@ -136,10 +135,9 @@ async def statuses_of_shard(
         counts = await read_counts(state, names, _COUNTS)
         rows = zip(*counts.values(), strict=True)
         for status, row, used in zip(statuses, rows, spent, strict=True):
-            whole = status._replace(queued=status.queued + quarantined[status.source])
             done = dict(zip(_COUNTS, row, strict=True))
             budget = None if used is None else _budget(state.config, *used, done["good_pages"])
-            yield whole, _row(whole, leases[status.source], done, budget)
+            yield status, _row(status, leases[status.source], done, budget)
 
 
 def _budget(config: Config, admitted: int, poor: int, good_pages: int) -> dict[str, int | None]:

@@ -45,10 +45,10 @@ def test_a_picture_that_kills_its_workers_becomes_a_dead_letter_and_no_other_pic
         redis: Any = crawl.redis
         images = [json.loads(fields[b"event"]) for _, fields in redis.xrange(KEYS.image_events)]
         dead = crawl.dead_letters()
-    assert statuses.count(-signal.SIGKILL) == 3
+    assert statuses.count(-signal.SIGKILL) == 5
     assert set(statuses) == {0, -signal.SIGKILL}
     assert [(letter["identifier"], letter["reason"]) for letter in dead] == [
-        ("museum-deadly", "lost with its worker, delivery 3")
+        ("museum-deadly", "lost with its worker, delivery 5")
     ]
     assert sorted(event["identifier"] for event in images) == sorted(
         name for name in names if "deadly" not in name

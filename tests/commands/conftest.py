@@ -47,9 +47,7 @@ class Frontier:
 
     async def lease(self, want: int, scripts: Scripts | None = None) -> list[str]:
         """Return the ids of up to `want` leases."""
-        reply = await (scripts or self.scripts).lease(
-            "w", want, rooms={}, room=99, idle=True, horizon=10.0, dead_maxlen=1000, max_deliveries=3
-        )
+        reply = await (scripts or self.scripts).lease("w", want, rooms={}, room=99, horizon=10.0, dead_maxlen=1000)
         return [grant.id for grant in reply.grants]
 
     async def settle(

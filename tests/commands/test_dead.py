@@ -30,13 +30,11 @@ async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None
     await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     for number, (identifier, source, reason) in enumerate(letters):
         url = f"https://{source}.org/{identifier}"
-        request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1}, errback=SPIDER.failed)
+        request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1})
         entry = codec.encode(request, SPIDER, deliveries=2)
         new = NewRequest(entry, digest_of("", str(number)), again=False, source=source)
         await state.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)
-        reply = await state.scripts.lease(
-            "w", 1, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100
-        )
+        reply = await state.scripts.lease("w", 1, rooms={}, room=9, horizon=60.0, dead_maxlen=1000)
         lease = reply.grants[0].id
         assert (await state.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)])).settled == [True]
 
@@ -171,9 +169,7 @@ async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy
     for _ in range(2):  # nobody has led while the commands ran: nothing goes out for half a second
         await state.scripts.lead("leader", ready=True)
         await asyncio.sleep(0.6)
-    reply = await state.scripts.lease(
-        "w", 9, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100
-    )
+    reply = await state.scripts.lease("w", 9, rooms={}, room=9, horizon=60.0, dead_maxlen=1000)
     requests = [codec.decode(grant.entry, SPIDER) for grant in reply.grants]
     assert sorted(request.meta[IDENTIFIER] for request in requests) == ["1", "2", "3"]
     assert all(RETRIES not in request.meta for request in requests)

@@ -177,12 +177,6 @@ async def test_a_rate_the_leader_has_not_set_yet_is_said(scrapy: Scrapy, frontie
     assert (row["rate_limit"], row["reason"]) == (5, "by override, 7.5 as soon as the leader has set it")
 
 
-async def test_a_request_that_is_to_be_leased_alone_is_queued(scrapy: Scrapy, frontier: Frontier) -> None:
-    await frontier.catalogue({"museum": 5.0, "museum-of-art": 5.0})
-    await frontier.redis.rpush("crawl:images:suspects", b"museum\n\x01\x02\x00x")
-    assert {source: row["queued"] for source, row in listed(scrapy).items()} == {"museum": 1, "museum-of-art": 0}
-
-
 async def test_seeds_beyond_the_share_of_a_source_are_shown_and_counted(
     scrapy: Scrapy, frontier: Frontier
 ) -> None:

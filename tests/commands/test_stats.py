@@ -27,9 +27,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         for n in range(6)
     ]
     await scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
-    reply = await scripts.lease(
-        "w", 4, rooms={}, room=9, idle=True, horizon=60.0, dead_maxlen=1000, max_deliveries=100
-    )
+    reply = await scripts.lease("w", 4, rooms={}, room=9, horizon=60.0, dead_maxlen=1000)
     done, rotten, dead, _ = (grant.id for grant in reply.grants)
     image = ("image_metadata_updates", "{}")
     counts = {"fetched": 1, "thumbnails": 1, "bytes": 3_000_000_000}

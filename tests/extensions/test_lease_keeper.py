@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,16 @@ from typing import Any
 
 import pytest
 from scrapy import Request
-from scrapy.exceptions import DownloadConnectionRefusedError, DownloadTimeoutError
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    IgnoreRequest,
+)
 from scrapy.http import Response
+from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject.errors import (
@@ -20,8 +29,9 @@ from crawlproject.errors import (
     RobotsDisallowed,
     RobotsOptOut,
     RobotsUnreachable,
+    TlsFailed,
 )
-from crawlproject.extensions.lease_keeper import LeaseKeeper
+from crawlproject.extensions.lease_keeper import LeaseKeeper, failure_of
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
@@ -29,6 +39,7 @@ from crawlproject.models import (
     FETCH_TIME,
     FOUND,
     IDENTIFIER,
+    LEASE,
     RETRIES,
     REVISIT,
     SOURCE,
@@ -58,11 +69,11 @@ from tests.waiting import until_async
 URL = "http://museum.example/a.jpg"
 WHO: dict[str, Any] = {"identifier": "a", "url": URL, "source": "museum"}
 FETCH: dict[str, Any] = {"final_url": URL, "redirects": 0, "attempts": 1, "fetch_s": 0.1}
-TIMEOUT = Failure(**WHO, outcome=of_exception(DownloadTimeoutError()), reason="timeout: too slow")
+TIMEOUT = Failure(outcome=of_exception(DownloadTimeoutError()), reason="timeout: too slow")
 
 
 def failure(status: int, retry_after: float | None = None) -> Failure:
-    return Failure(**WHO, outcome=of_status(status, retry_after), reason=f"status {status}",
+    return Failure(outcome=of_status(status, retry_after), reason=f"status {status}",
                    status=status, retry_after=retry_after)  # fmt: skip
 
 
@@ -75,6 +86,7 @@ class Case:
         self.keys = scheduler.state.keys
         self.keeper = LeaseKeeper.from_crawler(scheduler.crawler)
         self.keeper.worker = scheduler.worker
+        self.slot: Any = scheduler.crawler.engine._slot  # which all requests have left already
 
     async def lease(self, deliveries: int = 0, **meta: Any) -> Response:
         """Lease a request; return a response to it."""
@@ -91,23 +103,28 @@ class Case:
 
         return Response(URL, request=await until_async(next_request))
 
-    async def events(self, stream: str) -> list[dict[str, Any]]:
+    async def flush(self) -> None:
+        """Send what has ended."""
+        self.keeper.settle_ended()
         await self.scheduler.queue.flush()
+
+    async def events(self, stream: str) -> list[dict[str, Any]]:
+        await self.flush()
         return [json.loads(fields[b"event"]) for _, fields in await self.redis.xrange(stream)]
 
     async def dead(self) -> list[tuple[str, int]]:
-        await self.scheduler.queue.flush()
+        await self.flush()
         letters = await self.redis.xrange(self.keys.dead)
         return [(fields[b"reason"].decode(), int(fields[b"deliveries"])) for _, fields in letters]
 
     async def failed(self) -> list[dict[str, Any] | None]:
         """Return the events `failed`, as readers make them."""
-        await self.scheduler.queue.flush()
+        await self.flush()
         found = await self.redis.xrange(self.keys.failed_events)
         return [event_of(EventEntry(self.keys.failed_events, at.decode(), fields)) for at, fields in found]
 
     async def delayed(self) -> list[bytes]:
-        await self.scheduler.queue.flush()
+        await self.flush()
         found = await self.redis.zrange(self.keys.delayed_of + "museum", 0, -1)
         return [entry.partition(b"\n")[2] for entry in found]
 
@@ -140,7 +157,7 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
         width=7, height=9, filesize=5, compression_quality=80, format="JPEG", sha256="00", exif=None
     )
     response = await case.lease(retries=1, redirect_urls=["http://museum/first.jpg"])
-    failure = Failure(**WHO, outcome=UNREADABLE, reason="unreadable", status=200, facts=facts)
+    failure = Failure(outcome=UNREADABLE, reason="unreadable", status=200, facts=facts)
     case.keeper.item_scraped(failure, response)
     case.keeper.item_scraped(failure, response)  # the lease is gone: nothing more
     [event] = await case.failed()
@@ -159,9 +176,9 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
 async def test_a_refusal_that_is_not_kept_is_an_event_all_the_same(case: Case) -> None:
     case.scheduler.state.bounds = replace(case.keeper.config, dead_maxlen=1)
     for _ in range(3):
-        item = Failure(**WHO, outcome=of_exception(RobotsDisallowed("no")), reason="robots.txt forbids it")
+        item = Failure(outcome=of_exception(RobotsDisallowed("no")), reason="robots.txt forbids it")
         case.keeper.item_scraped(item, await case.lease())
-        await case.scheduler.queue.flush()
+        await case.flush()
     assert len(await case.dead()) == 1
     assert [event and event["kind"] for event in await case.failed()] == ["robots"] * 3
 
@@ -191,7 +208,7 @@ async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound(
 
 async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(case: Case) -> None:
     response = await case.lease(depth=3)
-    fault = Failure(**WHO, outcome=of_exception(RuntimeError()), reason="a bug")
+    fault = Failure(outcome=of_exception(RuntimeError()), reason="a bug")
     case.keeper.item_scraped(fault, response)
     assert await case.dead() == [("a bug", 0)]
     assert await case.redis.get(case.keys.dead_refusals) is None
@@ -199,7 +216,7 @@ async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(ca
 
 async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) -> None:
     response = await case.lease(depth=1)
-    case.keeper.item_scraped(Failure("", URL, "museum", NOT_HTML, "not HTML", status=200), response)
+    case.keeper.item_scraped(Failure(NOT_HTML, "not HTML", status=200), response)
     assert await case.dead() == []
     assert await case.redis.get(case.keys.outstanding) == b"0"
     assert await case.statuses() == [b"200"]
@@ -214,7 +231,7 @@ async def test_a_seed_that_is_no_page_is_a_dead_letter(
     assert response.request is not None
     if looked_at_again:
         response.request.meta[REVISIT] = []
-    case.keeper.item_scraped(Failure("", URL, "museum", NOT_HTML, "not HTML: image/png", status=200), response)
+    case.keeper.item_scraped(Failure(NOT_HTML, "not HTML: image/png", status=200), response)
     assert await case.dead() == [("not HTML: image/png", 0)]
     assert await case.redis.get(case.keys.outstanding) == b"0"
     assert await case.redis.get(case.keys.dead_refusals) == expected
@@ -248,8 +265,8 @@ async def test_a_pipelines_exception_returns_the_request_with_a_delivery(case: C
     (entry,) = await case.delayed()
     assert codec.deliveries_of(entry) == 1
     assert await case.statuses() == []
-    case.keeper.item_error(object(), await case.lease(deliveries=2), full)
-    assert await case.dead() == [("internal fault, delivery 3: OSError: disk full", 3)]
+    case.keeper.item_error(object(), await case.lease(deliveries=4), full)
+    assert await case.dead() == [("internal fault, delivery 5: OSError: disk full", 5)]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +276,7 @@ async def test_a_pipelines_exception_returns_the_request_with_a_delivery(case: C
 async def test_what_is_not_the_sites_fault_goes_back_and_costs_its_source_nothing(
     case: Case, outcome: Outcome, deliveries: int, counted: set[bytes]
 ) -> None:
-    case.keeper.item_scraped(Failure(**WHO, outcome=outcome, reason="x"), await case.lease())
+    case.keeper.item_scraped(Failure(outcome=outcome, reason="x"), await case.lease())
     entries = await case.delayed() or await case.redis.lrange(case.keys.queue_of + "0:museum", 0, -1)
     assert [codec.deliveries_of(entry) for entry in entries] == [deliveries]
     assert await case.statuses() == []
@@ -275,24 +292,47 @@ async def test_items_that_no_lease_stands_behind_are_let_be(case: Case) -> None:
     case.keeper.item_scraped(TIMEOUT, None)
     case.keeper.item_scraped(TIMEOUT, Response(URL, request=Request(URL)))
     case.keeper.item_scraped({"some": "item"}, await case.lease())
-    assert len(case.scheduler.queue.leases) == 1
+    assert case.keeper._ends == {}
 
 
-async def test_a_request_that_left_the_engine_without_an_item_is_found(case: Case) -> None:
+async def test_a_lease_ends_once_its_request_has_left_the_engine_and_its_finds_are_stored(case: Case) -> None:
     response = await case.lease()
-    slot: Any = case.scheduler.crawler.engine._slot
-    slot.inprogress = {response.request}
-    await case.keeper._sweep()
-    assert len(case.scheduler.queue.leases) == 1
-    slot.inprogress = set()
-    await case.keeper._sweep()
-    assert len(case.scheduler.queue.leases) == 0
+    lease = response.request.meta[LEASE]  # type: ignore[union-attr]
+    case.slot.inprogress = {response.request}
+    case.keeper.item_scraped(failure(403), response)
+    assert await case.dead() == []
+    case.slot.inprogress = set()
+    lease.unstored = 1
+    assert await case.dead() == []
+    lease.unstored = 0
+    assert await case.dead() == [("status 403", 0)]
+
+
+async def test_a_request_that_left_the_engine_without_an_item_is_found(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    response = await case.lease()
+    assert response.request is not None
+    case.keeper.response_received(response, response.request)
+    case.keeper.item_scraped({"some": "item"}, response)
     (entry,) = await case.delayed()
     assert codec.deliveries_of(entry) == 1
+    assert "left the engine without an item" in caplog.text
+    assert case.scheduler.queue.leases == {}
+
+
+async def test_what_failed_after_all_is_not_done(case: Case) -> None:
+    response = await case.lease()
+    case.keeper.item_scraped(failure(403), response)
+    case.keeper.item_error(None, response, TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
+    assert await case.dead() == []
+    (entry,) = await case.delayed()
+    assert codec.deliveries_of(entry) == 1
+    assert case.keeper._ends == {}
 
 
 async def standing(case: Case) -> SourceStatus:
-    await case.scheduler.queue.flush()
+    await case.flush()
     return (await case.scheduler.state.scripts.inspect(["museum"]))[0]
 
 
@@ -328,9 +368,9 @@ async def test_a_source_that_asks_for_too_much_is_held_up_to_the_cap_and_it_is_l
 async def test_only_what_reached_the_site_is_among_its_statuses(
     case: Case, error: Exception, status: int | None, noted: list[bytes]
 ) -> None:
-    item = Failure(**WHO, outcome=of_exception(error), reason="x", status=status)
+    item = Failure(outcome=of_exception(error), reason="x", status=status)
     case.keeper.item_scraped(item, await case.lease())
-    await case.scheduler.queue.flush()
+    await case.flush()
     assert await case.statuses() == noted
 
 
@@ -347,21 +387,21 @@ async def test_only_what_reached_the_site_is_among_its_statuses(
 async def test_what_the_site_forbids_is_marked_among_the_dead_letters(
     case: Case, error: Exception, refusal: bool
 ) -> None:
-    item = Failure(**WHO, outcome=of_exception(error), reason="x")
+    item = Failure(outcome=of_exception(error), reason="x")
     case.keeper.item_scraped(item, await case.lease(**{RETRIES: 9}))
-    await case.scheduler.queue.flush()
+    await case.flush()
     ((_, letter),) = await case.redis.xrange(case.keys.dead)
     assert (b"refusal" in letter) is refusal
 
 
 async def test_a_time_out_counts_as_a_fetch_that_took_as_long_as_was_waited(case: Case) -> None:
-    refused = Failure(**WHO, outcome=of_exception(DownloadConnectionRefusedError()), reason="x")
+    refused = Failure(outcome=of_exception(DownloadConnectionRefusedError()), reason="x")
     for item, took in ((TIMEOUT, 20.0), (failure(500), 0.3), (refused, 0.001)):  # of the last nothing was fetched
         response = await case.lease()
         assert response.request is not None
         response.request.meta[FETCH_TIME] = took
         case.keeper.item_scraped(item, response)
-    await case.scheduler.queue.flush()
+    await case.flush()
     found = await case.redis.hgetall(case.keys.latencies)
     assert found == {b"fetch:6": b"1", b"fetch:15": b"1", b"fetch_us": b"20300000"}
 
@@ -370,10 +410,10 @@ async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
     case.keeper.item_scraped(TIMEOUT, await case.lease())
     case.keeper.item_scraped(TIMEOUT, await case.lease(**{RETRIES: 1}))
     case.keeper.item_scraped(failure(403), await case.lease())
-    down = Failure(**WHO, outcome=STORAGE_UNAVAILABLE, reason="disk full")
+    down = Failure(outcome=STORAGE_UNAVAILABLE, reason="disk full")
     case.keeper.item_scraped(down, await case.lease())
     case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
-    await case.scheduler.queue.flush()
+    await case.flush()
     counts = {
         key.decode().removeprefix(case.keys.counts_of): int(await case.redis.hget(key, "museum"))
         for key in await case.redis.keys(case.keys.counts_of + "error_*")
@@ -382,3 +422,62 @@ async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
     totals = await case.redis.hgetall(case.keys.totals)
     assert {name: int(totals[name.encode()]) for name in counts} == counts
     assert (int(totals[b"failed"]), int(totals[b"retried"])) == (2, 1)
+
+
+# Failures without a response
+
+
+def failed(case: Case, response: Response, error: BaseException) -> bool:
+    made = TwistedFailure(error)  # type: ignore[no-untyped-call]
+    made.request = response.request  # type: ignore[attr-defined]
+    return case.keeper.failed(response.request.meta[LEASE], made)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "retry_after"),
+    [
+        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
+        (CannotResolveHostError("museum.org"), "dns: museum.org", None),
+        (TlsFailed("certificate has expired"), "tls: certificate has expired", None),
+        (DownloadConnectionRefusedError("111"), "refused: 111", None),
+        (DownloadFailedError(), "network: DownloadFailedError", None),
+        (ConnectionResetError(104, "reset by peer"), "network: [Errno 104] reset by peer", None),
+        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
+        (AddressRefused("address refused: 10.0.0.1"), "address refused: 10.0.0.1", None),
+        (RobotsDisallowed("robots.txt: line 2"), "robots.txt: line 2", None),
+        (RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
+        (MemoryShort("too much at a time"), "too much at a time", None),
+        (IgnoreRequest("max redirections reached"), "IgnoreRequest: max redirections reached", None),
+        (ValueError("x" * 1000), "ValueError: " + "x" * 300, None),
+        (KeyError("a\x1bbug"), "KeyError: 'a\\x1bbug'", None),
+        (asyncio.CancelledError(), "CancelledError: CancelledError", None),
+    ],
+)
+def test_what_a_request_without_a_response_has_failed_of_is_one_short_line(
+    error: BaseException, reason: str, retry_after: float | None
+) -> None:
+    assert failure_of(error, 1000) == Failure(of_exception(error), reason, retry_after=retry_after)
+
+
+def test_a_response_that_we_may_not_keep_is_a_failure_with_its_status() -> None:
+    error = OptedOut("noai (X-Robots-Tag)")
+    assert failure_of(error, 1000) == Failure(of_exception(error), "opt-out: noai (X-Robots-Tag)", status=200)
+
+
+async def test_the_spider_is_told_of_no_failure_of_its_one_item(case: Case) -> None:
+    assert failed(case, await case.lease(), DownloadTimeoutError())
+    assert len(await case.delayed()) == 1
+    assert failed(case, await case.lease(), RobotsDisallowed("robots.txt: line 2"))
+    assert await case.dead() == [("robots.txt: line 2", 0)]
+
+
+async def test_other_spiders_are_told_of_what_is_given_up(case: Case) -> None:
+    case.keeper._one_item_each = False
+    assert failed(case, await case.lease(), DownloadTimeoutError())  # tried again
+    assert not failed(case, await case.lease(), RobotsDisallowed("robots.txt: line 2"))
+    gone = await case.lease()
+    case.keeper.response_received(gone.replace(status=404), gone.request)  # type: ignore[arg-type]
+    assert not failed(case, gone, HttpError(gone.replace(status=404)))
+    assert await case.dead() == [("robots.txt: line 2", 0)]
+    assert (await case.redis.hgetall(case.keys.totals))[b"link_rot"] == b"1"
+    assert await case.redis.get(case.keys.outstanding) == b"1"

@@ -37,6 +37,8 @@ from crawlproject.spiders.images import ImagesSpider
 
 
 class AnySpider(ImagesSpider):
+    def failed(self, failure: Any) -> None: ...
+
     needs_meta = frozenset()
     stored_attributes = frozenset(Request("http://localhost/").to_dict())
     stored_headers = frozenset({"A", "B-C", "Content-Type", "Accept"})

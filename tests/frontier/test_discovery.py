@@ -37,7 +37,7 @@ class Counted:
 
 def discovery_of(scripts: object, **settings: object) -> Discovery:
     settings = {name.upper(): value for name, value in settings.items()}
-    return Discovery(scripts, config.load(settings), errback="failed")  # type: ignore[arg-type]
+    return Discovery(scripts, config.load(settings))  # type: ignore[arg-type]
 
 
 async def test_a_stored_link_is_the_request_of_the_same_seed(state: State) -> None:
@@ -48,11 +48,7 @@ async def test_a_stored_link_is_the_request_of_the_same_seed(state: State) -> No
     assert found.to_dict(spider=spider) == codec.decode(codec.encode(request, spider), spider).to_dict(
         spider=spider
     )
-    assert (found.meta, found.priority, found.errback) == (
-        {IDENTIFIER: "id 1", SOURCE: "museum"},
-        3,
-        spider.failed,
-    )
+    assert (found.meta, found.priority) == ({IDENTIFIER: "id 1", SOURCE: "museum"}, 3)
     deep = Link("http://a.example/", identifier="x", depth=7)
     assert codec.decode(discovery_of(state.scripts).stored(deep), spider).meta["depth"] == 7
 
@@ -155,7 +151,7 @@ async def test_links_beyond_their_sources_share_are_turned_away_and_it_is_said_o
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
     store = {"CRAWL_OVERFLOW_STORE": "packs"} if is_stored else {}
-    one = Discovery(state.scripts, config.load({**store, "CRAWL_OVERFLOW_MAXLEN": 40}), errback="failed")
+    one = Discovery(state.scripts, config.load({**store, "CRAWL_OVERFLOW_MAXLEN": 40}))
     for _ in range(2):
         found = await one.admit(PAGE)
     assert found == Discovered(known=18, without_room=2)

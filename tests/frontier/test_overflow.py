@@ -132,7 +132,9 @@ async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs:
     assert await db(crawl).zcard(crawl.keys.packs_dead) == len(packs.names(overflow._folder)) - 1
 
 
-async def test_links_of_each_priority_come_back_in_order_the_good_ones_first(crawl: State, packs: FolderPacks) -> None:
+async def test_links_of_each_priority_come_back_in_order_the_good_ones_first(
+    crawl: State, packs: FolderPacks
+) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 200, priority=0)
     await discover(crawl, 200, first=200)
@@ -177,7 +179,9 @@ async def test_two_workers_spill_and_refill_what_each_other_leaves(crawl: State,
     assert await crawled(crawl, other) == [url(n) for n in range(900)]
 
 
-async def test_what_a_worker_was_told_of_and_did_not_do_is_done_by_another(crawl: State, packs: FolderPacks) -> None:
+async def test_what_a_worker_was_told_of_and_did_not_do_is_done_by_another(
+    crawl: State, packs: FolderPacks
+) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 12 + 64)
     await overflow._open()

@@ -58,9 +58,7 @@ async def stored(scheduler: FrontierScheduler, count: int) -> None:
 async def peek(scheduler: FrontierScheduler) -> LeaseReply:
     """Lease as another worker would."""
     await scheduler.state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
-    return await scheduler.state.scripts.lease(
-        "other", 9, rooms={}, room=9, idle=True, horizon=0.25, dead_maxlen=9, max_deliveries=3
-    )
+    return await scheduler.state.scripts.lease("other", 9, rooms={}, room=9, horizon=0.25, dead_maxlen=9)
 
 
 async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:

@@ -31,10 +31,8 @@ async def leases(state: State, count: int, rate: float) -> list[Lease]:
         count,
         rooms={},
         room=count,
-        idle=True,
         horizon=10.0,
         dead_maxlen=9,
-        max_deliveries=3,
     )
     assert len(reply.grants) == count
     return [

@@ -59,7 +59,7 @@ def test_an_event_contains_everything_known_about_the_picture() -> None:
     "item",
     [
         LinkRotEvent("1", "http://a/", "museum", 404, "2026-01-02T03:04:05.006+00:00", "http://a/", 0, 1, 0.1),
-        Failure("1", "http://a/", "museum", UNREADABLE, "empty body"),
+        Failure(UNREADABLE, "empty body"),
         {"any": "thing"},
     ],
 )

@@ -19,7 +19,7 @@ def settings(**more: Any) -> config.Config:
 
 
 def failure(outcome: Outcome, retry_after: float | None = None) -> Failure:
-    return Failure("id", "http://a/", "museum", outcome, "status", retry_after=retry_after)
+    return Failure(outcome, "status", retry_after=retry_after)
 
 
 @pytest.mark.parametrize(

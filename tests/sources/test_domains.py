@@ -63,8 +63,8 @@ def by_a_row(spelled: str) -> str:
 
 
 def by_a_request_of_an_own_spider(spelled: str) -> str:
-    new = new_request(Request(f"http://{spelled}/", errback=SPIDER.failed), SPIDER, SEEN)
-    canonical = Request(f"http://{at(domain_of_url(f'http://{spelled}/'))}/", errback=SPIDER.failed)
+    new = new_request(Request(f"http://{spelled}/"), SPIDER, SEEN)
+    canonical = Request(f"http://{at(domain_of_url(f'http://{spelled}/'))}/")
     assert new == new_request(canonical, SPIDER, SEEN)  # stored, and known, as the same
     return str(new.domain)
 

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from scrapy import Request
-from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadCancelledError,
-    DownloadConnectionRefusedError,
-    DownloadFailedError,
-    DownloadTimeoutError,
-    IgnoreRequest,
-)
 from scrapy.http import HtmlResponse, Response
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
-from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject.errors import (
-    AddressRefused,
     ConfigError,
-    MemoryShort,
-    OptedOut,
-    RobotsDisallowed,
-    RobotsUnreachable,
-    TlsFailed,
 )
 from crawlproject.models import (
     AGAIN,
@@ -44,7 +28,7 @@ from crawlproject.models import (
     LinkRotEvent,
     Seed,
 )
-from crawlproject.politeness.outcomes import of_exception, of_status
+from crawlproject.politeness.outcomes import of_status
 from crawlproject.politeness.reasons import retry_after
 from crawlproject.spiders.images import ImagesSpider
 
@@ -131,7 +115,7 @@ def test_what_is_gone_is_link_rot(spider: ImagesSpider, status: int) -> None:
 def test_other_statuses_are_failures(spider: ImagesSpider, status: int, header: str, wait: float | None) -> None:
     headers = {"Retry-After": header} if header else {}
     assert spider.parse(response(status, headers=headers)) == Failure(
-        *WHO, of_status(status, wait), f"status {status}", status=status, retry_after=wait
+        of_status(status, wait), f"status {status}", status=status, retry_after=wait
     )
 
 
@@ -139,7 +123,6 @@ def test_an_item_is_about_the_url_of_the_seed_and_not_about_where_it_led(spider:
     asked = request("https://cdn.org/1", redirect_urls=[URL, "https://cdn.org/0"])
     answer = Response("https://cdn.org/1", status=404, request=asked)
     assert spider.parse(answer).url == URL
-    assert spider.failed(failure(IgnoreRequest(), asked)).url == URL
 
 
 def test_an_event_tells_how_its_answer_was_obtained(spider: ImagesSpider) -> None:
@@ -151,47 +134,6 @@ def test_an_event_tells_how_its_answer_was_obtained(spider: ImagesSpider) -> Non
     rot = spider.parse(Response("https://cdn.org/1", status=404, request=asked))
     assert isinstance(rot, LinkRotEvent)
     assert (rot.final_url, rot.redirects, rot.attempts, rot.fetch_s) == ("https://cdn.org/1", 2, 5, 0.317)
-
-
-# Failures without a response
-
-
-def failure(error: BaseException, asked: Request | None = None) -> TwistedFailure:
-    made = TwistedFailure(error)  # type: ignore[no-untyped-call]
-    made.request = asked or request()  # type: ignore[attr-defined]
-    return made
-
-
-@pytest.mark.parametrize(
-    ("error", "reason", "retry_after"),
-    [
-        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
-        (CannotResolveHostError("museum.org"), "dns: museum.org", None),
-        (TlsFailed("certificate has expired"), "tls: certificate has expired", None),
-        (DownloadConnectionRefusedError("111"), "refused: 111", None),
-        (DownloadFailedError(), "network: DownloadFailedError", None),
-        (ConnectionResetError(104, "reset by peer"), "network: [Errno 104] reset by peer", None),
-        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
-        (AddressRefused("address refused: 10.0.0.1"), "address refused: 10.0.0.1", None),
-        (RobotsDisallowed("robots.txt: line 2"), "robots.txt: line 2", None),
-        (RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
-        (MemoryShort("too much at a time"), "too much at a time", None),
-        (IgnoreRequest("max redirections reached"), "IgnoreRequest: max redirections reached", None),
-        (ValueError("x" * 1000), "ValueError: " + "x" * 300, None),
-        (KeyError("a\x1bbug"), "KeyError: 'a\\x1bbug'", None),
-        (asyncio.CancelledError(), "CancelledError: CancelledError", None),
-    ],
-)
-def test_a_request_without_response_is_a_failure_with_a_reason_of_one_short_line(
-    spider: ImagesSpider, error: BaseException, reason: str, retry_after: float | None
-) -> None:
-    assert spider.failed(failure(error)) == Failure(*WHO, of_exception(error), reason, retry_after=retry_after)
-
-
-def test_a_response_that_we_may_not_keep_is_a_failure_at_once(spider: ImagesSpider) -> None:
-    error = OptedOut("noai (X-Robots-Tag)")
-    reason = "opt-out: noai (X-Robots-Tag)"
-    assert spider.failed(failure(error)) == Failure(*WHO, of_exception(error), reason, status=200)
 
 
 # Requests
@@ -207,7 +149,6 @@ def test_a_response_that_we_may_not_keep_is_a_failure_at_once(spider: ImagesSpid
 def test_a_seed_becomes_a_request(spider: ImagesSpider, seed: Seed, meta: dict[str, Any]) -> None:
     made = spider.request_for(seed)
     assert (made.url, made.meta, made.priority) == (URL, meta, 0)
-    assert made.errback == spider.failed
     assert spider.request_for(Seed(URL, "6f1c", None, priority=3)).priority == 3
 
 

@@ -52,16 +52,15 @@ def test_the_request_of_a_seed(
     request = spider.request_for(parse_seed(line))
     assert (request.url, request.priority, request.meta) == (url, priority, meta)
     stored = codec.decode(codec.encode(request, spider), spider)
-    assert (stored.url, stored.priority, stored.meta, stored.errback) == (url, priority, meta, spider.failed)
+    assert (stored.url, stored.priority, stored.meta) == (url, priority, meta)
 
 
 def test_a_link_comes_back_with_what_is_stored_of_its_seed(spider: PagesSpider) -> None:
-    links = Discovery(None, spider.config, errback="failed")  # type: ignore[arg-type]
+    links = Discovery(None, spider.config)  # type: ignore[arg-type]
     meta = {SCOPE: "host:museum.org", MOST_DEPTH: 3}
     request = codec.decode(links.stored(Link(URL, 1, 2, source="museum", meta=meta)), spider)
     assert (request.url, request.priority) == (URL, 1)
     assert request.meta == meta | {"depth": 2, SOURCE: "museum"}
-    assert request.errback == spider.failed
 
 
 def test_every_response_is_one_item(spider: PagesSpider) -> None:
@@ -105,7 +104,7 @@ def test_only_the_beginning_of_a_body_is_wanted(spider: PagesSpider) -> None:
 def test_a_sitemap_comes_back_with_what_it_may_lead_to(
     spider: PagesSpider, stored: Any, expected: tuple[int, int]
 ) -> None:
-    links = Discovery(None, spider.config, errback="failed")  # type: ignore[arg-type]
+    links = Discovery(None, spider.config)  # type: ignore[arg-type]
     meta = {SCOPE: "host:museum.org", SITEMAP: stored}
     request = codec.decode(links.stored(Link(URL, 2, 1, source="museum", meta=meta)), spider)
     item = spider.parse(Response(URL, request=request))

@@ -57,9 +57,7 @@ class Crawl:
         await self.scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)
 
     async def lease(self, want: int = 100, horizon: float = 10.0) -> LeaseReply:
-        return await self.scripts.lease(
-            "w", want, rooms={}, room=1000, idle=True, horizon=horizon, dead_maxlen=1000, max_deliveries=3
-        )
+        return await self.scripts.lease("w", want, rooms={}, room=1000, horizon=horizon, dead_maxlen=1000)
 
     async def settle(self, grants: list[Grant], results: str, **more: Any) -> None:
         """Settle a grant for each character: `.` fine, `x` an error, `o` no sample, `-` given back."""
@@ -648,9 +646,7 @@ async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_un
     moved = Settlement(grant.id, MUSEUM, grant.entry, domain="unknown.example")
     await crawl.scripts.settle("w", [moved], refuse_unknown=True)
     await crawl.scripts.forget(crawl.fence, [MUSEUM], [])
-    reply = await crawl.scripts.lease(
-        "w", 9, rooms={}, room=9, idle=True, horizon=9.0, dead_maxlen=9, max_deliveries=3, refuse_unknown=True
-    )
+    reply = await crawl.scripts.lease("w", 9, rooms={}, room=9, horizon=9.0, dead_maxlen=9, refuse_unknown=True)
     assert reply.grants == []
     reasons = [fields[b"reason"] for _, fields in await crawl.db.xrange("crawl:images:dead")]
     assert reasons == [b"unknown source: unknown.example", b"unknown source: museum"]

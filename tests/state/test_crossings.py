@@ -113,9 +113,7 @@ class Crossing:
         """Lease, and settle all that is held: as redirected to another domain, or as done after three of these."""
         scripts, keys = self.shards[number], self.keys[number]
         while True:
-            yield lambda: scripts.lease(
-                "w", 5, rooms={}, room=5, idle=True, horizon=0.25, dead_maxlen=10**6, max_deliveries=99
-            )
+            yield lambda: scripts.lease("w", 5, rooms={}, room=5, horizon=0.25, dead_maxlen=10**6)
             leases = yield lambda: self.db.hgetall(keys.leases_of + "w")
             if isinstance(leases, dict) and leases:
                 ends = [self.end(lease.decode(), entry) for lease, entry in leases.items()]
@@ -327,7 +325,7 @@ async def test_shards_that_know_different_catalogues_do_not_send_a_request_to_an
     assert ways == 3
     outstanding = [await crossing.db.get(crossing.keys[number].outstanding) for number in (here, there)]
     assert outstanding == [b"0", b"1"]
-    waits: Any = {"rooms": {}, "room": 5, "idle": True, "horizon": 0.25, "dead_maxlen": 9, "max_deliveries": 9}
+    waits: Any = {"rooms": {}, "room": 5, "horizon": 0.25, "dead_maxlen": 9}
     assert (await crossing.shards[there].lease("w", 5, **waits)).strays == []
     for key in (crossing.keys[there].delayed_of + of[here], *crossing.keys[there].due):
         for member, due in await crossing.db.zrange(key, 0, -1, withscores=True):
@@ -413,7 +411,7 @@ async def test_no_slot_is_given_to_a_source_of_another_shard(state: State) -> No
     await alone.enqueue(
         "w", [request_of(f"https://{domain}/1".encode(), random.Random(0))], high_water=9, refuse_unknown=False
     )
-    lease: Any = {"rooms": {}, "room": 5, "idle": True, "horizon": 0.25, "dead_maxlen": 9, "max_deliveries": 9}
+    lease: Any = {"rooms": {}, "room": 5, "horizon": 0.25, "dead_maxlen": 9}
     reply = await crossing.shards[wrong].lease("w", 5, **lease)
     assert reply.grants == []
     (stray,) = reply.strays

@@ -73,9 +73,7 @@ async def send_request(state: State, name: str) -> None:
     await here.scripts.enqueue("w", [item], high_water=10**6, refuse_unknown=False)
     redis: Any = here.redis
     await redis.delete(here.keys.slots)
-    reply = await here.scripts.lease(
-        *("w", 1), rooms={}, room=1, idle=True, horizon=9, dead_maxlen=9, max_deliveries=3
-    )
+    reply = await here.scripts.lease(*("w", 1), rooms={}, room=1, horizon=9, dead_maxlen=9)
     [grant] = reply.grants
     entry = ENTRY + name.encode()
     await here.scripts.settle("w", [Settlement(grant.id, DOMAINS[0], entry=entry, domain=other)])
@@ -218,9 +216,7 @@ async def test_a_worker_does_not_close_while_anything_is_on_its_way(cluster_url:
                 await Carrier.of_shard(shard).carry(number)
         for shard in worker.state.shards:
             await redis_of(shard).delete(shard.keys.slots)
-            reply = await shard.scripts.lease(
-                *("w", 9), rooms={}, room=9, idle=True, horizon=9, dead_maxlen=9, max_deliveries=3
-            )
+            reply = await shard.scripts.lease(*("w", 9), rooms={}, room=9, horizon=9, dead_maxlen=9)
             await shard.scripts.settle("w", [Settlement(one.id, "a", done=True) for one in reply.grants])
         # It came and went between two looks: what was sent and received tells so.
         assert await looks() == [False, True, True]

@@ -224,9 +224,7 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
         )
 
     async def lease() -> Any:
-        return await scripts.lease(
-            "w", 2, rooms={}, room=9, idle=True, horizon=0.25, dead_maxlen=9, max_deliveries=3
-        )
+        return await scripts.lease("w", 2, rooms={}, room=9, horizon=0.25, dead_maxlen=9)
 
     async def enqueue_seeds(*numbers: int) -> Any:
         seeds = client.lrange(keys.processing_of + "w", 0, -1)

@@ -72,9 +72,7 @@ async def test_a_worker_that_leases_gets_the_same_reason(
         await frontier.redis.delete(state.keys.pulse)
     else:
         await frontier.redis.set(state.keys.paused, paused)
-    reply = await state.scripts.lease(
-        "w", 9, rooms={}, room=9, idle=True, horizon=1.0, dead_maxlen=2, max_deliveries=3
-    )
+    reply = await state.scripts.lease("w", 9, rooms={}, room=9, horizon=1.0, dead_maxlen=2)
     told, read = await asked(state)
     assert told == read == Pause(reply.state, reply.reason)
     assert reply.reason

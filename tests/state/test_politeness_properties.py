@@ -60,9 +60,7 @@ async def feed(scripts: Scripts, first: int, count: int) -> None:
 
 
 async def lease(scripts: Scripts, want: int, worker: str = "w", horizon: float = 1e5) -> list[Grant]:
-    reply = await scripts.lease(
-        worker, want, rooms={}, room=10**6, idle=True, horizon=horizon, dead_maxlen=10, max_deliveries=9
-    )
+    reply = await scripts.lease(worker, want, rooms={}, room=10**6, horizon=horizon, dead_maxlen=10)
     return reply.grants
 
 

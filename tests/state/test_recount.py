@@ -30,9 +30,7 @@ async def test_each_shard_is_recounted_with_what_it_has_sent(cluster_url: str, s
         await state.shard_for(domain).scripts.enqueue("w", [item], high_water=99, refuse_unknown=False)
     first = state.shard_for(DOMAINS[0])
     other = next(one for one in DOMAINS if shard_of(one, SHARDS) != first.number)
-    reply = await first.scripts.lease(
-        *("w", 1), rooms={}, room=1, idle=True, horizon=9, dead_maxlen=9, max_deliveries=3
-    )
+    reply = await first.scripts.lease(*("w", 1), rooms={}, room=1, horizon=9, dead_maxlen=9)
     [grant] = reply.grants
     elsewhere = Settlement(grant.id, DOMAINS[0], entry=grant.entry, domain=other)
     await first.scripts.settle("w", [elsewhere])

@@ -52,7 +52,6 @@ async def worker(cluster_url: str) -> AsyncIterator[FrontierScheduler]:
     one = scheduler_for(cluster_url, CRAWL_SHARDS=str(SHARDS))
     assert one.crawler.spider is not None
     one.crawler.spider.one_item_each = False  # type: ignore[attr-defined]
-    one.crawler.engine._slot.inprogress = set()  # type: ignore[union-attr]
     await maybe_deferred_to_future(one.open(one.crawler.spider))
     await stop_tasks(one)
     for shard in one.state.shards:

@@ -64,53 +64,6 @@ async def put(worker: FrontierScheduler, domain: str, deliveries: int = 0) -> No
     await shard.scripts.enqueue("w", [lost], high_water=99, refuse_unknown=False)
 
 
-async def test_a_worker_makes_room_in_all_shards_for_a_quarantined_request(worker: FrontierScheduler) -> None:
-    domain = DOMAINS[0]
-    other = next(one for one in DOMAINS if shard_of(one, SHARDS) != shard_of(domain, SHARDS))
-    here, there = shard_of(domain, SHARDS), shard_of(other, SHARDS)
-    queue = worker.queue
-    await put(worker, domain, deliveries=2)
-    await put(worker, other)
-    assert len((await queue.fill(there)).grants) == 1
-    await queue.fill(here)  # into quarantine
-    reply = await queue.fill(here)
-    assert (reply.state, reply.reason, reply.grants) == ("ok", "alone", [])
-    assert queue.may_fill(here)
-    assert not queue.may_fill(there)
-    queue.give_back_all()
-    await queue.flush(shard=there)
-    assert len((await queue.fill(here)).grants) == 1
-    assert queue.room == 0  # it is crawled alone
-    assert not queue.may_fill(there)
-
-
-async def test_a_shard_that_says_no_more_of_its_quarantined_request_holds_up_no_other(
-    worker: FrontierScheduler,
-) -> None:
-    """It is away, or another worker is its home by now."""
-    domain = DOMAINS[0]
-    here = shard_of(domain, SHARDS)
-    there = (here + 1) % SHARDS
-    await put(worker, domain, deliveries=2)
-    await put(worker, next(one for one in DOMAINS if shard_of(one, SHARDS) == there))
-    assert len((await worker.queue.fill(there)).grants) == 1
-    await worker.queue.fill(here)  # into quarantine
-    assert (await worker.queue.fill(here)).reason == "alone"
-    assert not worker.queue.may_fill(there)
-    assert await until_async(lambda: worker.queue.may_fill(there), 4)
-
-
-async def test_a_worker_that_helps_makes_no_room_for_a_quarantined_request(worker: FrontierScheduler) -> None:
-    domain, queue = DOMAINS[0], worker.queue
-    here = shard_of(domain, SHARDS)
-    await put(worker, domain, deliveries=2)
-    await queue.fill(here)  # into quarantine
-    reply = await queue.fill(here, helps=True)
-    assert (reply.state, reply.reason, reply.grants) == ("ok", "", [])
-    assert all(queue.may_fill(shard) for shard in range(SHARDS))
-    assert len((await queue.fill(here)).grants) == 1
-
-
 async def test_a_worker_that_leases_nothing_is_the_home_of_no_shard(worker: FrontierScheduler) -> None:
     scripts, other = worker.state.scripts, Homes("other", SHARDS)
     await scripts.heartbeat("other", join=True, timeout=60, max_deliveries=3)

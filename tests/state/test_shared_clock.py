@@ -74,9 +74,7 @@ async def begin(state: State) -> int:
 
 
 async def lease(state: State, worker: str = "w") -> list[Grant]:
-    reply = await state.scripts.lease(
-        worker, 64, rooms={}, room=999, idle=True, horizon=0.25, dead_maxlen=9, max_deliveries=3
-    )
+    reply = await state.scripts.lease(worker, 64, rooms={}, room=999, horizon=0.25, dead_maxlen=9)
     return reply.grants
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from crawlproject import breaker as circuits
 from crawlproject.errors import ConfigError, StorageDown
-from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import Failure
@@ -25,7 +24,7 @@ from crawlproject.storage.blobs import check_storage
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.writer import StorageWriter
-from tests.extensions.test_lease_keeper import URL, WHO, Case
+from tests.extensions.test_lease_keeper import URL, Case
 from tests.leading import lead
 from tests.storage.s3_gate import Gate, aws
 from tests.waiting import until_async
@@ -224,7 +223,7 @@ async def test_during_an_outage_nothing_is_leased_and_that_is_logged_once(
     assert scheduler.stats.get_value("store/down") == 1
     calls = []
 
-    async def fill(shard: int = 0, *, helps: bool = False) -> LeaseReply:
+    async def fill(shard: int = 0) -> LeaseReply:
         calls.append(shard)
         raise AssertionError
 
@@ -270,7 +269,7 @@ async def test_a_picture_that_could_not_be_stored_goes_back_with_nothing_counted
     case = Case(scheduler)
     for deliveries in (0, 2):  # also before the last one: it is not the picture's fault
         response = await case.lease(deliveries=deliveries)
-        LeaseKeeper.item_scraped(case.keeper, Failure(**WHO, outcome=STORAGE_UNAVAILABLE, reason="down"), response)
+        case.keeper.item_scraped(Failure(outcome=STORAGE_UNAVAILABLE, reason="down"), response)
         (entry,) = await case.delayed()
         assert codec.deliveries_of(entry) == deliveries
         assert codec.decode(entry, scheduler.spider).url == URL

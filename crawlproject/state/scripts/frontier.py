@@ -461,19 +461,16 @@ class FrontierScripts(ScriptRunner):
         *,
         rooms: Mapping[str, int],
         room: int,
-        idle: bool,
         horizon: float,
         dead_maxlen: int,
-        max_deliveries: int,
         high_water: int = 0,
         refuse_unknown: bool = False,
-        helps: bool = False,
+        suspect: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
-        has been lost `max_deliveries` - 1 times comes alone, to a worker that is `idle`: it holds no lease; and
-        never to one that `helps`: it is not the home of this shard.
+        was lost with a worker is a suspect: it comes only to a worker that does not hold a `suspect` already.
         `high_water`: with so many requests in the frontier each source's window is a few.
         """
         sent = local_time()
@@ -483,14 +480,12 @@ class FrontierScripts(ScriptRunner):
             want=want,
             rooms=dict(rooms),
             room=room,
-            idle=idle,
             horizon=int(horizon * MICROS),
             spread=_SPREAD_US,
             refuse_unknown=refuse_unknown,
             dead_maxlen=dead_maxlen,
-            max_deliveries=max_deliveries,
             high_water=high_water,
-            **({"helps": True} if helps else {}),
+            suspect=suspect,
         )
         self._observe(sent, ran)
         kind, reason = texts(state)

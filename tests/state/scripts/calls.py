@@ -58,13 +58,14 @@ async def lease(
     horizon: float = HORIZON_S,
     dead_maxlen: int = 1000,
     high_water: int = 1_000_000,
+    suspect: bool = False,
 ) -> LeaseReply:
     """Lease; once more if this test stood still for so long that it looked like a time without a leader."""
-    reply = await _lease(state, want, worker, rooms, room, horizon, dead_maxlen, high_water)
+    reply = await _lease(state, want, worker, rooms, room, horizon, dead_maxlen, high_water, suspect)
     seen, resume = await db(state).hmget(state.keys.clock, "seen", "resume")
     if want and not reply.grants and int(resume or 0) > int(seen or 0):
         await asyncio.sleep((int(resume) - int(seen)) / 1e6)
-        reply = await _lease(state, want, worker, rooms, room, horizon, dead_maxlen, high_water)
+        reply = await _lease(state, want, worker, rooms, room, horizon, dead_maxlen, high_water, suspect)
     return reply
 
 
@@ -77,17 +78,17 @@ async def _lease(
     horizon: float,
     dead_maxlen: int,
     high_water: int,
+    suspect: bool,
 ) -> LeaseReply:
     return await state.scripts.lease(
         worker,
         want,
         rooms=rooms or {},
         room=room,
-        idle=not rooms,
         horizon=horizon,
         dead_maxlen=dead_maxlen,
-        max_deliveries=3,
         high_water=high_water,
+        suspect=suspect,
     )
 
 

@@ -26,7 +26,7 @@ SPIDER = ImagesSpider()
 
 def request_to(url: str, source: str | None = None, **meta: Any) -> Request:
     meta |= {IDENTIFIER: url} | ({} if source is None else {SOURCE: source})
-    return Request(url, errback=SPIDER.failed, meta=meta)
+    return Request(url, meta=meta)
 
 
 async def feed(state: State, *seeds: tuple[str, str | None], refuse_unknown: bool = False) -> EnqueueReply:

@@ -31,7 +31,7 @@ SPIDER = ImagesSpider()
 def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
     """Return a request as a seed with this URL makes it, identified by its end."""
     meta: dict[str, Any] = {IDENTIFIER: url[-100:]} | ({} if source is None else {SOURCE: source})
-    return new_request(Request(url, errback=SPIDER.failed, meta=meta, **more), SPIDER, SeenFilter())
+    return new_request(Request(url, meta=meta, **more), SPIDER, SeenFilter())
 
 
 async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
@@ -65,7 +65,6 @@ async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(st
     others = [image("http://a.example/8", source="other-name"), image("http://a.example/9", source=None)]
     moved = Request(
         "http://a.example/moved",
-        errback=SPIDER.failed,
         meta={IDENTIFIER: "m", SOURCE: "made-up", "redirect_urls": ["http://b.example/"]},
     )
     await enqueue(state, [*named, *others, new_request(moved, SPIDER, SeenFilter())])
@@ -188,14 +187,13 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     waiting = int(await db(state).get(state.keys.overflow))
     assert waiting > 0
     await db(state).hset(state.keys.rates, "museum", 200)
-    # Delayed, and in quarantine:
+    # Delayed, by its settlement and as a suspect:
     one, two = (await lease(state, 2, high_water=40)).grants
     await state.scripts.settle("w", [Settlement(one.id, "museum", one.entry, delay=3600.0)])
     await state.scripts.settle("w", [Settlement(two.id, "museum", codec.with_deliveries(two.entry, 2))])
-    await lease(state, 1, high_water=40)
+    await lease(state, 1, high_water=40, suspect=True)
     [status] = await state.scripts.inspect(["museum"])
-    quarantined = await db(state).llen(state.keys.quarantine)
-    assert (status.delayed, quarantined) == (1, 1)
+    assert status.delayed == 2
     leased = await db(state).hlen(state.keys.leases_of + "w")
 
     assert await drop_queued(state, "museum") == 0  # it is not excluded
@@ -205,7 +203,6 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     assert await dropped(state, "museum") == 30 - leased
     assert await outstanding(state) == leased
     assert int(await db(state).get(state.keys.overflow)) == 0
-    assert await db(state).llen(state.keys.quarantine) == 0
     for key in (*state.keys.due, state.keys.places):
         assert await db(state).exists(key) == 0
 
@@ -233,30 +230,6 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
         await asyncio.sleep(0.1)
     assert ended == left
     assert await state.scripts.idle(halted_too=False)
-
-
-async def test_many_excluded_requests_in_quarantine_are_dropped_call_by_call(state: State) -> None:
-    await start(state)
-    line = b"museum\n" + codec.with_deliveries(image("http://gone.example/1").entry, 2)
-    await db(state).rpush(state.keys.quarantine, *[line] * 130)
-    await db(state).set(state.keys.outstanding, 130)
-    await state.scripts.exclude({"gone.example": ""}, by="me")
-    for left in (30, 0):
-        assert (await lease(state)).grants == []
-        assert (await db(state).llen(state.keys.quarantine), await outstanding(state)) == (left, left)
-
-
-async def test_a_quarantined_request_is_dropped_before_a_worker_makes_room_for_it(state: State) -> None:
-    await start(state)
-    await enqueue(state, [image("http://gone.example/1")])
-    [one] = (await lease(state)).grants
-    await state.scripts.settle("w", [Settlement(one.id, "museum", codec.with_deliveries(one.entry, 2))])
-    await lease(state)
-    assert await db(state).llen(state.keys.quarantine) == 1
-    await state.scripts.exclude({"gone.example": ""}, by="me")
-    assert (await lease(state)).grants == []
-    assert (await db(state).llen(state.keys.quarantine), await outstanding(state)) == (0, 0)
-    assert await dropped(state, "museum") == 1
 
 
 @pytest.mark.parametrize("name", ["museum", "gone.example"])
@@ -310,7 +283,7 @@ async def test_what_is_dropped_of_an_excluded_host_is_given_back_to_the_budget_o
     moved = {IDENTIFIER: "m", "depth": 1, "redirect_urls": ["http://museum.example/"]}  # was fetched
     tried = {IDENTIFIER: "t", "depth": 0}  # a seed, as it comes back for another attempt
     for meta in (moved, tried, {IDENTIFIER: "s"}):
-        request = Request(f"http://cdn.museum.example/{meta[IDENTIFIER]}", errback=SPIDER.failed, meta=meta)
+        request = Request(f"http://cdn.museum.example/{meta[IDENTIFIER]}", meta=meta)
         await enqueue(state, [new_request(request, SPIDER, SeenFilter())])
     assert await found("museum.example", 3) == (3, 0)
     assert await found("cdn.museum.example", 2, priority=0) == (2, 0)

@@ -1,4 +1,4 @@
-"""What the lease script grants: slots, shares of a call, and requests before their last delivery."""
+"""What the lease script grants: slots, shares of a call, and suspects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State
+from crawlproject.state.scripts import Settlement
 from tests.robots_copies import keep_copy
 from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
 from tests.waiting import until_async
@@ -185,82 +186,68 @@ async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None
     assert (await lease(state, dead_maxlen=2)).state == "ok"
 
 
-async def test_a_request_before_its_last_delivery_is_leased_alone(state: State) -> None:
+async def test_a_suspect_is_leased_beside_others_and_only_one_to_a_worker(state: State) -> None:
     await join(state)
     await join(state, "other")
     await rule(state, ("museum", 200), ("gallery", 200))
-    await put(state, [entry("a"), entry("quarantined", deliveries=2), entry("b", deliveries=1)])
-    assert names(await lease(state)) == ["a", "b"]
-    await put(state, [entry("c"), entry("d")], "gallery")
-    busy = await lease(state, rooms={"museum": 2})  # its turn, but it holds something
-    assert busy.grants == []
-    assert names(await lease(state, worker="other", want=1)) == ["c"]  # another goes on
-    alone = await lease(state)
-    assert names(alone) == ["quarantined"]
-    assert alone.grants[0].entry[1] == 2
-    assert names(await lease(state, worker="other")) == ["d"]
-    assert await outstanding(state) == 5
+    suspects = [entry(name, deliveries=1) for name in ("s", "t", "u")]
+    await put(state, [entry("a"), *suspects, entry("b")])
+    await put(state, [entry("v", deliveries=2), entry("c")], "gallery")
+    first = names(await lease(state))
+    [held] = {"s", "v"} & set(first)
+    assert set(first) == {"a", "b", "c", held}
+    await asyncio.sleep(0.5)
+    assert names(await lease(state, suspect=True)) == []
+    await asyncio.sleep(0.5)
+    [taken] = names(await lease(state, worker="other"))
+    assert taken in {"s", "t", "u", "v"} - {held}
+    assert await outstanding(state) == 7
 
 
-async def test_the_quarantine_is_bounded_and_a_call_moves_a_part(state: State) -> None:
-    """Some scripts look at all that is in it, and workers that are lost twice may have held thousands."""
+async def test_many_suspects_let_others_pass_and_a_call_puts_off_a_part(state: State) -> None:
+    """A worker may have held thousands when it was lost."""
     await join(state)
-    await rule(state, ("museum", 200), ("gallery", 200))
-    await put(state, [entry(f"{n:04}", deliveries=2) for n in range(700)])
-    await put(state, [entry(f"{n:04}", deliveries=2) for n in range(700, 1400)])
-    await put(state, [entry("a")], "gallery")
-
-    async def held() -> tuple[int, int]:
-        quarantined = await db(state).llen(state.keys.quarantine)
-        return quarantined, await db(state).zcard(state.keys.delayed_of + "museum")
-
-    assert names(await lease(state)) == ["a"]
-    assert 250 <= (await held())[0] <= 300
-    await db(state).set(state.keys.quarantine_turn, "", px=20_000)  # as after one that has gone out
-    for _ in range(6):
-        await lease(state)
-    assert await held() == (500, 900)
+    await rule(state, ("museum", 200))
+    for first in (0, 700):
+        await put(state, [entry(f"{n:04}", deliveries=1) for n in range(first, first + 700)])
+    await put(state, [entry("a")])
+    waiting = state.keys.delayed_of + "museum"
+    await lease(state, suspect=True)
+    assert 250 <= await db(state).zcard(waiting) <= 350
+    async with asyncio.timeout(5):
+        while names(await lease(state, suspect=True)) != ["a"]:
+            pass
     assert await outstanding(state) == 1401
-    [(_, first)] = await db(state).zrange(state.keys.delayed_of + "museum", 0, 0, withscores=True)
-    now = int((await db(state).time())[0])
-    assert now + 50 < first / 1e6 < now + 62
-    # Later there is room for some of them.
-    lines = await db(state).lpop(state.keys.quarantine, 100)
-    delayed = await db(state).zrange(state.keys.delayed_of + "museum", 0, -1)
-    await db(state).zadd(state.keys.delayed_of + "museum", dict.fromkeys(delayed, 1))
-    await put(state, [entry("b")])
-    for _ in range(6):
-        await lease(state)
-    assert await held() == (500, 800)
-    assert len({*lines, *await db(state).lrange(state.keys.quarantine, 0, -1)}) == 600
+    async with asyncio.timeout(5):
+        while not (grants := (await lease(state)).grants):
+            await asyncio.sleep(0.05)
+    assert len(grants) == 1
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2])
-async def test_a_quarantined_request_that_has_no_slot_soon_holds_nobody_up(state: State, rate: float) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 100), ("gallery", 200))
-    await put(state, [entry("quarantined", deliveries=2)])
-    assert names(await lease(state)) == []
-    assert names(await lease(state, want=0, rooms={"gallery": 1})) == []  # its turn, and it holds another
-    await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
-    if rate:
-        await state.scripts.acquire(source="museum")
-    await put(state, [entry("a"), entry("b")], "gallery")
-    assert names(await lease(state)) == ["a", "b"]
-    await state.scripts.set_rates(fence, [("museum", 100, 100)], {})
-    assert names(await lease(state)) == ["quarantined"]
-
-
-async def test_a_quarantined_request_waits_for_a_slot_of_its_source(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 0.5))
-    await put(state, [entry("quarantined", deliveries=2)])
-    slot, _ = await state.scripts.acquire(source="museum")
-    assert slot is not None
-    assert names(await lease(state)) == []
-    while not (grants := (await lease(state)).grants):
-        await asyncio.sleep(0.05)
-    assert grants[0].slot >= slot.moment + 1.99
+async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_along(state: State) -> None:
+    """Nine pictures, and one that kills whoever has it, for workers that hold what they get until they die."""
+    await rule(state, ("museum", 1000))
+    await put(state, [entry(name) for name in ("a", "b", "c", "d", "killer", "e", "f", "g", "h", "i")])
+    deaths, done = 0, set()
+    async with asyncio.timeout(30):
+        while await outstanding(state):
+            await join(state, f"w{deaths}")
+            reply = await lease(state, worker=f"w{deaths}")
+            if "killer" not in names(reply):
+                done.update(names(reply))
+                ends = [Settlement(grant.id, "museum", done=True) for grant in reply.grants]
+                await state.scripts.settle(f"w{deaths}", ends)
+                await asyncio.sleep(0.02)
+                continue
+            await db(state).zadd(state.keys.workers, {f"w{deaths}": 1})
+            deaths += 1
+            await join(state, "other", max_deliveries=5)
+            await state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=5)
+    assert deaths == 5
+    assert done == set("abcdefghi")
+    [(_, letter)] = await db(state).xrange(state.keys.dead)
+    assert letter[b"entry"][3:] == b"killer"
+    assert letter[b"reason"] == b"lost with its worker, delivery 5"
 
 
 @pytest.mark.parametrize(

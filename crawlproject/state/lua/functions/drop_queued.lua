@@ -11,20 +11,11 @@
 -- With what was dropped goes what it took of the source's budget for links: all of it, for what was fetched is not counted
 -- apart. Otherwise links that are found again would be beyond it.
 --
--- Not what workers hold, nor seeds that are not enqueued yet. The quarantined requests of all sources are looked at: there
--- are 500 at most (lease.lua).
+-- Not what workers hold, nor seeds that are not enqueued yet.
 register('drop_queued', function(ctx, K, A)
   local source = A.source
   due_index.look_up(ctx, {source})
-  local function quarantined()
-    local found, start = {}, source .. '\n'
-    for _, line in ipairs(redis.call('LRANGE', K.quarantine, 0, -1)) do
-      if line:sub(1, #start) == start then found[#found + 1] = line end
-    end
-    return found
-  end
-
-  local all = A.by and queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()
+  local all = A.by and queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source)
   local may_drop = A.what ~= 'excluded' or exclusions.has(ctx, source)
   local left, entries, of_extents = may_drop and A.count or 0, {}, 0
   local function take_from(key, command, ...)
@@ -44,12 +35,6 @@ register('drop_queued', function(ctx, K, A)
     for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
   end
   local from_overflow = #entries
-  for _, line in ipairs(left > from_overflow and quarantined() or {}) do
-    if #entries < left then
-      redis.call('LREM', K.quarantine, 1, line)
-      entries[#entries + 1] = line:sub(#source + 2)
-    end
-  end
   local delayed = take_from(K.delayed_of .. source, 'ZPOPMIN', left - #entries)
   for index = 1, #delayed, 2 do
     entries[#entries + 1] = queues.entry_of(delayed[index])
@@ -79,5 +64,5 @@ register('drop_queued', function(ctx, K, A)
     local msg = string.format('%s: its queue is emptied of %d requests', name, all)
     audit.note(ctx, 'queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
   end
-  return {#entries + of_extents, queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source) + #quarantined()}
+  return {#entries + of_extents, queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source)}
 end, {'allow-oom'})

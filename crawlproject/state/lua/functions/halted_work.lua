@@ -1,8 +1,8 @@
 -- Counts the work of halted sources, a page of them at a time: all at once would hold Redis up.
 --
 -- A: cursor ('0': from the beginning); count (sources a page).
--- Reply: {cursor of the next page, '0' after the last, requests, seeds that wait beyond the sources' shares}; with the
--- first page those that are quarantined. {'0', 0, 0} when a source that is not halted has work: then nobody needs to count.
+-- Reply: {cursor of the next page, '0' after the last, requests, seeds that wait beyond the sources' shares}.
+-- {'0', 0, 0} when a source that is not halted has work: then nobody needs to count.
 register('halted_work', function(ctx, K, A)
   local work, waiting = 0, 0
   if A.cursor == '0' then
@@ -11,10 +11,6 @@ register('halted_work', function(ctx, K, A)
       for _, source in ipairs(redis.call('ZRANGE', key, 0, 9)) do
         if redis.call('SISMEMBER', K.halted, source) == 0 then return {'0', 0, 0} end
       end
-    end
-    -- There are 500 at most (lease.lua).
-    for _, quarantined in ipairs(redis.call('LRANGE', K.quarantine, 0, -1)) do
-      work = work + redis.call('SISMEMBER', K.halted, quarantined:match('^(.-)\n'))
     end
   end
   local page = redis.call('SSCAN', K.halted, A.cursor, 'COUNT', A.count)

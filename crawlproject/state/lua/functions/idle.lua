@@ -12,7 +12,7 @@ register('idle', function(ctx, K, A)
     local workers = redis.call('ZRANGE', K.workers, 0, -1)
     if not A.halted_work then
       -- The count may be too low where others have taken requests away.
-      if redis.call('EXISTS', K.quarantine, unpack(ctx.due_sets)) > 0 then return false end
+      if redis.call('EXISTS', unpack(ctx.due_sets)) > 0 then return false end
       for _, worker in ipairs(workers) do
         if redis.call('HLEN', K.leases_of .. worker) > 0 then return false end
       end

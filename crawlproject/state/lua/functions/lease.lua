@@ -1,14 +1,13 @@
 -- Hands out requests together with their send slots.
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
---    idle (the worker holds no lease); helps (it is not the home of this shard; none: it is); horizon (us ahead that slots are reserved); spread (us between sources that
---    have waited); min_rate; circuit; pace; spider; namespace; refuse_unknown; dead_maxlen; max_deliveries; high_water.
+--    suspect (the worker holds one, see below; none: it does not); horizon (us ahead that slots are reserved); spread (us
+--    between sources that have waited); min_rate; circuit; pace; spider; namespace; refuse_unknown; dead_maxlen; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    A lease whose slot is '' is of a request that does not belong to its source (see belonging.lua): it must not go
 --    out, but back to where it belongs, which the caller finds by its domain.
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
---    see pause.lua. With several shards {'ok', 'alone'} says that this worker is to make room for a quarantined
---    request of this one, and takes no more of any other.
+--    see pause.lua.
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source with the greatest wait x weight
@@ -18,12 +17,9 @@
 --
 -- Spiders that have work for the same source share its slots: see turns.lua.
 --
--- A request before its last delivery may be what killed its workers. It is quarantined: leased alone, so that it
--- takes no other along. Quarantined requests wait in a list of their own; the worker whose turn it is takes no more
--- until it holds nothing, then that one. The caller takes no more while it holds it. One whose source has no slot
--- within a second lets the others pass. No more than MOST_QUARANTINED wait there, as some functions look at all of them: a
--- further one is delayed for a minute. As one goes out in a second or so, there is room for others by then.
--- A worker that helps takes no turn, and gives up the one that it had as the home: it may never ask again.
+-- A request that was lost with a worker is a suspect: it may be what killed that. A worker holds no more than one, beside
+-- other work, so what kills workers is the only suspect that all of these deaths have in common. One that this worker may not
+-- have waits a moment, for another worker, and lets the others of its source pass.
 register('lease', function(ctx, K, A)
   local outstanding, pulse, unread, sequence, overflow, tails =
     unpack(redis.call('MGET', K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow, K.spilled))
@@ -47,8 +43,7 @@ register('lease', function(ctx, K, A)
 
   local MOST_ROUNDS = 4
   local LEAST_READ = 8 -- sources of a tier
-  local MOST_QUARANTINED = 500
-  local RETRIED_US = 60000000 -- one for which there was no room in quarantine
+  local PUT_OFF_US, FURTHER_US = 250000, 40000 -- suspects: the first one of a call, and how far each is behind the one before
 
   -- What is due. The sets are read in chunks, as far as is needed: each tier's part of the sources that are wanted, should
   -- each of them get one lease, and then, in further rounds, what is still missing. Sources that may get no more stay at the
@@ -116,8 +111,8 @@ register('lease', function(ctx, K, A)
   end
 
   -- Reads what the next round of `left` leases needs, and looks all of it up; `shares`: the part of what is left that each
-  -- tier gets. `also`: a source to be looked up with them. Returns whether anything was read.
-  local function read_round(left, shares, also)
+  -- tier gets. Returns whether anything was read.
+  local function read_round(left, shares)
     local sources, places_read, scores, ends, chosen = {}, {}, {}, {}, reading.chosen
     for index = 1, 3 do
       local before, budget = #sources, math.ceil(left / shares[index])
@@ -132,7 +127,7 @@ register('lease', function(ctx, K, A)
         stands[#stands + 1] = place
       end
     end
-    local unknown, index = {also}, 1
+    local unknown, index = {}, 1
     for position, source in ipairs(sources) do
       local place = places_read[position]
       while position > ends[index] do index = index + 1 end
@@ -158,14 +153,9 @@ register('lease', function(ctx, K, A)
     return #sources > 0
   end
 
-  local function source_of_quarantined(line)
-    local source = line and line:match('^(.-)\n')
-    return source and naming.is_valid(source) and source
-  end
-  local quarantined = redis.call('LINDEX', K.quarantine, 0)
   open_due_sets()
   turns.look_up_rivals(ctx)
-  local was_read = read_round(A.want, {2, 2, 1}, source_of_quarantined(quarantined) or nil)
+  local was_read = read_round(A.want, {2, 2, 1})
   local leases = K.leases_of .. A.worker
 
   clock.keep(ctx)
@@ -221,57 +211,6 @@ register('lease', function(ctx, K, A)
     if circuit.state == 'open' then circuits.let_probes_out(ctx, source) end
     return circuit.state == 'half_open' and circuits.probes_left(ctx, source) or math.huge
   end
-
-  local kept_for_quarantined -- the source of the request that a worker makes room for: its next slot is that one's
-  for _ = 1, 100 do
-    local source = source_of_quarantined(quarantined)
-    if not quarantined or source and not exclusions.has_request(ctx, source, quarantined:sub(#source + 2)) then break end
-    redis.call('LPOP', K.quarantine)
-    if source then
-      exclusions.drop(ctx, source, 'excluded', {quarantined:sub(#source + 2)})
-      redis.call('DECR', K.outstanding)
-    else
-      dead_letters.add(ctx, 'entry', quarantined, '', 'quarantined request not written by crawlproject', 0)
-    end
-    quarantined = redis.call('LINDEX', K.quarantine, 0)
-  end
-  local source_to_prove = source_of_quarantined(quarantined)
-  if source_to_prove and exclusions.has_request(ctx, source_to_prove, quarantined:sub(#source_to_prove + 2)) then
-    source_to_prove = nil -- there are more of them: at the next call
-  end
-  if source_to_prove then
-    local source = source_to_prove
-    local lasts = redis.call('PTTL', K.quarantine_turn)
-    if lasts > 30000 or lasts == -1 then redis.call('DEL', K.quarantine_turn) end -- the clock was set back, or it is junk
-    local rate, slot = due_index.effective_rate(ctx, source), math.max(slots.next(ctx, source), pace.free_at(ctx, source))
-    local interval = rates.interval_of(rate)
-    if not interval or slot > ctx.now + 1000000 or admitted(source) == 0 then
-      -- Nobody waits for it, least of all the worker whose turn it was.
-      redis.call('RPUSH', K.quarantine, redis.call('LPOP', K.quarantine))
-      if redis.call('GET', K.quarantine_turn) == A.worker then redis.call('DEL', K.quarantine_turn) end
-    else
-      if not A.helps then
-        redis.call('SET', K.quarantine_turn, A.worker, 'NX')
-      elseif redis.call('GET', K.quarantine_turn) == A.worker then
-        redis.call('DEL', K.quarantine_turn)
-      end
-      if redis.call('GET', K.quarantine_turn) == A.worker then
-        redis.call('PEXPIRE', K.quarantine_turn, 30000)
-        if ctx.outbox then reply[2] = {'ok', 'alone'} end
-        reply[4] = text(slot)
-        if A.idle and slot <= ctx.now + A.horizon then
-          redis.call('LREM', K.quarantine, 1, quarantined)
-          redis.call('SET', K.quarantine_turn, '', 'PX', 1000) -- the next one's turn comes after other work
-          give(source, slot, interval, rate, {quarantined:sub(#source + 2)})
-        end
-        save()
-        return reply
-      end
-      if redis.call('GET', K.quarantine_turn) ~= '' then kept_for_quarantined = source end
-    end
-  end
-
-  local found_quarantined = false
 
   -- Sources that have waited are all free now. Starting them all now would keep a worker from starting those on
   -- time whose moment it is, so they get their slots one after the other, and keep that distance.
@@ -364,30 +303,24 @@ register('lease', function(ctx, K, A)
     return stays, waits or may_move <= 0
   end
 
-  -- Takes out of `entries` what is to be leased alone. Returns whether that is enough: in all, a call moves `may_quarantine`
-  -- requests or a few more.
-  local last_delivery, may_quarantine, has_room = math.max(A.max_deliveries - 1, 1), 250, nil
-  local function quarantine(source, entries)
-    local before = #entries
-    for index = before, 1, -1 do
-      if queues.deliveries_of(entries[index]) >= last_delivery then
-        local entry = table.remove(entries, index)
-        has_room = has_room or MOST_QUARANTINED - redis.call('LLEN', K.quarantine)
-        if has_room > 0 then
-          redis.call('RPUSH', K.quarantine, source .. '\n' .. entry)
-          has_room, found_quarantined = has_room - 1, true
-        else
-          queues.delay(ctx, source, entry, text(sequence) .. '.' .. has_room, RETRIED_US)
-          has_room = has_room - 1
-        end
+  -- Takes the suspects out of `entries` that this worker may not have: all but one. Returns whether that is enough: in all, a
+  -- call puts off `may_put_off` requests or a few more.
+  local holds_suspect, may_put_off, put_off = A.suspect, 250, 0
+  local function put_off_suspects(source, entries)
+    local stays, before = {}, put_off
+    for _, entry in ipairs(entries) do
+      local is_suspect = queues.deliveries_of(entry) > 0
+      if is_suspect and holds_suspect then
+        queues.delay(ctx, source, entry, text(sequence) .. '.' .. put_off, PUT_OFF_US + put_off * FURTHER_US)
+        put_off = put_off + 1
+      else
+        stays[#stays + 1], holds_suspect = entry, holds_suspect or is_suspect
       end
     end
-    may_quarantine = may_quarantine - (before - #entries)
-    return #entries < before and may_quarantine <= 0
+    return stays, put_off > before and put_off >= may_put_off
   end
 
   local function grant(source, budget)
-    if source == kept_for_quarantined then return 0 end
     if not naming.is_valid(source) then return refuse(source, 'invalid source name: feed it again under another') end
     if exclusions.has(ctx, source) then return drop_work_of(source) end
     if rates.refused(ctx, source) then return refuse(source, 'unknown source: ' .. source) end
@@ -406,8 +339,8 @@ register('lease', function(ctx, K, A)
       if #entries == 0 then break end
       local enough = drop_some(source, entries)
       local stays, moved_enough = move_strays(source, entries)
-      entries, enough = stays, enough or moved_enough
-      enough = quarantine(source, entries) or enough
+      local others, put_off_enough = put_off_suspects(source, stays)
+      entries, enough = others, enough or moved_enough or put_off_enough
       if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
       if enough then break end
     end
@@ -452,6 +385,5 @@ register('lease', function(ctx, K, A)
     local first = tonumber(redis.call('ZRANGE', ctx.DUE[place], 0, 0, 'WITHSCORES')[2])
     if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
   end
-  if found_quarantined then reply[4] = text(ctx.now) end
   return reply
 end)
