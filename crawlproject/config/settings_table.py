@@ -170,25 +170,23 @@ class Config:
         "CRAWL_FRONTIER_HIGH_WATER",
         1_000_000,
         whole(4),
-        "most requests in the frontier: beyond, no seeds are read, and links that are found are queued only of sources that "
-        "have fewer than 8",
+        "most requests in the frontier; then seeds stay in the list, and of links found a source queues 8",
         unit="requests",
     )
     overflow_maxlen: int = _setting(
         "CRAWL_OVERFLOW_MAXLEN",
         1_000_000,
         whole(1),
-        "most requests in Redis that wait beyond what their sources can be sent in ten minutes; then seeds stay in the list, "
-        "and links that are found are turned away, those of one source from a quarter of what others leave",
+        "most requests in Redis that wait beyond what their sources can be sent in ten minutes; then seeds stay "
+        "in the list, and links found are turned away, those of one source from a quarter of what others leave",
         unit="requests",
     )
     overflow_store: str | None = _setting(
         "CRAWL_OVERFLOW_STORE",
         None,
         optional(storage),
-        "where most of what waits so is kept, the same for all workers: a folder or "
-        "`s3://bucket/prefix/`; none: it stays in Redis. At a fifth of `CRAWL_OVERFLOW_MAXLEN` in Redis leasing pauses "
-        "while it is down",
+        "where most of what waits so is kept, the same for all workers: a folder or `s3://bucket/prefix/`; none: "
+        "it stays in Redis. While it is down leasing pauses when a fifth of `CRAWL_OVERFLOW_MAXLEN` wait in Redis",
     )
     pages_budget: int = _setting(
         "CRAWL_PAGES_BUDGET",

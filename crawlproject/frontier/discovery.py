@@ -269,7 +269,8 @@ class Discovery:
         """Say, once, why there is no room for links."""
         is_own, most = self._most_outstanding is None, self._config.overflow_maxlen
         links = "Links" if is_own else "Links for another spider"
-        remedy = "Raise that" if self._config.overflow_store else "Set CRAWL_OVERFLOW_STORE, or raise that"
+        is_stored = self._config.overflow_store is not None
+        remedy = "Raise that" if is_stored else "Set CRAWL_OVERFLOW_STORE, or raise that"
         if not is_own:
             remedy += ", or run that spider, as by scrapy crawl images"
         for letter in {"f", "q", "m"} & set(letters) - self._warned:
@@ -286,8 +287,8 @@ class Discovery:
                 )
             else:
                 why = (
-                    f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what others "
-                    f"leave. {remedy}"
+                    f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what "
+                    f"others leave. {remedy}"
                 )
             logger.warning("%s are turned away (links_without_room): %s", links, why)
 

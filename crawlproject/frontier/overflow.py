@@ -98,7 +98,7 @@ class Overflow:
     # What they do
 
     async def step(self) -> int:
-        """Fetch what sources need, spill what makes extents, have a dropped one forgotten; return how many these were.
+        """Fetch extents that sources need, make others, have a dropped one forgotten; return how many these were.
 
         Raises:
             StoreTrouble: the store fails. What is left is looked at again after ten seconds.
@@ -160,7 +160,7 @@ class Overflow:
         )
 
     async def _forget(self, reference: bytes) -> int:
-        """Read an extent that was dropped, for its requests to give up their places in the seen filter; 0: not yet."""
+        """Read a dropped extent, for its requests to give up their places in the seen filter; 0: not yet."""
         entries = await self._read(reference)
         if entries is None and not await self._is_lost(reference):
             return 0

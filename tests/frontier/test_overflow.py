@@ -45,7 +45,7 @@ def packs(tmp_path: Path) -> FolderPacks:
 
 @pytest_asyncio.fixture
 async def crawl(request: pytest.FixtureRequest, redis_url: str, packs: FolderPacks) -> AsyncIterator[State]:
-    """A crawl with that store, and a worker in it; a source's window is 12 requests. The parameter: other settings."""
+    """A crawl with that store, a worker, and windows of 12 requests. The parameter: other settings."""
     settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_PAGES_BUDGET_MAX": 0}
     state = State(config.load(settings | getattr(request, "param", {})), "images")
     await state.open()
@@ -182,15 +182,12 @@ async def test_two_workers_spill_and_refill_what_each_other_leaves(crawl: State,
 async def test_what_a_worker_was_told_of_and_did_not_do_is_done_by_another(
     crawl: State, packs: FolderPacks
 ) -> None:
-    overflow = Overflow(crawl, packs)
     await discover(crawl, 12 + 64)
-    await overflow._open()
-    ask = {"most": 9, "folder": "f"}
-    assert len((await crawl.scripts.overflow_take(**ask)).tails) == 1
-    assert (await crawl.scripts.overflow_take(**ask)).tails == []
+    assert len((await crawl.scripts.overflow_take(most=9, folder="f")).tails) == 1
+    assert (await crawl.scripts.overflow_take(most=9, folder="f")).tails == []
     clock = await Clock.of(crawl)
     await clock.wait(10.1)
-    assert len((await crawl.scripts.overflow_take(**ask)).tails) == 1
+    assert len((await crawl.scripts.overflow_take(most=9, folder="f")).tails) == 1
 
 
 async def test_a_lost_pack_is_counted_and_the_crawl_ends(
@@ -554,7 +551,7 @@ async def discover_both(state: State, count: int) -> tuple[list[str], list[str]]
 
 
 def assert_in_order(urls: list[str], good: list[str], poor: list[str]) -> None:
-    """Assert that each came once, in the order of its priority: a poor one may come while a worker fetches a good one."""
+    """Assert that each came once, in the order of its priority; poor ones may come while good ones are fetched."""
     assert [one for one in urls if one not in poor] == good
     assert [one for one in urls if one in poor] == poor
 

@@ -428,9 +428,10 @@ class FrontierScripts(ScriptRunner):
     ) -> DiscoverReply | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
-        `overflow_maxlen` bounds what waits beyond the windows in Redis. While `most_outstanding` requests are in the
-        frontier none is admitted; None: each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
-        have so many. With several shards a replica has what was admitted: the page's lease may end in another.
+        `overflow_maxlen` bounds what waits beyond the windows in Redis. While `most_outstanding` requests are in
+        the frontier none is admitted; None: each source may always have a few. `sitemaps`: they are sitemaps that
+        this source leads to, of which it may have so many. With several shards a replica has what was admitted:
+        the page's lease may end in another.
         """
         run = self._run_replicated if self._shard else self._run
         reply = await run(

@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Answer to `overflow_take`: when that was (s, Redis' clock), the folder of the packs, and what is to be done."""
+    """Answer to `overflow_take`: when that was (s, Redis' clock), the folder of the packs, what is to be done."""
 
     now: int
     folder: str
@@ -60,7 +60,7 @@ class OverflowScripts(ScriptRunner):
     """What moves requests between Redis and the store. The headers of the functions say what each is sure of."""
 
     async def overflow_take(self, *, most: int, folder: str, most_dropped: int = 1) -> Due:
-        """Return what up to `most` sources need of the store. Nothing is taken away, but others are not told of it."""
+        """Return what up to `most` sources need of the store; others are not told of these for ten seconds."""
         now, kept, wanted, tails, dropped = await self._run(
             "overflow_take", most=most, folder=folder, most_dropped=most_dropped
         )
@@ -79,7 +79,7 @@ class OverflowScripts(ScriptRunner):
         return [one == 1 for one in done]
 
     async def refill_commit(self, wanted: Wanted, entries: Sequence[bytes]) -> bool:
-        """Queue the requests of an extent; without any it is lost, and counted. False: another worker was first."""
+        """Queue the requests of an extent; without any it is lost. Return False if another worker was first."""
         return bool(await self._run("refill_commit", **wanted._asdict(), entries=list(entries)))
 
     async def drop_extent(self, reference: bytes, entries: Sequence[bytes]) -> bool:

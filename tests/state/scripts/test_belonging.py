@@ -329,13 +329,13 @@ async def urls_in(state: State, prefix: str, source: str) -> list[str]:
 
 async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(state: State) -> None:
     """What waited beyond the window of the one does not flood the frontier, and keeps its order."""
-    fence = await catalogue(state, photos=0.05, **{"cdn.example": 0.02})
+    fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
     await join(state)
     urls = [f"http://cdn.example/{n}" for n in range(200)]
     await put_beyond_its_window(state, "photos", urls, high_water=64)
     assert (await queued(state), await outstanding(state)) == ({"photos": 30}, 30)
     assert await state.scripts.forget(fence, ["photos"], [])
-    await db(state).sadd(state.keys.halted, "cdn.example")  # none of it goes out meanwhile
+    await db(state).sadd(state.keys.halted, "cdn")  # none of it goes out meanwhile
 
     async def moved() -> bool:
         await db(state).delete(state.keys.slots)
@@ -345,18 +345,18 @@ async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(sta
         return not reply.strays and "photos" not in await queued(state)
 
     await until_async(moved)
-    there = await urls_in(state, state.keys.queue_of, "cdn.example")
-    apart = await urls_in(state, state.keys.overflow_of, "cdn.example")
+    there = await urls_in(state, state.keys.queue_of, "cdn")
+    apart = await urls_in(state, state.keys.overflow_of, "cdn")
     assert (len(there), there + apart) == (12, urls)
     assert (await outstanding(state), await db(state).get(state.keys.overflow)) == (len(there), b"%d" % len(apart))
 
 
 async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(state: State) -> None:
-    await catalogue(state, photos=500, **{"cdn.example": 0.02})
+    await catalogue(state, {"cdn": "cdn.example"}, photos=500, cdn=0.02)
     await join(state)
     urls = [f"http://photos.example/{n}" for n in range(40)]
     await put_beyond_its_window(state, "photos", urls, high_water=99)
-    await db(state).sadd(state.keys.halted, "cdn.example")
+    await db(state).sadd(state.keys.halted, "cdn")
     redirected: list[str] = []
 
     async def all_redirected() -> bool:
@@ -370,7 +370,7 @@ async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(stat
 
     await until_async(all_redirected)
     assert redirected == urls
-    apart = await urls_in(state, state.keys.overflow_of, "cdn.example")
+    apart = await urls_in(state, state.keys.overflow_of, "cdn")
     assert (len(apart), await outstanding(state)) == (28, 12)
     assert await db(state).get(state.keys.overflow) == b"28"
 
