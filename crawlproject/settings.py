@@ -93,6 +93,7 @@ EXTENSIONS_BASE = {
     # Not even loaded: it would load aiohttp, a fifteenth of a worker's start. To have it, name it in EXTENSIONS.
     "scrapy.extensions.remote_control.RemoteControl": None,
     "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
+    "crawlproject.extensions.circuits.Circuits": 150,
     "crawlproject.extensions.leadership.Leadership": 200,
     "crawlproject.extensions.status_report.StatusReport": 300,
 }

@@ -86,7 +86,7 @@ _SLOW_FILES = (
     "robots/test_cache.py",
     "scripts/test_exclusions.py",
     "scripts/test_seen_filter.py",
-    "scripts/test_turns.py",
+    "scripts/test_two_spiders.py",
     "sinks/test_webdataset.py",
     "sources/test_names.py",
     "sources/test_parquet.py",

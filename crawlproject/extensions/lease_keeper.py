@@ -17,6 +17,7 @@ from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError, OptedOut, RobotsUnreachable
+from crawlproject.extensions.circuits import count_sample, evidence
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
@@ -47,13 +48,11 @@ from crawlproject.politeness.outcomes import (
     INTERNAL_FAULT,
     Becomes,
     Outcome,
-    Sample,
     of_exception,
     of_status,
 )
 from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
-from crawlproject.sources.domains import host_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Revisit, Settlement
@@ -192,7 +191,7 @@ class LeaseKeeper:
             if request is None or request in present or lease.unstored:
                 continue
             if (end := self._ends.pop(lease.id, None)) is not None:
-                self.worker.lease_queue.settle(lease, end)
+                self._settle(lease, end)
                 continue
             missing = "an item" if self._one_item_each else "a response"
             logger.error(
@@ -206,6 +205,10 @@ class LeaseKeeper:
             del self._ends[name]
 
     # Settlements
+
+    def _settle(self, lease: Lease, settlement: Settlement) -> None:
+        if self.worker.lease_queue.settle(lease, settlement):
+            count_sample(self.crawler.stats, settlement)
 
     def _done(
         self,
@@ -223,7 +226,7 @@ class LeaseKeeper:
             event=None if event is None else (event.STREAM, event.to_json()),
             done=event is None,
             counts={"fetched": 1, **counts},
-            **_evidence(of_status(status, gone=gone), request, status),
+            **evidence(of_status(status, gone=gone), request, status),
             **more,
         )
         self._ends[lease.id] = settlement
@@ -254,7 +257,7 @@ class LeaseKeeper:
             case _:
                 settlement = self._next_attempt(lease, request, failure)
                 if settlement.dead is None:
-                    self.worker.lease_queue.settle(lease, settlement)
+                    self._settle(lease, settlement)
                 else:
                     self._ends[lease.id] = settlement
 
@@ -262,14 +265,14 @@ class LeaseKeeper:
         """Return the settlement that has a request tried again, or makes it a dead letter."""
         meta, status = request.meta, failure.status
         counts = _counts(failure.outcome) | ({} if status is None else {"fetched": 1})
-        evidence = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
+        learned = evidence(failure.outcome, request, status, self._hold(lease, request, failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
-            evidence["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
-            evidence["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
+            learned["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
+            learned["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
             attempt = _attempt(request, failure.outcome, status)
             return _dead_letter(
-                lease, codec.paced_as(request), verdict.reason, counts, attempt, evidence, failure.facts
+                lease, codec.paced_as(request), verdict.reason, counts, attempt, learned, failure.facts
             )
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         return Settlement(
@@ -278,7 +281,7 @@ class LeaseKeeper:
             codec.encode(again, self.worker.spider, deliveries=lease.deliveries),
             delay=verdict.delay,
             counts=counts | {"retried": 1},
-            **evidence,
+            **learned,
         )
 
     def _hold(self, lease: Lease, request: Request, failure: Failure) -> float | None:
@@ -314,7 +317,7 @@ class LeaseKeeper:
         else:
             wait = delay(deliveries, 0.0, self.config, random.random())
             settlement = Settlement(lease.id, lease.source, entry, delay=wait, counts=counts)
-        self.worker.lease_queue.settle(lease, settlement)
+        self._settle(lease, settlement)
 
     # Beside the items
 
@@ -410,18 +413,18 @@ def _processed(lease: Lease, request: Request, status: int) -> Settlement:
         counts["link_rot"] = 1
     elif status // 100 != 2:
         counts |= _counts(outcome)
-    evidence = _evidence(outcome, request, status)
-    return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **evidence)
+    learned = evidence(outcome, request, status)
+    return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **learned)
 
 
 def _not_html(lease: Lease, request: Request, failure: Failure) -> Settlement:
     """Return the settlement of a page that is none: a dead letter of a seed, else nothing but counted."""
-    evidence, source = _evidence(failure.outcome, request, failure.status), codec.paced_as(request)
+    learned, source = evidence(failure.outcome, request, failure.status), codec.paced_as(request)
     if request.meta.get("depth", 0) == 0:
-        evidence["refusal"] = REVISIT in request.meta  # as in `_is_expected`
+        learned["refusal"] = REVISIT in request.meta  # as in `_is_expected`
         attempt = _attempt(request, failure.outcome, failure.status)
-        return _dead_letter(lease, source, failure.reason, {"fetched": 1}, attempt, evidence)
-    return Settlement(lease.id, source, done=True, counts={"fetched": 1, "not_html": 1}, **evidence)
+        return _dead_letter(lease, source, failure.reason, {"fetched": 1}, attempt, learned)
+    return Settlement(lease.id, source, done=True, counts={"fetched": 1, "not_html": 1}, **learned)
 
 
 def _dead_letter(
@@ -430,7 +433,7 @@ def _dead_letter(
     reason: str,
     counts: Mapping[str, int],
     attempt: str,
-    evidence: Mapping[str, Any] | None = None,
+    learned: Mapping[str, Any] | None = None,
     facts: ImageFacts | None = None,
 ) -> Settlement:
     return Settlement(
@@ -441,7 +444,7 @@ def _dead_letter(
         image=None if facts is None else one_line(facts.named()),
         attempt=attempt,
         counts={**counts, "failed": 1},
-        **(evidence or {}),
+        **(learned or {}),
     )
 
 
@@ -464,20 +467,6 @@ def _attempt(request: Request, outcome: Outcome, status: int | None) -> str:
 def _counts(outcome: Outcome) -> dict[str, int]:
     """Return what an outcome adds to the counters of the source."""
     return {} if outcome.kind is None else {f"error_{outcome.kind}": 1}
-
-
-def _evidence(outcome: Outcome, request: Request, status: int | None, hold: float | None = None) -> dict[str, Any]:
-    """Return the fields of a `Settlement` that say something about the source that was requested."""
-    return {
-        "status": outcome.noted if status is None else str(status),
-        "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
-        "host": host_of_url(request.url),
-        "answered": outcome.sample is Sample.ANSWER,
-        "latency": None if status is None else request.meta.get("download_latency"),
-        "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,
-        "slows": outcome.slows,
-        "hold": hold,
-    }
 
 
 def _of_links(item: ReadPage | ReadSitemap, revisit: str | None) -> dict[str, int]:

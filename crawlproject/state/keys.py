@@ -281,15 +281,13 @@ class Keys:
 
     @property
     def spiders(self) -> str:
-        """Sorted set: spiders by when they last asked for work (µs)."""
+        """Sorted set: spiders by the last heartbeat of a worker (µs)."""
         return f"{self.namespace}:spiders"
 
     @property
-    def turns(self) -> str:
-        """Hash, TTL 1 h: source that several spiders have work for to how many slots which of them is ahead; `+`:
-        another has left some, and it need not wait.
-        """
-        return f"{self.namespace}:turns"
+    def waiting_spiders(self) -> str:
+        """Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."""
+        return f"{self.namespace}:waiting_spiders"
 
     @property
     def rates(self) -> str:

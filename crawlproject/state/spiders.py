@@ -12,7 +12,7 @@ import redis
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 
-_MOST = 16  # spiders, those that have asked for work last
+_MOST = 16  # spiders, those whose workers were there last
 _NAME = re.compile(
     r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 )  # of another's spider: commands with it are copied into shells
@@ -21,7 +21,7 @@ _NAME = re.compile(
 async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str]:
     """Return the spiders that have something in this namespace: seeds, requests, or totals of what was done.
 
-    Those of `project` come first, in that order; then others that share its Redis, and have asked for work.
+    Those of `project` come first, in that order; then others that share its Redis, and have had workers.
 
     Raises:
         redis.ConnectionError: no shard answers.

@@ -29,7 +29,7 @@ from tests.conftest import Scrapy
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.state.scripts.calls import db, join, lease
-from tests.state.scripts.test_turns import Clock
+from tests.state.scripts.test_two_spiders import Clock
 from tests.state.servers import Server
 from tests.storage.s3_gate import Gate
 from tests.waiting import until_async

@@ -12,10 +12,6 @@ from crawlproject import config
 from crawlproject.state.client import State
 from crawlproject.state.cluster import ShardRedis
 from tests.conftest import local_network
-from tests.state.scripts.test_turns import pages, test_whose_turn_it_is_is_forgotten_with_the_work
-
-# turns.lua spells keys of other spiders itself; `pages` is a fixture of its tests.
-__all__ = ["pages", "test_whose_turn_it_is_is_forgotten_with_the_work"]
 
 pytestmark = pytest.mark.judges  # in milliseconds
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from tests.state.scripts.calls import db, entry, join, lease, names, put, rule
-from tests.state.scripts.test_turns import Clock
+from tests.state.scripts.test_two_spiders import Clock
 
 CLASSES = range(5)
 

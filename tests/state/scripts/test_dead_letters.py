@@ -15,7 +15,6 @@ async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100))
     await put(state, [entry("a", deliveries=2)])
-    await lease(state)
     (grant,) = (await lease(state)).grants
     await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, dead="status 403")])
     ((_, letter),) = await db(state).xrange(state.keys.dead)

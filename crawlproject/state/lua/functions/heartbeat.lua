@@ -13,6 +13,7 @@ register('heartbeat', function(ctx, K, A)
   local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
   local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(ctx.now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   redis.call('ZADD', K.workers, text(ctx.now), A.worker)
+  redis.call('ZADD', K.spiders, text(ctx.now), ctx.spider)
   if before and not A.join and latest and latest < ctx.now - A.timeout / 2 then
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do redis.call('ZADD', K.workers, text(ctx.now), worker) end
   end

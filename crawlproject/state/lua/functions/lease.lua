@@ -15,7 +15,7 @@
 -- gets slots as far apart as that; those between are others'. A source that is halted or held is put
 -- where its time comes; one whose circuit is half open gets a few probes.
 --
--- Spiders that have work for the same source share its slots: see turns.lua.
+-- Spiders that have work for the same source take its slots as they come: see waits.
 --
 -- A request that was lost with a worker is a suspect: it may be what killed that. A worker holds no more than one, beside
 -- other work, so what kills workers is the only suspect that all of these deaths have in common. One that this worker may not
@@ -149,12 +149,11 @@ register('lease', function(ctx, K, A)
     exclusions.look_up(ctx, unknown)
     due_index.follow_overrides(ctx, unknown)
     belonging.look_up_beliefs(ctx, unknown)
-    turns.look_up(ctx, unknown)
+    waits.look_up(ctx, unknown)
     return #sources > 0
   end
 
   open_due_sets()
-  turns.look_up_rivals(ctx)
   local was_read = read_round(A.want, {2, 2, 1})
   local leases = K.leases_of .. A.worker
 
@@ -198,7 +197,7 @@ register('lease', function(ctx, K, A)
   local function save()
     if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
     for place in pairs(due_index.save(ctx)) do reading.inhabited[place] = true end
-    turns.save(ctx)
+    waits.save(ctx)
     circuits.save(ctx)
   end
 
@@ -331,8 +330,9 @@ register('lease', function(ctx, K, A)
       if due_index.held_until(ctx, source) > 0 or circuits.of(ctx, source).state == 'half_open' then due_index.schedule(ctx, source) end
       return 0
     end
-    local slot, given, last = spread(math.max(slots.next(ctx, source), pace.free_at(ctx, source))), 0, ctx.now
-    if interval then last = ctx.now + turns.horizon_at(ctx, source, interval) end
+    local slot, given = spread(math.max(slots.next(ctx, source), pace.free_at(ctx, source))), 0
+    local last = ctx.now + waits.horizon_at(ctx, source)
+    local others_had = (slots.free_at(ctx, source) or 0) - (ctx.due_at[source] or math.huge) -- it stood where its next slot was
     while interval and given < room and slot <= last do
       local count = math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1)
       local entries = queues.take(ctx, source, count, due_index.class_of(ctx, source))
@@ -349,7 +349,7 @@ register('lease', function(ctx, K, A)
       queues.promote(ctx, source, has_moved[source] and A.high_water - ctx.outstanding or nil)
     end
     due_index.schedule(ctx, source)
-    turns.note(ctx, source, given, interval, slot <= last)
+    if interval and ctx.places[source] then waits.note(ctx, source, given * interval, others_had) end
     return given
   end
 

@@ -2,7 +2,7 @@
 
 -- Those of the crawl, behind its tag and a colon.
 local OF_CRAWL = {
-  slots = 'slots', spiders = 'spiders', turns = 'turns', rates = 'rates', limits = 'limits',
+  slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', limits = 'limits',
   override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts', claims = 'claims',
   options = 'options', circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
   temp_halted = 'temp_halted', excluded = 'excluded', told_of = 'told:', excluded_by = 'excluded_by',

@@ -72,3 +72,51 @@ function pace.save(ctx)
   write_all('ZREM', ctx.K.paced, redis.call('ZRANGEBYSCORE', ctx.K.paced, '-inf', text(ctx.now), 'LIMIT', 0, #values + 100))
   redis.call('PEXPIRE', ctx.K.paced, text(ctx.A.pace / 1000 + 60000))
 end
+
+-- Waits: which spider a source's next slots are left to, where several have work for it.
+--
+-- A: horizon (us ahead that slots are reserved).
+--
+-- Slots are taken as they come, so a spider with many workers finds nearly all of them first. A spider that finds fewer than
+-- others have taken since it last came notes that it waits, if no other does. Others then reserve slots of that source only
+-- shortly before their moment, until it has had some: it comes again within 150 ms or so, and takes what is free by then.
+-- Where it does not come, its note holds until a horizon after the slot that it waits for.
+local waits = {}
+
+local LEFT_TO_IT = 0.8 -- part of the horizon
+
+-- source -> the spider that waits, if one does; what is to be written
+function state.waits() return {known = {}, changed = {}, ended = {}} end
+
+function waits.look_up(ctx, sources)
+  for index, line in ipairs(read_all('HMGET', ctx.K.waiting_spiders, sources)) do
+    local ends, spider = (line or ''):match('^(%d+) (.*)$')
+    if spider and tonumber(ends) > ctx.now then ctx.waits.known[sources[index]] = spider end
+  end
+end
+
+-- How far ahead this spider may reserve slots of a source (us).
+function waits.horizon_at(ctx, source)
+  local known = ctx.waits.known[source]
+  return known and known ~= ctx.spider and ctx.A.horizon * (1 - LEFT_TO_IT) or ctx.A.horizon
+end
+
+-- Notes that this spider, which has more work for a source, was given slots for `had` us, and others for `others_had` us since
+-- it last came.
+function waits.note(ctx, source, had, others_had)
+  local known, slot, last = ctx.waits.known[source], slots.next(ctx, source), ctx.now + ctx.A.horizon
+  if known and known ~= ctx.spider then return end
+  if others_had > had and slot > last and pace.free_at(ctx, source) <= last then
+    local changed = ctx.waits.changed
+    changed[#changed + 1], changed[#changed + 2] = source, text(slot + ctx.A.horizon) .. ' ' .. ctx.spider
+  elseif known and had > 0 then
+    ctx.waits.ended[#ctx.waits.ended + 1] = source
+  end
+end
+
+function waits.save(ctx)
+  write_all('HDEL', ctx.K.waiting_spiders, ctx.waits.ended)
+  if #ctx.waits.changed == 0 then return end
+  write_all('HSET', ctx.K.waiting_spiders, ctx.waits.changed)
+  redis.call('PEXPIRE', ctx.K.waiting_spiders, 3600000)
+end
