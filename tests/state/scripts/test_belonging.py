@@ -333,7 +333,7 @@ async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(sta
     await join(state)
     urls = [f"http://cdn.example/{n}" for n in range(200)]
     await put_beyond_its_window(state, "photos", urls, high_water=64)
-    assert (await queued(state), await outstanding(state)) == ({"photos": 30}, 30)
+    assert (await queued(state), await outstanding(state)) == ({"photos": 16}, 16)
     assert await state.scripts.forget(fence, ["photos"], [])
     await db(state).sadd(state.keys.halted, "cdn")  # none of it goes out meanwhile
 

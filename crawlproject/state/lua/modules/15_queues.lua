@@ -119,12 +119,12 @@ function queues.take(ctx, source, count, class)
   return entries
 end
 
--- How many requests the queues of a source hold: ten minutes of its pace; a few while the frontier is full.
+-- How many requests the queues of a source hold: ten minutes of its pace, but no more than a quarter of what is free of the
+-- frontier: so halted sources never fill it by themselves.
 function queues.window_of(ctx, source)
-  if ctx.outstanding >= ctx.A.high_water then return LEAST_WINDOW end
-  local rate = rates.of(ctx, source)
+  local rate, free = rates.of(ctx, source), ctx.A.high_water - ctx.outstanding
   if ctx.A.pace > 0 then rate = math.min(rate, 1000000 / ctx.A.pace) end
-  return math.max(LEAST_WINDOW, math.min(MOST_WINDOW, math.floor(600 * rate)))
+  return math.max(LEAST_WINDOW, math.min(MOST_WINDOW, math.floor(600 * rate), math.floor(free / 4)))
 end
 
 function queues.has_overflow(ctx, source)
