@@ -11,10 +11,6 @@ class ConfigError(CrawlprojectError):
     """A setting is missing, unknown or out of range; the start is refused."""
 
 
-class FrontierInUse(CrawlprojectError):
-    """Something changes a frontier that must not be changed meanwhile."""
-
-
 class RedisUnavailable(CrawlprojectError):
     """No Redis can be reached or started."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
+from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
@@ -153,7 +154,6 @@ class ShardLeader:
         self.exclusions = ExclusionList(settings.exclude)
         self._overridden: dict[str, bytes] = {}
         self._cursor = 0
-        self._all_compared = False  # each known source, since this worker leads
         self._writing = (
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
@@ -167,6 +167,7 @@ class ShardLeader:
         state = self.state
         self._loops = Loops(state)
         self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
+        self._loops.start(Audit(state, lambda: self._fence is not None).step)
         if state.is_shard:
             self._users = UsersSets(state), UsersRates(state)
             self._loops.start(self._mirror_sets, self._mirror_rates)
@@ -293,7 +294,7 @@ class ShardLeader:
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
-        self._overridden, self._cursor, self._all_compared = {}, 0, False
+        self._overridden, self._cursor = {}, 0
         self._looked.clear()
         if self._users is not None:
             self._users[1].begin()
@@ -495,18 +496,8 @@ class ShardLeader:
         while True:
             self._cursor, found = await source_table.scan_sources(self.state, self._cursor)
             seen += len(found)
-            if (
-                found and self._all_compared
-            ):  # from then on rates change by what this leader does, or by new overrides
-                overrides = await source_table.overrides(self.state, found)
-                found = [
-                    source
-                    for source, override in zip(found, overrides, strict=True)
-                    if override != self._overridden.get(source)
-                ]
             if found:
                 await self._compare(fence, found)
-            self._all_compared |= self._cursor == 0
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return
 

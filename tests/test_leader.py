@@ -201,9 +201,8 @@ async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails
     path = catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)
     failing = ["set_rates", "forget"]
 
-    async with leading(scheduler, path) as leader:
+    async with leading(scheduler, path):
         await until_async(lambda: redis.get(keys.pulse))
-        await until_async(lambda: leader._of_shards[0]._all_compared)
         for name in list(failing):
             do = getattr(scripts, name)
 
@@ -439,3 +438,15 @@ async def test_a_worker_of_another_spider_than_the_leader_drops_what_its_own_has
 
 async def _is_gone(state: State, key: str) -> bool:
     return not await state.redis.exists(key)
+
+
+async def test_rates_that_were_deleted_are_set_again(scheduler: FrontierScheduler, tmp_path: Path) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+
+    async def are_set() -> bool:
+        return await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
+
+    async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)):
+        await until_async(are_set)
+        await redis.delete(keys.rates)
+        await until_async(are_set)

@@ -110,7 +110,8 @@ class Discovery:
     hashes holds the latest link of each place. It is marked only after Redis has answered, and emptied when that
     fails, for then nobody knows what Redis still has.
 
-    While `most_outstanding` requests are in the frontier none is admitted; None: each source may have a few.
+    `budget` bounds those of each source; None: as the settings say. While `most_outstanding` requests are in the
+    frontier none is admitted; None: each source may always have a few.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Discovery:
         config: Config,
         *,
         most_outstanding: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self._scripts = scripts
         self._config = config
@@ -132,9 +134,7 @@ class Discovery:
         self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
         self._warned: set[str] = set()
         most = config.pages_budget_max
-        self._budget = most and Budget(
-            config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
-        )
+        self._budget = budget or (Budget(most=most) if most else None)
 
     async def admit(
         self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None, page_in: int | None = None
@@ -232,7 +232,7 @@ class Discovery:
                 high_water=config.high_water,
                 overflow_maxlen=config.overflow_maxlen,
                 refuse_unknown=config.unknown_sources == "refuse",
-                budget=self._budget or None,
+                budget=self._budget,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
                 **shards,

@@ -60,6 +60,7 @@ _TOTALS = (
     _Count("excluded", "crawl_excluded", "Requests and seeds dropped because they are excluded."),
     _Count("purged", "crawl_purged", "Requests dropped by scrapy purge."),
     _Count("deliveries_lost", "crawl_deliveries_lost", "Leases lost with their worker."),
+    _Count("mended", "crawl_mended", "Entries of the frontier's indexes and counters that the audit has mended."),
     _Count("events_trimmed", "crawl_events_trimmed", "Events dropped from the streams unread."),
     _Count("overflow_lost", "crawl_overflow_lost", "Requests lost with what they were spilled to."),
 )

@@ -128,13 +128,6 @@ async def sources_of_domains(state: State, domains: list[str]) -> list[str | Non
     return [None if source is None else _text(source) for source in found]
 
 
-async def overrides(state: State, sources: list[str]) -> list[bytes | None]:
-    """Return the operator's rate of each of `sources` as it was written, None where there is none."""
-    redis: Any = state.redis
-    stored: list[bytes | None] = await redis.mget([state.keys.override_rate_of + name for name in sources])
-    return stored
-
-
 async def set_override(state: State, source: str, limit: str) -> None:
     """Write the operator's limit of a source.
 
@@ -204,4 +197,7 @@ async def count_due(state: State, sources: Sequence[str]) -> int:
     if not sources:
         return 0
     redis: Any = state.redis
-    return sum(place is not None for place in await redis.hmget(state.keys.places, list(sources)))
+    async with redis.pipeline(transaction=False) as pipe:
+        for key in state.keys.due:
+            pipe.zmscore(key, list(sources))
+        return sum(any(at is not None for at in scores) for scores in zip(*await pipe.execute(), strict=True))

@@ -28,7 +28,15 @@ _COUNTS = (
     "purged",
 )
 _PAGE = 1000  # fields a call
-_OF_SEEDS = ("admitted", "duplicates", "refused", "deliveries_lost", "events_trimmed", "refusals_not_kept")
+_OF_SEEDS = (
+    "admitted",
+    "duplicates",
+    "refused",
+    "deliveries_lost",
+    "mended",
+    "events_trimmed",
+    "refusals_not_kept",
+)
 _OF_LINKS = (
     "links_admitted",
     "links_known",

@@ -306,7 +306,7 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     await redis.hset(keys.counts_of + "good_pages", said["source"], 10)
     said = explained(scrapy, *args)
     assert said["place"] == {"where": "waiting", "priority": 1, "ahead": 2}
-    allowed = museum.state.config.pages_budget + 10 * museum.state.config.pages_budget_per_page
+    allowed = 1000 + 10 * 4
     assert said["budget"] == {"admitted": 2000, "poor": 12, "allowed": allowed}
     text = scrapy("explain", *args).stdout
     assert "place:      waiting, class 1, behind 2 others of its class" in text
@@ -334,9 +334,6 @@ async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
 ) -> None:
     state, url = museum.state.beside("pages"), "https://museum.org/p7"
     source = explained(scrapy, url, "--spider", "pages")["source"]
-    await museum.redis.rpush(
-        f"{state.keys.extents_of}1:{source}", f"packs/1-ab:0:100:{DIGEST}:64", f"packs/1-ab:100:90:{DIGEST}:70"
-    )
     args = (url, "--spider", "pages")
     assert "place:      not in the frontier, as far as was looked" in scrapy("explain", *args).stdout
     found = await Discovery(state.scripts, state.config).admit([Link(url)])
@@ -344,6 +341,9 @@ async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
     assert found.admitted == 1
     assert "place:      queued" in scrapy("explain", *args).stdout
     await museum.redis.delete(f"{state.keys.queue_of}1:{source}")
+    await museum.redis.rpush(
+        f"{state.keys.extents_of}1:{source}", f"packs/1-ab:0:100:{DIGEST}:64", f"packs/1-ab:100:90:{DIGEST}:70"
+    )
     said = scrapy("explain", *args).stdout
     assert "place:      not in Redis: probably among the 134 requests of its source that are on disk" in said
 

@@ -67,6 +67,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         "duplicates": 1,
         "refused": 0,
         "deliveries_lost": 0,
+        "mended": 0,
         "events_trimmed": 0,
         "refusals_not_kept": 0,
         "waiting": 0,

@@ -32,7 +32,6 @@ COMMANDS = (
     "excluded",
     "include museum.example",
     "dead list",
-    "recount",
     "events --readers",
 )
 

@@ -13,7 +13,6 @@ from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.scripts.runner import ScriptRunner, texts
 
 _LONGEST_HOST = 100  # characters that are noted of it
-_HALTED_A_PAGE = 200  # sources whose work is counted in one call: a few milliseconds
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
 # Upper bounds of the buckets of latency (to the first byte, or of a whole fetch), in seconds; one more is open.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
@@ -102,10 +101,10 @@ class Enqueued(NamedTuple):
 class Budget:
     """How many links found on pages each source may admit; see the Lua module `budgets`."""
 
-    base: int
-    per_page: int
-    most: int
-    hosts: int
+    base: int = 1_000
+    per_page: int = 4
+    most: int = 1_000_000
+    hosts: int = 100
 
     def packed(self) -> dict[str, int]:
         """Return it as discover.lua takes it."""
@@ -182,6 +181,15 @@ class Idleness(NamedTuple):
     def of(cls, reply: Any) -> Self:
         """Return what idle.lua has said."""
         return cls(bool(reply)) if isinstance(reply, int) else cls(bool(reply[0]), tuple(reply[1:]))
+
+
+class Mended(NamedTuple):
+    """Answer to `mend`: the sums of what it has seen (outstanding, overflow, spilled), and what it has mended."""
+
+    sums: tuple[int, int, int]
+    sources: int
+    workers: int
+    others: int
 
 
 class HeartbeatReply(NamedTuple):
@@ -591,16 +599,7 @@ class FrontierScripts(ScriptRunner):
 
     async def idleness(self, *, halted_too: bool = False) -> Idleness:
         """Tell whether it is idle, and how much has come and gone: what says whether all shards are."""
-        if not halted_too:
-            return Idleness.of(await self._run("idle"))
-        cursor, work, waiting, more = "0", 0, 0, True
-        while more:
-            following, some_work, some_waiting = await self._run(
-                "halted_work", cursor=cursor, count=_HALTED_A_PAGE
-            )
-            cursor, work, waiting = following.decode(), work + some_work, waiting + some_waiting
-            more = cursor != "0"
-        return Idleness.of(await self._run("idle", halted_work=work, halted_overflow=waiting))
+        return Idleness.of(await self._run("idle", halted_too=halted_too))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
@@ -623,33 +622,24 @@ class FrontierScripts(ScriptRunner):
             )
         )
 
-    async def recount(
-        self,
-        *,
-        timeout: float,
-        before: Sequence[bytes | None],
-        after: Sequence[str],
-        packs: Mapping[str, int],
-        seen: int | None,
-        lines: Mapping[str, str],
-        orphans: Sequence[str],
-    ) -> str:
-        """Set the counts of a frontier to what was counted; return "done", or why not (see recount.lua)."""
-        reply: bytes = await self._run(
-            "recount",
-            timeout=int(timeout * MICROS),
-            before=[False if value is None else value for value in before],
-            after=list(after),
-            packs=dict(packs),
-            seen=seen,
-            lines=dict(lines),
-            orphans=list(orphans),
+    async def mend(self, found: Mapping[str, Sequence[bytes]]) -> Mended:
+        """Mend what is derived from the keys found, of which `found` has the ends by kind; see mend.lua."""
+        kinds = ("queues", "delayed", "overflows", "extents", "revisits", "workers")
+        outstanding, overflow, spilled, *mended = await self._run(
+            "mend", **{kind: list(found.get(kind, ())) for kind in kinds}
         )
-        return reply.decode()
+        return Mended((outstanding, overflow, spilled), *mended)
 
-    async def reschedule(self, sources: Sequence[str]) -> int:
-        """Put sources into the due sets that they belong in; return how many were not there."""
-        return int(await self._run("reschedule", sources=list(sources)))
+    async def recount(self, before: Sequence[bytes | None], found: Sequence[int]) -> list[tuple[str, int, int]]:
+        """Set the counters to what there is; return those that were wrong: their names, before and after.
+
+        `before` are their values when the audit began, `found` the sums of what it has seen; see recount.lua.
+        """
+        reply = await self._run(
+            "recount", before=[False if value is None else value for value in before], found=list(found)
+        )
+        rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+        return [(name.decode(), int(was), int(now)) for name, was, now in rows]
 
     async def was_seen(self, digest: bytes) -> str:
         """Tell whether a request was ever enqueued.

@@ -7,10 +7,14 @@
 -- A worker that was itself silent until now takes nothing: Redis may have been away, and the others' turn to
 -- send a heartbeat is still to come. If nobody has sent one for so long, Redis was away, or its clock was set
 -- forward: all get their whole time anew.
+--
+-- Whoever takes a worker's leases takes it out of the workers. So one that is not among them and has leases has lost
+-- nothing: somebody has deleted the key, and it goes on.
 register('heartbeat', function(ctx, K, A)
   local before = tonumber(redis.call('ZSCORE', K.workers, A.worker))
-  if not A.join and not before then return {0, 0} end
-  local reply = {1, redis.call('HLEN', K.leases_of .. A.worker)}
+  local held = redis.call('HLEN', K.leases_of .. A.worker)
+  if not A.join and not before and held == 0 then return {0, 0} end
+  local reply = {1, held}
   local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, text(ctx.now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   redis.call('ZADD', K.workers, text(ctx.now), A.worker)
   redis.call('ZADD', K.spiders, text(ctx.now), ctx.spider)

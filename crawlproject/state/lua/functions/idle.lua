@@ -1,25 +1,24 @@
 -- Tells whether no work is left anywhere: the frontier, what waits beyond the sources' shares of it, the seed list and
 -- every worker's processing list are empty.
 --
--- A: halted_work, halted_overflow (requests and waiting seeds of halted sources, which do not count; none: all count).
+-- A: halted_too (the work of halted sources does not count).
 -- Reply: 1 or 0. With several shards {1 or 0, how much this one has sent to others, and received, the number of its last
 -- lease}: it is idle only with empty outboxes. Whatever comes to it and leaves it again changes one of these numbers.
+--
+-- Neither the counters nor the due index are believed alone: somebody may have deleted them, until the audit mends them.
 register('idle', function(ctx, K, A)
   local function is_idle()
     local outstanding, overflow = unpack(redis.call('MGET', K.outstanding, K.overflow))
-    if tonumber(outstanding or 0) > (A.halted_work or 0) then return false end
-    if tonumber(overflow or 0) > (A.halted_overflow or 0) then return false end
-    local workers = redis.call('ZRANGE', K.workers, 0, -1)
-    if not A.halted_work then
-      -- The count may be too low where others have taken requests away.
-      if redis.call('EXISTS', unpack(ctx.due_sets)) > 0 then return false end
-      for _, worker in ipairs(workers) do
-        if redis.call('HLEN', K.leases_of .. worker) > 0 then return false end
-      end
+    local counted, due, due_halted = math.max(tonumber(outstanding) or 0, tonumber(overflow) or 0), 0, 0
+    for _, key in ipairs(ctx.due_sets) do
+      due = due + redis.call('ZCARD', key)
+      if A.halted_too then due_halted = due_halted + redis.call('ZINTERCARD', 2, key, K.halted) end
+      if due > due_halted then return false end
     end
+    if counted > 0 and due == 0 then return false end
     if redis.call('LLEN', K.seeds) > 0 then return false end
-    for _, worker in ipairs(workers) do
-      if redis.call('LLEN', K.processing_of .. worker) > 0 then return false end
+    for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do
+      if redis.call('EXISTS', K.leases_of .. worker, K.processing_of .. worker) > 0 then return false end
     end
     return true
   end

@@ -1,33 +1,53 @@
--- Sets the counts of a frontier to what was counted in its lists, unless they have changed meanwhile.
+-- Sets the counters of a frontier to what there is, when the audit has looked at all of its keys.
 --
--- A: timeout (us, of a worker's heartbeat); before, after: {outstanding, overflow, spilled}, `before` as they were read, false
---    for one that was missing; packs (name -> extents that need it, 0: none; those that differ); seen (requests in the last
---    generation of the exact seen filter, or none); lines (source -> its line in the ledger); orphans (workers that have
---    leases, and are not known).
--- Reply: 'done'; 'alive' when a worker is; 'changed' when it has to be counted again.
+-- A: before (outstanding, overflow and spilled, as they were when it began; false: missing); found (the sums of what it has
+--    seen in queues and overflows: of overflows and spilled, as mend.lua has them).
+-- Reply: for each that was changed its name, what it was, what it is.
 --
--- Workers change all of this in every call: there must be none.
+-- Where few sources have work all of it is counted in this call, so exactly. Else what moves while the audit looks makes its
+-- sums inexact: a counter is set only where it is wrong by more than a fiftieth, and by more than it has changed
+-- meanwhile. What is left is put right when there is little work; nothing ends or begins because of it (idle.lua).
 register('recount', function(ctx, K, A)
-  if #redis.call('ZRANGEBYSCORE', K.workers, text(ctx.now - A.timeout), '+inf', 'LIMIT', 0, 1) > 0 then return 'alive' end
-  local counters = {K.outstanding, K.overflow, K.spilled}
-  local values = redis.call('MGET', unpack(counters))
-  for index = 1, #counters do
-    if values[index] ~= A.before[index] then return 'changed' end
+  local MOST = 500 -- sources: some 2 ms
+  local COUNTERS = {'outstanding', 'overflow', 'spilled'}
+
+  local function held_by_workers()
+    local held = shards.outstanding_of(ctx)
+    for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do
+      held = held + redis.call('HLEN', K.leases_of .. worker)
+    end
+    return held
   end
-  for index, key in ipairs(counters) do
-    if A.after[index] ~= (A.before[index] or '0') then redis.call('SET', key, A.after[index]) end
-  end
-  for pack, extents in pairs(A.packs) do
-    if extents > 0 then
-      redis.call('HSET', K.packs, pack, text(extents))
-      redis.call('ZREM', K.packs_dead, pack)
-    else
-      redis.call('HDEL', K.packs, pack)
-      redis.call('ZADD', K.packs_dead, text(ctx.now), pack)
+
+  local number, sets = 0, {K.overflow_due, unpack(ctx.due_sets)} -- one that waits for an extent need not be due
+  for _, set in ipairs(sets) do number = number + redis.call('ZCARD', set) end
+  local found, is_exact = A.found, number <= MOST
+  if is_exact then
+    local chosen = {}
+    found = {0, 0, 0}
+    for _, set in ipairs(sets) do
+      for _, source in ipairs(redis.call('ZRANGE', set, 0, -1)) do chosen[source] = true end
+    end
+    for source in pairs(chosen) do
+      found[1] = found[1] + queues.backlog_of(ctx, source)
+      if queues.has_overflow(ctx, source) then
+        local spilled = queues.spilled_of(ctx, source)
+        found[2], found[3] = found[2] + queues.tail_of(ctx, source) + spilled, found[3] + spilled
+      end
     end
   end
-  if A.seen then redis.call('HSET', K.seen_meta, 'exact_count', text(A.seen)) end
-  for source, line in pairs(A.lines) do redis.call('HSET', K.ledger, source, line) end
-  for _, worker in ipairs(A.orphans) do redis.call('ZADD', K.workers, 'NX', 0, worker) end
-  return 'done'
+  found[1] = found[1] + held_by_workers()
+
+  local reply = {}
+  for index, name in ipairs(COUNTERS) do
+    local stored = redis.call('GET', K[name])
+    local was, before = tonumber(stored) or 0, tonumber(A.before[index]) or 0
+    local missing = found[index] - (is_exact and was or (was + before) / 2)
+    if missing ~= 0 and (is_exact or math.abs(missing) > math.max(math.abs(was - before), found[index] / 50)) then
+      redis.call('SET', K[name], text(was + missing))
+      for _, value in ipairs({name, text(was), text(was + missing)}) do reply[#reply + 1] = value end
+    end
+  end
+  statistics.add(K.totals, 'mended', #reply / 3)
+  return reply
 end, {'allow-oom'})

@@ -1,11 +1,11 @@
--- Says which packs of the store may be removed: those whose last extent has been gone for an hour, and those that are more
--- than an hour old and never had one.
+-- Says which packs of the store may be removed: those that have been without an extent for an hour.
 --
 -- A: removed (names, by what an earlier call has said); names (of packs in the store).
 -- Reply: the names of those that may go.
 --
 -- No lead and no fence is needed: a pack that may go once never has an extent again. spill_commit.lua refuses one that is
--- over ten minutes old.
+-- over ten minutes old. The hour of a pack that nothing is known of begins now: should somebody have deleted K.packs, the audit
+-- finds those that are needed meanwhile (mend.lua).
 register('sweep_packs', function(ctx, K, A)
   local HOUR_US = 3600000000
 
@@ -13,10 +13,9 @@ register('sweep_packs', function(ctx, K, A)
   redis.call('ZREMRANGEBYSCORE', K.packs_dead, '-inf', text(ctx.now - 48 * HOUR_US)) -- somebody else has removed them
   local reply = {}
   for _, name in ipairs(A.names) do
-    local began = tonumber(name:match('^[%w_-]+/(%d+)%-%x+$'))
-    if began and redis.call('HEXISTS', K.packs, name) == 0 then
-      local ended = tonumber(redis.call('ZSCORE', K.packs_dead, name))
-      if (ended or began * 1000000) < ctx.now - HOUR_US then reply[#reply + 1] = name end
+    if name:match('^[%w_-]+/%d+%-%x+$') and redis.call('HEXISTS', K.packs, name) == 0 then
+      redis.call('ZADD', K.packs_dead, 'NX', text(ctx.now), name)
+      if tonumber(redis.call('ZSCORE', K.packs_dead, name)) < ctx.now - HOUR_US then reply[#reply + 1] = name end
     end
   end
   return reply

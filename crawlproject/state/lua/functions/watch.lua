@@ -37,7 +37,7 @@ register('watch', function(ctx, K, A)
       circuits.let_probes_out(ctx, source)
     elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= ctx.now and is_quiet(source) then
       circuits.close(ctx, source, 'temporary', 'nothing was heard of it for a day', false)
-    elseif circuit.state == 'closed' and circuit.hold <= ctx.now and circuits.factor_of(ctx, circuit) >= 1 then
+    elseif not circuits.is_troubled(ctx, source) then
       redis.call('SREM', K.watchlist, source)
       if circuit.factor < 1 then
         redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)

@@ -120,6 +120,12 @@ function circuits.save(ctx)
   end
 end
 
+-- Whether something holds a source back, or slows it down: then the leader looks at it (watch.lua).
+function circuits.is_troubled(ctx, source)
+  local circuit = circuits.of(ctx, source)
+  return circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
+end
+
 -- A lease of this generation is over: where it was a probe, another may go out. Returns whether it was one.
 function circuits.free_probe(ctx, source, generation)
   local circuit = circuits.of(ctx, source)

@@ -31,3 +31,11 @@ function revisits.note(ctx, source, page, entry, interval)
   redis.call('HSET', pages, page, at .. ' ' .. text(interval) .. '\n' .. entry)
   redis.call('ZADD', ctx.K.revisits, 'LT', at, source)
 end
+
+-- Has a source with such pages looked at when the first of them is due; returns whether nobody would have looked.
+function revisits.mend(ctx, source)
+  if redis.call('ZSCORE', ctx.K.revisits, source) then return false end
+  local first = math.huge
+  for _, line in ipairs(redis.call('HVALS', ctx.K.revisits_of .. source)) do first = math.min(first, tonumber(line:match('^%d+'))) end
+  return first < math.huge and redis.call('ZADD', ctx.K.revisits, text(first), source) == 1
+end

@@ -33,6 +33,17 @@ function shards.send(ctx, shard, kind, body, name, domain, micros, stray, hops, 
   redis.call('HINCRBY', ctx.K.crossings, 'sent', 1)
 end
 
+-- How many requests are on their way to other shards, which count as outstanding here.
+function shards.outstanding_of(ctx)
+  local count = 0
+  for shard = 0, (ctx.A.shards or 0) - 1 do
+    for _, packed in ipairs(redis.call('LRANGE', ctx.K.outbox_of .. shard, 0, -1)) do
+      if shards.item_in(packed).kind == 'request' then count = count + 1 end
+    end
+  end
+  return count
+end
+
 -- What stands in an outbox.
 function shards.item_in(packed)
   local found = cmsgpack.unpack(packed)

@@ -1,0 +1,135 @@
+"""The audit: what is derived from the queues and leases of a frontier is what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from crawlproject.state.client import State
+from crawlproject.state.sweep import counters, scan_keys, spiders_of
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 1.0
+_EVERY_S = 5.0  # between the beginnings of two sweeps, at least
+_KEYS_A_TICK = 1000  # of these kinds; of those that needed mending more
+_KEYS_A_CALL = 200  # a few milliseconds
+_SCANS_A_TICK = 50  # of a thousand keys of any kind
+_KINDS = {  # what keys of a spider begin with (state/keys.py) to what mend.lua calls them
+    b"queue": "queues",
+    b"delayed": "delayed",
+    b"overflow": "overflows",
+    b"extents": "extents",
+    b"revisits": "revisits",
+    b"leases": "workers",
+    b"in_hand": "workers",
+}
+_LISTS = {"queues", "overflows", "extents"}
+_OF_A_LIST = re.compile(rb"[0-4]:.", re.DOTALL)  # how the rest of its key begins
+
+
+@dataclass(slots=True)
+class _Frontier:
+    """What a sweep has seen of the frontier of one spider, and mended there."""
+
+    state: State
+    before: Sequence[bytes | None]  # its counters when the sweep began
+    sums: list[int] = field(default_factory=lambda: [0, 0, 0])
+    sources: int = 0
+    workers: int = 0
+    others: int = 0
+
+
+class Audit:
+    """Sweeps over the keys of a shard while this worker leads it, and mends what others derive from them.
+
+    Each queue that is not empty stands in the due index, each worker that holds anything among the workers, and
+    the counters say what there is. So the crawl outlives the loss of any key that can be derived. The keys
+    themselves are found by `SCAN`: a queue that no other key names is found, too. Two audits at once do no harm.
+
+    A sweep of a small frontier takes one tick, that of a large one a second for each thousand keys; while there is
+    much to mend it does not wait.
+    """
+
+    def __init__(self, state: State, leads: Callable[[], bool]) -> None:
+        self.state = state
+        self._leads = leads
+        self._frontiers: dict[str, _Frontier] = {}  # by spider, while a sweep is on
+        self._cursor = 0
+        self._next_at = 0.0
+
+    async def step(self) -> None:
+        """Look at what is next, and wait for a tick."""
+        now = asyncio.get_running_loop().time()
+        if not self._leads():
+            self._frontiers.clear()
+        elif self._frontiers or now >= self._next_at:
+            try:
+                if not self._frontiers:
+                    self._next_at = now + _EVERY_S
+                    await self._begin()
+                await self._go_on()
+            except BaseException:
+                self._frontiers.clear()  # what it has not seen would be missing from the sums
+                raise
+        await asyncio.sleep(_TICK_S)
+
+    async def _begin(self) -> None:
+        self._cursor = 0
+        for spider in await spiders_of(self.state):
+            frontier = self.state.beside(spider)
+            self._frontiers[spider] = _Frontier(frontier, await counters(frontier))
+
+    async def _go_on(self) -> None:
+        seen = 0
+        for _ in range(_SCANS_A_TICK):
+            self._cursor, keys = await scan_keys(self.state, self._cursor)
+            found: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
+            for spider, word, name in keys:
+                kind = _KINDS.get(word)
+                if kind and spider in self._frontiers and (kind not in _LISTS or _OF_A_LIST.match(name)):
+                    found[spider].append((kind, name))
+            for spider, names in found.items():
+                for first in range(0, len(names), _KEYS_A_CALL):
+                    seen += await self._mend(self._frontiers[spider], names[first : first + _KEYS_A_CALL])
+            if self._cursor == 0:
+                await self._end()
+            if self._cursor == 0 or seen >= _KEYS_A_TICK:
+                return
+
+    async def _mend(self, frontier: _Frontier, names: Sequence[tuple[str, bytes]]) -> int:
+        """Mend what hangs on these keys; return how many there were, 0 where there was much to mend."""
+        by_kind: defaultdict[str, list[bytes]] = defaultdict(list)
+        for kind, name in names:
+            by_kind[kind].append(name)
+        mended = await frontier.state.scripts.mend(by_kind)
+        frontier.sums = [a + b for a, b in zip(frontier.sums, mended.sums, strict=True)]
+        frontier.sources += mended.sources
+        frontier.workers += mended.workers
+        frontier.others += mended.others
+        return len(names) if 2 * mended.sources < len(names) else 0
+
+    async def _end(self) -> None:
+        """Set the counters, and say what was mended."""
+        for frontier in self._frontiers.values():
+            wrong = await frontier.state.scripts.recount(frontier.before, frontier.sums)
+            mended = [
+                f"{number} {what}"
+                for number, what in (
+                    (frontier.sources, "sources with work were not due where they should be"),
+                    (frontier.workers, "workers with leases or seeds were not known"),
+                    (frontier.others, "entries of other indexes were missing"),
+                )
+                if number
+            ] + [f"{name} was {was} and is {now}" for name, was, now in wrong]
+            if mended:
+                logger.warning(
+                    "The audit has mended the frontier of %s, as somebody has deleted or changed keys: %s",
+                    frontier.state.keys.spider,
+                    "; ".join(mended),
+                )
+        self._frontiers.clear()

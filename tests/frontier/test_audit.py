@@ -1,0 +1,237 @@
+"""The audit: any key that can be derived may be deleted in the middle of a crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from crawlproject import config
+from crawlproject.frontier import audit as audit_module
+from crawlproject.frontier.audit import Audit
+from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.overflow import Overflow
+from crawlproject.state.client import State
+from crawlproject.state.scripts import NewRequest, Revisit, Settlement
+from crawlproject.storage.packs import FolderPacks
+from tests.frontier.test_overflow import SITE, counters, discover, spilled
+from tests.leading import lead
+from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.waiting import until_async
+
+TIMEOUT_S = 1.0
+FOUND = 400
+FAST = 100_000
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sweeps follow each other at once."""
+    monkeypatch.setattr(audit_module, "_TICK_S", 0.0)
+    monkeypatch.setattr(audit_module, "_EVERY_S", 0.0)
+
+
+@pytest.fixture
+def packs(tmp_path: Path) -> FolderPacks:
+    """A store in a folder."""
+    return FolderPacks(tmp_path / "packs")
+
+
+class Crawl:
+    """A crawl in whose frontier requests are in all states: those of `ended` are done with."""
+
+    def __init__(self, state: State, packs: FolderPacks) -> None:
+        self.state = state
+        self.overflow = Overflow(state, packs)
+        self.ended: Counter[bytes] = Counter()
+        self.held: list[Settlement] = []
+
+    async def begin(self) -> None:
+        state, redis, keys = self.state, db(self.state), self.state.keys
+        fence = await rule(state, ("museum", FAST))
+        await join(state)
+        await join(state, "dead")
+        await put(state, [entry(f"museum {number}") for number in range(30)])
+        await self.lease(4, "dead")
+        await redis.lpush(keys.seeds, "seed 1", "seed 2")
+        assert len(await state.scripts.take_seeds("dead", 9)) == 2
+        await self.lease(5)
+        delayed, revisited, *self.held = self.held
+        self.ended[revisited.entry or b""] += 1
+        again = Revisit(b"r" * 20, entry("again"), 3600.0)
+        await state.scripts.settle(
+            "w",
+            [
+                Settlement(delayed.id, "museum", delayed.entry, delay=1.0),
+                Settlement(revisited.id, "museum", done=True, revisit=again),
+            ],
+        )
+        await discover(state, FOUND)
+        assert await spilled(self.overflow) > 100
+        assert all(count > 100 for count in (await counters(state))[1:])
+        await state.scripts.set_rates(fence, [(SITE, FAST, FAST)], {})
+        for circuit in ("museum", SITE):
+            await redis.hset(keys.circuit_of + circuit, mapping={"state": "half_open", "generation": 1})
+            await redis.sadd(keys.watchlist, circuit)
+
+    async def lease(self, want: int, worker: str = "w") -> None:
+        """Lease; what this worker gets is `held`, to be settled at some time."""
+        reply = await lease(self.state, want, worker)
+        for grant in reply.grants if worker == "w" else []:
+            source = grant.id.partition(":")[2]
+            self.held.append(Settlement(grant.id, source, grant.entry[:1] + b"\0" + grant.entry[2:], done=True))
+
+    async def settle(self) -> None:
+        """Settle all that is held; each lease is still there."""
+        settlements = [Settlement(one.id, one.source, done=True) for one in self.held]
+        reply = await self.state.scripts.settle("w", settlements)
+        assert all(reply.settled)
+        self.ended.update(one.entry or b"" for one in self.held)
+        self.held = []
+
+    async def end(self) -> None:
+        """Crawl on until nothing is left, as a worker does."""
+        state = self.state
+
+        async def is_done() -> bool:
+            beat = await state.scripts.heartbeat("w", join=False, timeout=TIMEOUT_S, max_deliveries=3)
+            assert beat.alive
+            await self.settle()
+            await self.overflow.refill()
+            seeds = await state.scripts.take_seeds("w", 9)
+            if seeds:
+                items = [
+                    NewRequest(entry(seed.decode()), digest_of("", seed.decode()), again=False, source="museum")
+                    for seed in seeds
+                ]
+                await state.scripts.enqueue(
+                    "w", items, seeds=seeds, high_water=9999, dead_maxlen=99, refuse_unknown=False
+                )
+            await self.lease(100)
+            return not self.held and await state.scripts.idle()
+
+        await until_async(is_done)
+
+
+async def sweep(state: State) -> None:
+    """Have the audit look at everything."""
+    audit = Audit(state, lambda: True)
+    await audit.step()
+    while audit._frontiers:
+        await audit.step()
+
+
+async def crawl_in_all_states(redis_url: str, packs: FolderPacks) -> tuple[State, Crawl]:
+    settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_PAGES_BUDGET_MAX": 0}
+    state = State(config.load(settings), "images")
+    await state.open()
+    crawl = Crawl(state, packs)
+    await crawl.begin()
+    return state, crawl
+
+
+MENDED = (
+    "due",
+    "outstanding",
+    "overflow",
+    "spilled",
+    "workers",
+    "packs",
+    "revisits",
+    "watchlist",
+    "sources",
+)
+OF_THEMSELVES = (
+    "active",
+    "spill_ready",
+    "refill_ready",
+    "spiders",
+    "worker_settings",
+    "lease_sequence",
+    "window_of",
+)
+
+
+@pytest.mark.parametrize("name", (None, *MENDED, *OF_THEMSELVES))
+async def test_a_derived_key_may_be_deleted(
+    redis_url: str, packs: FolderPacks, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    state, crawl = await crawl_in_all_states(redis_url, packs)
+    keys, redis = state.keys, db(state)
+    caplog.set_level(logging.WARNING)
+    before, revisits = await counters(state), await redis.zrange(keys.revisits, 0, -1, withscores=True)
+    troubled, needed = await redis.smembers(keys.watchlist), set(await redis.hkeys(keys.packs))
+    if name == "due":
+        await redis.delete(*keys.due)
+    elif name == "window_of":
+        await redis.delete(keys.window_of + "museum", keys.window_of + SITE)
+    elif name is not None:
+        await redis.delete(getattr(keys, name))
+    await sweep(state)
+    assert ("The audit has mended" in caplog.text) == (name in MENDED)
+    assert bool(int(await redis.hget(keys.totals, "mended") or 0)) == (name in MENDED)
+    assert await counters(state) == before
+    assert await redis.zrange(keys.revisits, 0, -1, withscores=True) == revisits
+    assert await redis.smembers(keys.watchlist) == troubled
+    assert set(await redis.hkeys(keys.packs)) == needed
+    await crawl.end()
+    named = {entry(name) for name in (*(f"museum {number}" for number in range(30)), "seed 1", "seed 2")}
+    assert named < crawl.ended.keys()
+    assert len(crawl.ended) == len(named) + FOUND
+    assert set(crawl.ended.values()) == {1}
+    assert await counters(state) == (0, 0, 0)
+    await state.close()
+
+
+async def test_a_queue_that_nothing_names_is_crawled(state: State) -> None:
+    await join(state)
+    await lead(state)
+    await db(state).rpush(state.keys.queue_of + "2:museum", entry("lost", priority=2))
+    await sweep(state)
+    [grant] = (await lease(state)).grants
+    assert grant.entry[3:] == b"lost"
+    assert await counters(state) == (1, 0, 0)
+
+
+async def test_nothing_is_mended_where_all_is_right(state: State, caplog: pytest.LogCaptureFixture) -> None:
+    await join(state)
+    await lead(state)
+    for number in range(700):
+        await put(state, [entry("a"), entry("b", priority=number % 5)], f"s{number}")
+    await lease(state, 50)
+    kept = {key: await db(state).dump(key) for key in await db(state).keys("*:due:*")}
+    await sweep(state)
+    assert caplog.text == ""
+    assert {key: await db(state).dump(key) for key in await db(state).keys("*:due:*")} == kept
+
+
+async def test_counters_of_many_sources_come_back_while_others_write(state: State) -> None:
+    """What moves meanwhile makes them inexact, by little."""
+    await join(state)
+    await lead(state)
+    for number in range(600):
+        await put(state, [entry("a"), entry("b"), entry("c")], f"s{number}")
+    await db(state).delete(state.keys.outstanding)
+    audit = Audit(state, lambda: True)
+    ended = 0
+    for _ in range(2):
+        await audit.step()
+        while audit._frontiers:
+            await audit.step()
+        reply = await lease(state, 50)
+        await state.scripts.settle(
+            "w", [Settlement(one.id, one.id.partition(":")[2], done=True) for one in reply.grants]
+        )
+        ended += len(reply.grants)
+    counted, *_ = await counters(state)
+    assert abs(counted - (1800 - ended)) <= 36
+
+
+async def test_whoever_does_not_lead_looks_at_nothing(state: State) -> None:
+    await db(state).rpush(state.keys.queue_of + "2:museum", entry("lost", priority=2))
+    await Audit(state, lambda: False).step()
+    await asyncio.sleep(0)
+    assert not await db(state).exists(*state.keys.due)
