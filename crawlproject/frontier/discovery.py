@@ -84,7 +84,6 @@ _FIELDS = {
     "b": "over_budget",
     "h": "over_budget",
     "f": "without_room",
-    "d": "without_room",
     "q": "without_room",
     "m": "without_room",
     "r": "refused",
@@ -93,7 +92,7 @@ _FIELDS = {
     "o": "sent",
     "w": "without_room",
 }
-_OF_ALL = "fdqmrxw"  # what holds for all links of a group
+_OF_ALL = "fqmrxw"  # what holds for all links of a group
 _SENT, _NO_WAY = "o", "w"  # into an outbox, as their shard is away; it has no room
 
 
@@ -134,8 +133,6 @@ class Discovery:
         # Its state, until when, and what becomes of its links
         self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
         self._warned: set[str] = set()
-        is_stored = config.overflow_store is not None
-        self._most_apart = config.overflow_store_maxlen if is_stored else config.overflow_maxlen
         most = config.pages_budget_max
         self._budget = budget or (Budget(most=most) if most else None)
 
@@ -233,8 +230,7 @@ class Discovery:
             reply = await self._scripts.discover(
                 groups,
                 high_water=config.high_water,
-                overflow_maxlen=self._most_apart,
-                overflow_stored=config.overflow_store is not None,
+                overflow_maxlen=config.overflow_maxlen,
                 refuse_unknown=config.unknown_sources == "refuse",
                 budget=self._budget,
                 most_outstanding=self._most_outstanding,
@@ -271,13 +267,13 @@ class Discovery:
 
     def _warn(self, letters: str) -> None:
         """Say, once, why there is no room for links."""
-        is_stored, is_own = self._config.overflow_store is not None, self._most_outstanding is None
+        is_own, most = self._most_outstanding is None, self._config.overflow_maxlen
         links = "Links" if is_own else "Links for another spider"
-        name = "CRAWL_OVERFLOW_STORE_MAXLEN" if is_stored else "CRAWL_OVERFLOW_MAXLEN"
+        is_stored = self._config.overflow_store is not None
         remedy = "Raise that" if is_stored else "Set CRAWL_OVERFLOW_STORE, or raise that"
         if not is_own:
             remedy += ", or run that spider, as by scrapy crawl images"
-        for letter in {"f", "d", "q", "m"} & set(letters) - self._warned:
+        for letter in {"f", "q", "m"} & set(letters) - self._warned:
             self._warned.add(letter)
             if letter == "m":
                 why = (
@@ -286,18 +282,13 @@ class Discovery:
                 )
             elif letter == "f":
                 why = (
-                    f"beyond the windows of their sources {self._most_apart} requests wait"
-                    f"{'' if is_stored else ' in Redis'}, as many as {name} allows. {remedy}"
-                )
-            elif letter == "q":
-                why = (
-                    f"some sources have what one may have of {name}={self._most_apart}, a quarter of what others "
-                    f"leave. {remedy}"
+                    f"beyond the windows of their sources {most} requests wait in Redis, as many as "
+                    f"CRAWL_OVERFLOW_MAXLEN allows. {remedy}"
                 )
             else:
                 why = (
-                    f"CRAWL_OVERFLOW_STORE is down, and {2 * self._config.overflow_tail} requests wait for it, "
-                    "twice CRAWL_OVERFLOW_TAIL"
+                    f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what "
+                    f"others leave. {remedy}"
                 )
             logger.warning("%s are turned away (links_without_room): %s", links, why)
 

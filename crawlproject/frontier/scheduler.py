@@ -301,7 +301,7 @@ class FrontierScheduler(Scheduler):
             self._loops.start(self._outbox.forward)
 
     def _keep_overflow(self, store: str) -> None:
-        """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
+        """Spill and refill; also for spiders that this one finds requests for.
 
         Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
 
@@ -318,9 +318,7 @@ class FrontierScheduler(Scheduler):
         for spider in (None, *getattr(self.spider, "finds_for", ())):
             for shard in self.state.shards:
                 overflow = Overflow(shard, packs, spider)
-                self._loops.start(
-                    overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
-                )
+                self._loops.start(overflow.keep, overflow.keep_sweeping)
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):

@@ -515,7 +515,8 @@ class State:
             config.circuit,
             self.delay if spider == self.keys.spider else config.delay_of(spider),
             seen=self.bounds.seen,
-            overflow_tail=self.bounds.overflow_tail,
+            high_water=self.bounds.high_water,
+            overflow_maxlen=self.bounds.overflow_maxlen,
             shard=(self.number, self.count),
             waits=config.redis_wait == "all",
         )

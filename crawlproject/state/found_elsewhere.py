@@ -209,7 +209,6 @@ def _discover_options(
     *,
     high_water: int,
     overflow_maxlen: int,
-    overflow_stored: bool,
     refuse_unknown: bool,
     budget: list[int] | None,
     most_outstanding: int | None,
@@ -222,14 +221,13 @@ def _discover_options(
         *([] if most_outstanding is None else [most_outstanding]),
     )
     _check(*(isinstance(one, int) for one in numbers))
-    _check(isinstance(overflow_stored, bool), isinstance(refuse_unknown, bool))
+    _check(isinstance(refuse_unknown, bool))
     if sitemaps is not None:
         source, most = sitemaps
         _check(isinstance(source, str), isinstance(most, int))
     return {
         "high_water": high_water,
         "overflow_maxlen": overflow_maxlen,
-        "overflow_stored": overflow_stored,
         "refuse_unknown": refuse_unknown,
         "budget": budget and Budget(*budget),
         "most_outstanding": most_outstanding,

@@ -124,7 +124,7 @@ async def send_found(here: State, domain: str, number: int) -> None:
     to, options = shard_of(domain, SHARDS), {"high_water": 10**6, "refuse_unknown": False}
     link, yielded = f"link {number}", f"yielded {number}"
     group = LinkGroup(domain, None, [ENTRY + link.encode()], [digest_of("", link)], [None])
-    more = {"overflow_maxlen": 10**6, "overflow_stored": False, "budget": None, "most_outstanding": None}
+    more = {"overflow_maxlen": 10**6, "budget": None, "most_outstanding": None}
     assert await send_links(here, to, [group], {**options, **more, "sitemaps": None}, most=None)
     request = NewRequest(ENTRY + yielded.encode(), digest_of("", yielded), again=False, domain=domain)
     assert await send_requests(here, to, [request], options, most=None)

@@ -241,7 +241,10 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     client.lpush(keys.seeds, "a", "b")
     await scripts.take_seeds("w", 2)
     await enqueue(1, 2, 3, 4)
-    await enqueue_seeds(6, 7)  # beyond the share
+    client.hset(keys.rates, "museum", "0.001")
+    await enqueue(*range(10, 14))
+    await enqueue_seeds(6, 7)  # beyond the window
+    client.hset(keys.rates, "museum", "100")
     assert client.get(keys.overflow) == b"2"
     grants = (await lease()).grants
     client.lpush(keys.seeds, "a")

@@ -423,7 +423,7 @@ async def test_what_was_found_goes_on_to_the_shard_that_the_catalogue_says(worke
         LinkGroup(name, None, [b"\x01\x00\x01\x80"], [digest_of("", name)], [None]) for name in (domain, page)
     ]
     options = {"high_water": 99, "refuse_unknown": False}
-    more = {"overflow_maxlen": 9, "overflow_stored": False, "budget": Budget(9, 9, 9, 9), "most_outstanding": None}
+    more = {"overflow_maxlen": 9, "budget": Budget(9, 9, 9, 9), "most_outstanding": None}
     requests = [
         NewRequest(b"\x01\x00\x00\x80", digest_of("", f"{domain}/{n}"), False, None, domain) for n in range(3)
     ]
@@ -497,7 +497,7 @@ async def test_each_page_has_its_share_of_the_budget_when_its_links_arrive(worke
     domain = domains(1)[0]
     redis: Any = there.redis
     await redis.hset(f"{there.keys.counts_of}good_pages", domain, 10)
-    options = {"high_water": 99, "refuse_unknown": False, "overflow_maxlen": 99, "overflow_stored": False}
+    options = {"high_water": 99, "refuse_unknown": False, "overflow_maxlen": 99}
     more = {"budget": Budget(1, 2, 99, 9), "most_outstanding": None, "sitemaps": None}
     for page in "ab":
         links = LinkGroup(domain, None, [b"\x01\x00\x01\x80"] * 5)

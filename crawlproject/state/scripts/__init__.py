@@ -28,7 +28,7 @@ from crawlproject.state.scripts.frontier import (
     SettleReply,
     Stray,
 )
-from crawlproject.state.scripts.overflow import Extent, OverflowScripts, SpillReply, Tail, Wanted, digest_of
+from crawlproject.state.scripts.overflow import Due, Extent, OverflowScripts, Tail, Wanted, digest_of
 from crawlproject.state.scripts.readers import ReaderScripts
 from crawlproject.state.scripts.seeds import CarrierScripts, Chunk, OutboxScripts, SeedScripts
 from crawlproject.state.scripts.sources import (
@@ -55,6 +55,7 @@ __all__ = [
     "DeadRetry",
     "DiscoverReply",
     "DropReply",
+    "Due",
     "EnqueueReply",
     "Exclusion",
     "Extent",
@@ -83,7 +84,6 @@ __all__ = [
     "Settlement",
     "SlotReply",
     "SourceStatus",
-    "SpillReply",
     "Stray",
     "Tail",
     "Wanted",

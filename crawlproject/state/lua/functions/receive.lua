@@ -27,7 +27,7 @@ register('receive', function(ctx, K, A)
     return last_of[server]
   end
 
-  local seeds, arrived, touched, grown, received, kept = {}, {}, {}, 0, 0, 0
+  local seeds, touched, grown, received, kept = {}, {}, 0, 0, 0
 
   local function take_request(item)
     local name, domain = item.name ~= '' and item.name or nil, item.domain ~= '' and item.domain or nil
@@ -41,8 +41,8 @@ register('receive', function(ctx, K, A)
       grown = grown + 1
     else
       local micros = shards.is_elsewhere(ctx, source) and math.max(item.micros, STAYS_US) or item.micros
-      local stored = queues.arrive(ctx, source, item.body, A.from .. '.' .. text(item.number), micros, item.stray)
-      arrived[source], touched[source] = (arrived[source] or 0) + (stored and 1 or 0), true
+      local stored = queues.arrive(ctx, source, item.body, A.from .. '.' .. text(item.number), micros, true, item.stray)
+      touched[source] = true
       if stored then grown = grown + 1 end
     end
   end
@@ -75,8 +75,6 @@ register('receive', function(ctx, K, A)
   end
   if #seeds > 0 then redis.call('LPUSH', K.seeds, unpack(seeds)) end
   if grown > 0 then redis.call('INCRBY', K.outstanding, grown) end
-  local outstanding = tonumber(redis.call('GET', K.outstanding) or 0)
-  for source, count in pairs(arrived) do outstanding = outstanding + queues.keep_to_share(ctx, source, count, outstanding) end
   due_index.schedule_all(ctx, touched)
   local reply = {}
   for server, last in pairs(last_of) do

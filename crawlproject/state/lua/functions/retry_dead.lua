@@ -16,9 +16,8 @@ register('retry_dead', function(ctx, K, A)
           local name = letter.domain and letter.name or not letter.domain and source or nil
           shards.send(ctx, shards.shard_of(ctx, source), 'request', letter.entry, name, letter.domain, 0, true)
         else
-          rates.register(ctx, source)
-          queues.append(ctx, source, {letter.entry})
           touched[source] = true
+          if not queues.arrive(ctx, source, letter.entry, '', 0, true, true) then requests = requests - 1 end
         end
         requests = requests + 1
       end
