@@ -70,7 +70,7 @@ class Crawl:
             ],
         )
         await discover(state, FOUND)
-        assert await spilled(self.overflow) > 100
+        assert await spilled(self.state, self.overflow) > 100
         assert all(count > 100 for count in (await counters(state))[1:])
         await state.scripts.set_rates(fence, [(SITE, FAST, FAST)], {})
         for circuit in ("museum", SITE):
@@ -100,7 +100,7 @@ class Crawl:
             beat = await state.scripts.heartbeat("w", join=False, timeout=TIMEOUT_S, max_deliveries=3)
             assert beat.alive
             await self.settle()
-            await self.overflow.refill()
+            await self.overflow.step()
             seeds = await state.scripts.take_seeds("w", 9)
             if seeds:
                 items = [
@@ -146,8 +146,7 @@ MENDED = (
 )
 OF_THEMSELVES = (
     "active",
-    "spill_ready",
-    "refill_ready",
+    "overflow_due",
     "spiders",
     "worker_settings",
     "lease_sequence",
