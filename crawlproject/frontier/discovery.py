@@ -111,7 +111,8 @@ class Discovery:
     hashes holds the latest link of each place. It is marked only after Redis has answered, and emptied when that
     fails, for then nobody knows what Redis still has.
 
-    While `most_outstanding` requests are in the frontier none is admitted; None: each source may have a few.
+    `budget` bounds those of each source; None: as the settings say. While `most_outstanding` requests are in the
+    frontier none is admitted; None: each source may always have a few.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Discovery:
         config: Config,
         *,
         most_outstanding: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self._scripts = scripts
         self._config = config
@@ -135,9 +137,7 @@ class Discovery:
         is_stored = config.overflow_store is not None
         self._most_apart = config.overflow_store_maxlen if is_stored else config.overflow_maxlen
         most = config.pages_budget_max
-        self._budget = most and Budget(
-            config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
-        )
+        self._budget = budget or (Budget(most=most) if most else None)
 
     async def admit(
         self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None, page_in: int | None = None
@@ -236,7 +236,7 @@ class Discovery:
                 overflow_maxlen=self._most_apart,
                 overflow_stored=config.overflow_store is not None,
                 refuse_unknown=config.unknown_sources == "refuse",
-                budget=self._budget or None,
+                budget=self._budget,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
                 **shards,

@@ -176,20 +176,17 @@ function due_index.schedule_all(ctx, sources)
   due_index.save(ctx)
 end
 
--- Puts sources where they should be by what is in their queues, whatever was noted of them; those that stand there keep their
--- turn. Returns how many did not.
-function due_index.mend(ctx, sources)
+-- Puts sources where they should be that stand nowhere, or below the class that `least` says they have queued. Returns how many
+-- there were.
+function due_index.mend(ctx, sources, least)
   local count = 0
   due_index.look_up(ctx, sources)
   due_index.look_up_standing(ctx, sources)
   for _, source in ipairs(sources) do
-    local was = ctx.standing[source]
-    due_index.schedule(ctx, source, true)
-    local is = ctx.standing[source]
-    if was and is and was.place == is.place then
-      ctx.moves[source] = nil
-    elseif was or is then
-      count = count + 1
+    local stands = ctx.standing[source]
+    if not stands or due_index.class_in(stands.place) < least[source] then
+      due_index.schedule(ctx, source, true)
+      if ctx.moves[source] then count = count + 1 end
     end
   end
   due_index.save(ctx)
