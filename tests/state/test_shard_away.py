@@ -25,7 +25,7 @@ from crawlproject.frontier.discovery import LISTED, Discovered, Discovery, Link,
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.middlewares.found import FoundRequestsMiddleware
+from crawlproject.middlewares.callback_requests import CallbackRequestsMiddleware
 from crawlproject.models import Fetch, FetchedPage, ReadPage
 from crawlproject.pipelines.found import FoundPipeline
 from crawlproject.state.client import State
@@ -102,7 +102,7 @@ async def callback(worker: FrontierScheduler, response: Response, *urls: str) ->
         for url in urls:
             yield Request(url, callback=worker.spider.parse, meta={"depth": 1})
 
-    middleware = FoundRequestsMiddleware.from_crawler(worker.crawler)
+    middleware = CallbackRequestsMiddleware.from_crawler(worker.crawler)
     async for request in middleware.process_spider_output(response, found()):
         assert worker.enqueue_request(request)
 
