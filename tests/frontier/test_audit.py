@@ -197,6 +197,13 @@ async def test_a_queue_that_nothing_names_is_crawled(state: State) -> None:
     assert await counters(state) == (1, 0, 0)
 
 
+async def test_the_frontiers_of_all_spiders_are_looked_at(state: State) -> None:
+    await join(state)
+    await db(state).rpush(state.keys.queue_of + "2:museum", entry("lost", priority=2))
+    await sweep(state.beside("pages"))
+    assert await db(state).exists(*state.keys.due)
+
+
 async def test_nothing_is_mended_where_all_is_right(state: State, caplog: pytest.LogCaptureFixture) -> None:
     await join(state)
     await lead(state)
