@@ -56,7 +56,7 @@ async def _batch(state: Any) -> float:
     """Make the calls of a batch; return the microseconds of a lease."""
     new = "rooms" in signature(state.scripts.lease).parameters
     shares: dict[str, Any] = (
-        {"rooms": {}, "room": _WANT, "idle": False} if new else {"cap": _WANT, "cap_alone": _WANT, "holding": {}}
+        {"rooms": {}, "room": _WANT} if new else {"cap": _WANT, "cap_alone": _WANT, "holding": {}}
     )
     await state.scripts.lead(_WORKER, ready=True)
 

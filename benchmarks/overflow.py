@@ -69,7 +69,7 @@ async def _one_domain(state: State, packs: FolderPacks, measured: Measured, coun
         before = measured.cpu()
         await _admit(discovery, links)
         between = measured.cpu()
-        while await overflow.spill():
+        while await overflow.step():
             pass
         discovering, spilling = discovering + between - before, spilling + measured.cpu() - between
         if first % (20 * LINKS_A_CALL) == 0:
@@ -84,7 +84,7 @@ async def _one_domain(state: State, packs: FolderPacks, measured: Measured, coun
     number, refilling = 0, 0.0
     while not await state.scripts.idle():
         before = measured.cpu()
-        await overflow.refill()
+        await overflow.step()
         refilling += measured.cpu() - before
         reply = await state.scripts.lease(
             "w",
@@ -116,7 +116,7 @@ async def _many_domains(state: State, packs: FolderPacks, measured: Measured, co
             if not first:
                 await state.redis.hset(state.keys.rates, site, "0.0142")
             await _admit(discovery, [Link(url(number, site)) for number in range(first, first + 50)])
-        while await overflow.spill():
+        while await overflow.step():
             pass
     print(f"{_MANY_SOURCES} domains of {count} links: {measured.size() / _MANY_SOURCES / 1e3:.1f} KB a domain")
 

@@ -193,7 +193,7 @@ class Worker:
         """Return how many leases each source may get: far more than it needs."""
         if "rooms" in signature(self.scripts.lease).parameters:
             rooms = {source: _CAPACITY - held for source, held in (+self.held).items()}
-            return {"rooms": rooms, "room": _CAPACITY, "idle": not rooms}
+            return {"rooms": rooms, "room": _CAPACITY}
         return {"cap": _CAPACITY // 4, "cap_alone": _CAPACITY * 3 // 4, "holding": +self.held}  # up to 0.1
 
     async def settle(self) -> None:

@@ -75,7 +75,7 @@ DOWNLOADER_MIDDLEWARES_BASE = {
 # sees what has passed all others.
 SPIDER_MIDDLEWARES_BASE = {
     **default_settings.SPIDER_MIDDLEWARES_BASE,
-    "crawlproject.middlewares.found.FoundRequestsMiddleware": 10,
+    "crawlproject.middlewares.callback_requests.CallbackRequestsMiddleware": 10,
 }
 
 # Items: Scrapy's default of 100 workers per response costs 0.7 ms

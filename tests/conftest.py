@@ -71,6 +71,7 @@ _SLOW_FILES = (
     "commands/test_imports.py",
     "dashboard/test_site.py",
     "extensions/test_lease_keeper.py",
+    "frontier/test_audit.py",
     "frontier/test_lease_queue.py",
     "frontier/test_overflow.py",
     "frontier/test_scheduler.py",

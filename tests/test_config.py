@@ -113,8 +113,6 @@ BOUNDS: dict[str, Bounds] = {
         [("", None), ("packs", "packs"), ("s3://b/p/", "s3://b/p/")],
         ["s3://b", "gs://b/", "http://h/"],
     ),
-    "CRAWL_OVERFLOW_STORE_MAXLEN": ([("1", 1), ("1_000_000_000", 10**9)], ["0", "-1", "1.5", ""]),
-    "CRAWL_OVERFLOW_TAIL": ([("1", 1), ("100_000", 100_000)], ["0", "-1", "1.5", "", True]),
     "CRAWL_PAGES_BUDGET_MAX": ([("0", 0), ("100_000", 100_000)], ["-1", "1.5", "1000000000001", "", True]),
     "CRAWL_SEEN_LINKS": (
         [

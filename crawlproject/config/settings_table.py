@@ -52,8 +52,6 @@ def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str 
 _DIVIDED = {
     "high_water": 4,
     "overflow_maxlen": 1,
-    "overflow_store_maxlen": 1,
-    "overflow_tail": 1,
     "dead_maxlen": 1,
     "stream_maxlen": 1,
 }
@@ -178,38 +176,23 @@ class Config:
         "CRAWL_FRONTIER_HIGH_WATER",
         1_000_000,
         whole(4),
-        "most requests in the frontier; a source's share is a quarter of it, less while others have much, too",
+        "most requests in the frontier; then seeds stay in the list, and of links found a source queues 8",
         unit="requests",
     )
     overflow_maxlen: int = _setting(
         "CRAWL_OVERFLOW_MAXLEN",
         1_000_000,
         whole(1),
-        "most requests in Redis that wait beyond their sources' shares and windows; then seeds stay in the list, "
-        "and links that are found are turned away, those of one source from a quarter of what others leave",
+        "most requests in Redis that wait beyond what their sources can be sent in ten minutes; then seeds stay "
+        "in the list, and links found are turned away, those of one source from a quarter of what others leave",
         unit="requests",
     )
     overflow_store: str | None = _setting(
         "CRAWL_OVERFLOW_STORE",
         None,
         optional(storage),
-        "where the overflows of sources are spilled to, the same for all workers: a folder or "
-        "`s3://bucket/prefix/`; none: they stay in Redis",
-    )
-    overflow_store_maxlen: int = _setting(
-        "CRAWL_OVERFLOW_STORE_MAXLEN",
-        100_000_000,
-        whole(1),
-        "with that store: most requests of a spider that wait beyond their sources' windows, there and in Redis; "
-        "then links that are found are turned away",
-        unit="requests",
-    )
-    overflow_tail: int = _setting(
-        "CRAWL_OVERFLOW_TAIL",
-        200_000,
-        whole(1),
-        "while that store is down: at this number of requests in Redis that wait for it, leasing pauses",
-        unit="requests",
+        "where most of what waits so is kept, the same for all workers: a folder or `s3://bucket/prefix/`; none: "
+        "it stays in Redis. While it is down leasing pauses when a fifth of `CRAWL_OVERFLOW_MAXLEN` wait in Redis",
     )
     pages_budget_max: int = _setting(
         "CRAWL_PAGES_BUDGET_MAX",

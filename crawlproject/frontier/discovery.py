@@ -77,7 +77,6 @@ _FIELDS = {
     "b": "over_budget",
     "h": "over_budget",
     "f": "without_room",
-    "d": "without_room",
     "q": "without_room",
     "m": "without_room",
     "r": "refused",
@@ -86,7 +85,7 @@ _FIELDS = {
     "o": "forwarded",
     "w": "without_room",
 }
-_OF_ALL = "fdqmrxw"  # what holds for all links of a group
+_OF_ALL = "fqmrxw"  # what holds for all links of a group
 
 
 class _Batch(NamedTuple):
@@ -126,7 +125,6 @@ class Discovery:
         # Its state, until when, and what becomes of its links
         self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
         self._warned: set[str] = set()
-        self._bounds = bounds_of(config)
         most = config.pages_budget_max
         self._budget = budget or (Budget(most=most) if most else None)
 
@@ -218,7 +216,7 @@ class Discovery:
                 budget=self._budget,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
-                **self._bounds,
+                **bounds_of(self._config),
             )
         except REDIS_TROUBLE:
             self._forget(now)
@@ -250,14 +248,13 @@ class Discovery:
 
     def _warn(self, letters: str) -> None:
         """Say, once, why there is no room for links."""
-        is_stored, is_own = self._config.overflow_store is not None, self._most_outstanding is None
+        is_own, most = self._most_outstanding is None, self._config.overflow_maxlen
         links = "Links" if is_own else "Links for another spider"
-        most = self._bounds["overflow_maxlen"]
-        name = "CRAWL_OVERFLOW_STORE_MAXLEN" if is_stored else "CRAWL_OVERFLOW_MAXLEN"
+        is_stored = self._config.overflow_store is not None
         remedy = "Raise that" if is_stored else "Set CRAWL_OVERFLOW_STORE, or raise that"
         if not is_own:
             remedy += ", or run that spider, as by scrapy crawl images"
-        for letter in {"f", "d", "q", "m", "w"} & set(letters) - self._warned:
+        for letter in {"f", "q", "m", "w"} & set(letters) - self._warned:
             self._warned.add(letter)
             if letter == "m":
                 why = (
@@ -266,13 +263,13 @@ class Discovery:
                 )
             elif letter == "f":
                 why = (
-                    f"beyond the windows of their sources {most} requests wait"
-                    f"{'' if is_stored else ' in Redis'}, as many as {name} allows. {remedy}"
+                    f"beyond the windows of their sources {most} requests wait in Redis, as many as "
+                    f"CRAWL_OVERFLOW_MAXLEN allows. {remedy}"
                 )
             elif letter == "q":
                 why = (
-                    f"some sources have what one may have of {name}={most}, a quarter of what others "
-                    f"leave. {remedy}"
+                    f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what "
+                    f"others leave. {remedy}"
                 )
             elif letter == "w":
                 why = (
@@ -281,8 +278,8 @@ class Discovery:
                 )
             else:
                 why = (
-                    f"CRAWL_OVERFLOW_STORE is down, and {2 * self._config.overflow_tail} requests wait for it, "
-                    "twice CRAWL_OVERFLOW_TAIL"
+                    f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what "
+                    f"others leave. {remedy}"
                 )
             logger.warning("%s are turned away (links_without_room): %s", links, why)
 
@@ -297,11 +294,9 @@ class Discovery:
 
 def bounds_of(config: Config) -> dict[str, Any]:
     """Return those options of `Scripts.discover` that are the same for all links."""
-    is_stored = config.overflow_store is not None
     return {
         "high_water": config.high_water,
-        "overflow_maxlen": config.overflow_store_maxlen if is_stored else config.overflow_maxlen,
-        "overflow_stored": is_stored,
+        "overflow_maxlen": config.overflow_maxlen,
         "refuse_unknown": config.unknown_sources == "refuse",
     }
 

@@ -17,8 +17,8 @@ class LeasedErrback:
     """Takes the place of a request's errback, `own`, while the request is leased.
 
     `is_settled` says whether nobody else is to learn of the failure: the request is tried again, say. As with
-    Scrapy's retries, the spider's errback is called once, when the request has been given up. The requests that it
-    yields name the lease, as those of a callback do (middlewares/found.py): it ends when they are stored.
+    Scrapy's retries, the spider's errback is called once, when the request has been given up. The lease ends when
+    the requests that it yields are stored: they name it, as those of a callback do.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The way of requests from the tails of sources to a store, and back when their turn comes."""
+"""The way of requests from the overflows of sources to a store, and back when their turn comes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from crawlproject.state import overflow as state_of_overflow
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Extent, Tail, Wanted, digest_of
+from crawlproject.state.scripts import Due, Extent, Tail, Wanted, digest_of
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import Packs, compressed, decompressed, probe
 from crawlproject.threads import in_thread
@@ -23,14 +23,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SOURCES_A_CALL = 50
-_SPILL_EVERY_S = 0.5  # while there is nothing to spill
-_REFILL_EVERY_S = 0.1  # the same for refilling, which sources wait for
+_LOOK_EVERY_S = 0.5  # while there is nothing to do
 _SWEEP_EVERY_S = 600.0
 _SWEPT_A_CALL = 500
 _STORE_TIMEOUT_S = 40.0  # for one read or write, including a second attempt by the client
 _RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0  # while the store is down: less than a fault is remembered
 _MOST_DROPPED = 5_000  # that wait for their places in the seen filter to be given up
-TRIES = 10  # to read an extent, two seconds apart or more, before it counts as lost
+TRIES = 5  # to read an extent, ten seconds apart (overflow_take.lua), before it counts as lost
 _REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):(\d{1,12}):(\d{1,9}):([0-9a-f]{40}):(\d{1,9})")
 _MARK = ".store"  # in the folder of a frontier's packs: this is the store that they are in
 
@@ -56,7 +55,7 @@ def _place_in(reference: bytes) -> _Place | None:
 
 
 class Overflow:
-    """Spills the tails of a frontier's sources to a store, and refills their windows from there.
+    """Spills what is beyond the windows of a frontier's sources to a store, and fills their queues from there.
 
     Any number of workers may do so at the same time; each step is such that a worker can die at any moment. An
     extent is in the store before its requests leave Redis, and leaves the store an hour after they are back. While
@@ -69,7 +68,6 @@ class Overflow:
         self._keys = replace(state.keys, spider=spider or state.keys.spider)
         self._scripts = state.scripts if spider is None else state.scripts_of(spider)
         self._folder = ""  # once it is known that this is the store of the packs there
-        self._again: set[str] = set()  # sources whose tails were taken, and not stored
         self._fault = ""
         self._retry_s = _RETRY_S
         self._removed: list[str] = []
@@ -77,17 +75,9 @@ class Overflow:
 
     # Steps of loops.Loops
 
-    async def keep_spilling(self) -> None:
-        """Spill what is long enough; wait if nothing is."""
-        await self._guarded(self.spill, _SPILL_EVERY_S)
-
-    async def keep_refilling(self) -> None:
-        """Fetch what sources need; wait if they need nothing."""
-        await self._guarded(self.refill, _REFILL_EVERY_S)
-
-    async def keep_order(self) -> None:
-        """Have dropped extents forgotten."""
-        await self._guarded(self.forget, 2 * _SPILL_EVERY_S)
+    async def keep(self) -> None:
+        """Do what is to be done; wait if nothing is."""
+        await self._guarded(self.step, _LOOK_EVERY_S)
 
     async def keep_sweeping(self) -> None:
         """Remove packs that nobody needs."""
@@ -107,33 +97,36 @@ class Overflow:
 
     # What they do
 
-    async def spill(self) -> int:
-        """Store what makes extents in one pack, and have it leave Redis; return how many requests.
+    async def step(self) -> int:
+        """Fetch extents that sources need, make others, have a dropped one forgotten; return how many these were.
 
         Raises:
-            StoreTrouble: the store fails. Nothing has left Redis.
+            StoreTrouble: the store fails. What is left is looked at again after ten seconds.
 
         """
         folder = await self._open()
-        again = list(self._again)
-        taken = await self._scripts.spill_take(most=_SOURCES_A_CALL, folder=folder, again=again)
-        self._again.difference_update(again)
-        if not taken.tails:
-            return 0
-        if taken.folder != folder:  # another worker was first
-            self._again.update(tail.source for tail in taken.tails)
+        due = await self._scripts.overflow_take(most=_SOURCES_A_CALL, folder=folder, most_dropped=_MOST_DROPPED)
+        if due.folder != folder:  # another worker was first
             self._folder = ""
             return 1
-        pack = f"{folder}/{taken.now}-{secrets.token_hex(6)}"
-        try:
-            extents = await self._in_store(lambda: self._write(pack, taken.tails))
-        except StoreTrouble:
-            self._again.update(tail.source for tail in taken.tails)
-            raise
+        done = 0
+        for wanted in due.wanted:
+            done += await self._refill(wanted)
+        if due.tails:
+            done += await self._spill(due)
+        if due.dropped:
+            done += await self._forget(due.dropped)
+        if done:
+            await self._well()
+        return done
+
+    async def _spill(self, due: Due) -> int:
+        """Store what makes extents in one pack, and have it leave Redis."""
+        pack = f"{due.folder}/{due.now}-{secrets.token_hex(6)}"
+        extents = await self._in_store(lambda: self._write(pack, due.tails))
         # A call whose reply is lost is repeated, and refused then: so the pack stays, whatever the answer.
-        await self._scripts.spill_commit(pack, taken.now, extents)
-        await self._well()
-        return sum(extent.requests for extent in extents)
+        await self._scripts.spill_commit(pack, due.now, extents)
+        return len(extents)
 
     def _write(self, pack: str, tails: list[Tail]) -> list[Extent]:
         body, extents, offset = [], [], 0
@@ -145,24 +138,15 @@ class Overflow:
         self._packs.write(pack, b"".join(body))
         return extents
 
-    async def refill(self) -> int:
-        """Fetch the extents that sources need; return how many there were.
-
-        Raises:
-            StoreTrouble: the store fails. The sources are looked at again within two seconds.
-
-        """
-        found = await self._scripts.refill_take(most=_SOURCES_A_CALL)
-        for wanted in found:
-            entries = await self._read(wanted.reference, wanted.source)
-            if entries is None:
-                if not await self._is_lost(wanted.reference):
-                    continue
-                self._tell_lost(wanted)
-            await self._scripts.refill_commit(wanted, entries or [], high_water=self._state.bounds.high_water)
-        if found:
-            await self._well()
-        return len(found)
+    async def _refill(self, wanted: Wanted) -> int:
+        """Fetch the extent that a source needs; return 0 if it is to be tried again."""
+        entries = await self._read(wanted.reference, wanted.source)
+        if entries is None:
+            if not await self._is_lost(wanted.reference):
+                return 0
+            self._tell_lost(wanted)
+        await self._scripts.refill_commit(wanted, entries or [])
+        return 1
 
     def _tell_lost(self, wanted: Wanted) -> None:
         place = _place_in(wanted.reference)
@@ -175,11 +159,8 @@ class Overflow:
             extra={"source": wanted.source},
         )
 
-    async def forget(self) -> int:
-        """Read an extent that was dropped, for its requests to give up their places in the seen filter; 0: no."""
-        reference = await state_of_overflow.dropped_extent(self._state, self._keys, _MOST_DROPPED)
-        if reference is None:
-            return 0
+    async def _forget(self, reference: bytes) -> int:
+        """Read a dropped extent, for its requests to give up their places in the seen filter; 0: not yet."""
         entries = await self._read(reference)
         if entries is None and not await self._is_lost(reference):
             return 0

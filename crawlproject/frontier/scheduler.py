@@ -18,8 +18,8 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
+from crawlproject.frontier.detached import detached
 from crawlproject.frontier.forwarding import Forwarder
-from crawlproject.frontier.found import detached
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
@@ -255,7 +255,7 @@ class FrontierScheduler(Scheduler):
             self._loops.start(*(forwarder.step for forwarder in self._forwarders))
 
     def _keep_overflow(self, store: str) -> None:
-        """Spill and refill, each in a loop of its own; also for spiders that this one finds requests for.
+        """Spill and refill; also for spiders that this one finds requests for.
 
         Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
 
@@ -271,9 +271,7 @@ class FrontierScheduler(Scheduler):
             ) from None
         for spider in (None, *getattr(self.spider, "finds_for", ())):
             overflow = Overflow(self.state, packs, spider)
-            self._loops.start(
-                overflow.keep_spilling, overflow.keep_refilling, overflow.keep_order, overflow.keep_sweeping
-            )
+            self._loops.start(overflow.keep, overflow.keep_sweeping)
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):

@@ -35,7 +35,7 @@ _UNUSED = {
         "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware",
     ),
     "SPIDER_MIDDLEWARES": (
-        "crawlproject.middlewares.found.FoundRequestsMiddleware",
+        "crawlproject.middlewares.callback_requests.CallbackRequestsMiddleware",
         "scrapy.spidermiddlewares.start.StartSpiderMiddleware",
         "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware",
         "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware",

@@ -303,8 +303,8 @@ class State:
             config.circuit,
             config.delay_of(spider),
             seen=self.bounds.seen,
-            overflow_tail=self.bounds.overflow_tail,
-            foreign_maxlen=self.bounds.overflow_maxlen,
+            high_water=self.bounds.high_water,
+            overflow_maxlen=self.bounds.overflow_maxlen,
             shard=(self.number, self.count),
             waits=config.redis_wait == "all",
         )

@@ -46,7 +46,7 @@ class Feed:
             BadInput: another process has begun the same feed since.
 
         """
-        more = {"to": list(to), "foreign_maxlen": self._state.bounds.overflow_maxlen} if self._place else {}
+        more = {"to": list(to), "overflow_maxlen": self._state.bounds.overflow_maxlen} if self._place else {}
         reply = await self._call("feed", seeds=list(seeds), position=position, **more)
         if reply == b"taken":
             raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")

@@ -141,7 +141,7 @@ class Keys:
 
     @property
     def overflow_of(self) -> str:
-        """Prefix + priority + `:` + source, list: stored requests beyond its share, the left one next."""
+        """Prefix + priority + `:` + source, list: stored requests beyond its window, the left one next."""
         return self._of_spider("overflow:")
 
     @property
@@ -151,7 +151,7 @@ class Keys:
 
     @property
     def extents_of(self) -> str:
-        """Prefix + priority (0, 1) + `:` + source, list: extents of its overflow, before the list above; where in
+        """Prefix + priority + `:` + source, list: extents of its overflow, before the list above; where in
         which pack each is, and how many requests it has.
         """
         return self._of_spider("extents:")
@@ -162,14 +162,11 @@ class Keys:
         return self._of_spider("spilled")
 
     @property
-    def spill_ready(self) -> str:
-        """Set: sources whose overflow may be long enough for an extent; a hint."""
-        return self._of_spider("spill_ready")
-
-    @property
-    def refill_ready(self) -> str:
-        """Set: sources that need their next extent; a hint, renewed while they do."""
-        return self._of_spider("refill_ready")
+    def overflow_due(self) -> str:
+        """Sorted set: sources that need an extent or whose overflow may be long enough for one, by when a worker
+        with the store is to look at them (µs).
+        """
+        return self._of_spider("overflow_due")
 
     @property
     def spill_fault(self) -> str:

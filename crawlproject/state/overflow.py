@@ -33,10 +33,3 @@ async def count_spilled(state: State) -> int:
     """Return how many requests of a frontier are in its store."""
     redis: Any = state.redis
     return max(whole_number(await redis.get(state.keys.spilled)) or 0, 0)
-
-
-async def dropped_extent(state: State, keys: Keys, most: int) -> bytes | None:
-    """Return the first extent that was dropped; None if there is none, or `most` requests wait to be forgotten."""
-    redis: Any = state.redis
-    reference: bytes | None = await redis.lindex(keys.dropped_extents, 0)
-    return reference if reference is not None and await redis.llen(keys.dropped) < most else None

@@ -156,7 +156,7 @@ class UsersList:
             state.clock,
             state.health,
             shard=(0, state.count),
-            foreign_maxlen=state.bounds.overflow_maxlen,
+            overflow_maxlen=state.bounds.overflow_maxlen,
         )
 
     async def await_seed(self) -> bool:

@@ -334,9 +334,6 @@ async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
 ) -> None:
     state, url = museum.state.beside("pages"), "https://museum.org/p7"
     source = explained(scrapy, url, "--spider", "pages")["source"]
-    await museum.redis.rpush(
-        f"{state.keys.extents_of}1:{source}", f"packs/1-ab:0:100:{DIGEST}:64", f"packs/1-ab:100:90:{DIGEST}:70"
-    )
     args = (url, "--spider", "pages")
     assert "place:      not in the frontier, as far as was looked" in scrapy("explain", *args).stdout
     found = await Discovery(state.scripts, state.config).admit([Link(url)])
@@ -344,6 +341,9 @@ async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
     assert found.admitted == 1
     assert "place:      queued" in scrapy("explain", *args).stdout
     await museum.redis.delete(f"{state.keys.queue_of}1:{source}")
+    await museum.redis.rpush(
+        f"{state.keys.extents_of}1:{source}", f"packs/1-ab:0:100:{DIGEST}:64", f"packs/1-ab:100:90:{DIGEST}:70"
+    )
     said = scrapy("explain", *args).stdout
     assert "place:      not in Redis: probably among the 134 requests of its source that are on disk" in said
 

@@ -1,7 +1,7 @@
 """A process that spills and refills until it is killed: `REDIS_URL FOLDER MOMENT NUMBER SOURCE [PID]`.
 
 MOMENT is one of MOMENTS, at which it kills the process PID (a Redis) and then itself, the NUMBER-th time that it
-comes there. It asks for an extent of SOURCE again and again, as if the source's window were always half used.
+comes there. At first SOURCE's window is full; then it is wide, and an extent is fetched again and again.
 """
 
 from __future__ import annotations
@@ -50,17 +50,19 @@ def arm(killer: Killer, moment: str, scripts: Any, packs: FolderPacks) -> None:
 
 
 async def main(address: str, folder: str, moment: str, number: str, source: str, *others: str) -> None:
-    """Spill all there is, and refill once, in turn."""
+    """Spill all there is, and refill."""
     state = State(config.load({"REDIS_URL": address, "CRAWL_OVERFLOW_STORE": folder}), "images")
     await state.open()
     packs = FolderPacks(Path(folder))
     overflow = Overflow(state, packs)
-    await overflow.spill()  # the folder has its mark
+    await state.scripts.overflow_take(most=0, folder=await overflow._open())  # the folder has its mark
+    redis: Any = state.redis
     arm(Killer(int(number), [int(pid) for pid in others]), moment, state.scripts, packs)
-    for _ in range(_ROUNDS):
-        await overflow.spill()
-        await state.redis.sadd(state.keys.refill_ready, source)
-        await overflow.refill()
+    for round_ in range(_ROUNDS):
+        if round_ == _ROUNDS // 2:  # all is spilled
+            await redis.hset(state.keys.rates, source, "1")
+        await redis.zadd(state.keys.overflow_due, {source: 0})
+        await overflow.step()
 
 
 if __name__ == "__main__":

@@ -48,10 +48,11 @@ class Crawl:
         self.overflow = Overflow(state, packs)
         self.ended: Counter[bytes] = Counter()
         self.held: list[Settlement] = []
+        self.fence = 0
 
     async def begin(self) -> None:
         state, redis, keys = self.state, db(self.state), self.state.keys
-        fence = await rule(state, ("museum", FAST))
+        self.fence = await rule(state, ("museum", FAST))
         await join(state)
         await join(state, "dead")
         await put(state, [entry(f"museum {number}") for number in range(30)])
@@ -70,9 +71,9 @@ class Crawl:
             ],
         )
         await discover(state, FOUND)
-        assert await spilled(self.overflow) > 100
+        await state.scripts.set_rates(self.fence, [(SITE, 0.02, 0.02)], {})
+        assert await spilled(state, self.overflow) > 100
         assert all(count > 100 for count in (await counters(state))[1:])
-        await state.scripts.set_rates(fence, [(SITE, FAST, FAST)], {})
         for circuit in ("museum", SITE):
             await redis.hset(keys.circuit_of + circuit, mapping={"state": "half_open", "generation": 1})
             await redis.sadd(keys.watchlist, circuit)
@@ -95,12 +96,13 @@ class Crawl:
     async def end(self) -> None:
         """Crawl on until nothing is left, as a worker does."""
         state = self.state
+        await state.scripts.set_rates(self.fence, [(SITE, FAST, FAST)], {})
 
         async def is_done() -> bool:
             beat = await state.scripts.heartbeat("w", join=False, timeout=TIMEOUT_S, max_deliveries=3)
             assert beat.alive
             await self.settle()
-            await self.overflow.refill()
+            await self.overflow.step()
             seeds = await state.scripts.take_seeds("w", 9)
             if seeds:
                 items = [
@@ -146,8 +148,7 @@ MENDED = (
 )
 OF_THEMSELVES = (
     "active",
-    "spill_ready",
-    "refill_ready",
+    "overflow_due",
     "spiders",
     "worker_settings",
     "lease_sequence",
@@ -194,6 +195,13 @@ async def test_a_queue_that_nothing_names_is_crawled(state: State) -> None:
     [grant] = (await lease(state)).grants
     assert grant.entry[3:] == b"lost"
     assert await counters(state) == (1, 0, 0)
+
+
+async def test_the_frontiers_of_all_spiders_are_looked_at(state: State) -> None:
+    await join(state)
+    await db(state).rpush(state.keys.queue_of + "2:museum", entry("lost", priority=2))
+    await sweep(state.beside("pages"))
+    assert await db(state).exists(*state.keys.due)
 
 
 async def test_nothing_is_mended_where_all_is_right(state: State, caplog: pytest.LogCaptureFixture) -> None:

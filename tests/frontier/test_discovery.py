@@ -152,14 +152,13 @@ async def test_links_beyond_their_sources_share_are_turned_away_and_it_is_said_o
 ) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
-    name = "CRAWL_OVERFLOW_STORE_MAXLEN" if is_stored else "CRAWL_OVERFLOW_MAXLEN"
     store = {"CRAWL_OVERFLOW_STORE": "packs"} if is_stored else {}
-    one = Discovery(state.scripts, config.load({**store, name: 40}))
+    one = Discovery(state.scripts, config.load({**store, "CRAWL_OVERFLOW_MAXLEN": 40}))
     for _ in range(2):
         found = await one.admit(PAGE)
     assert found == Discovered(known=18, without_room=2)
     [said] = caplog.messages
-    assert f"{name}=40" in said
+    assert "CRAWL_OVERFLOW_MAXLEN=40" in said
     assert is_stored != ("Set CRAWL_OVERFLOW_STORE" in said)
 
 

@@ -241,7 +241,10 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     client.lpush(keys.seeds, "a", "b")
     await scripts.take_seeds("w", 2)
     await enqueue(1, 2, 3, 4)
-    await enqueue_seeds(6, 7)  # beyond the share
+    client.hset(keys.rates, "museum", "0.001")
+    await enqueue(*range(10, 14))
+    await enqueue_seeds(6, 7)  # beyond the window
+    client.hset(keys.rates, "museum", "100")
     assert client.get(keys.overflow) == b"2"
     grants = (await lease()).grants
     client.lpush(keys.seeds, "a")
@@ -267,9 +270,9 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     assert (await scripts.settle("w", [done])).settled == [True]
     assert await scripts.leave("w") == 1
     assert client.xlen(keys.link_rot_events) == 1
-    assert client.get(keys.outstanding) == b"3"
-    assert client.llen(keys.queue_of + "0:museum") == 3
-    assert await scripts.drop_queued("museum", "purged", count=9, by="me") == (5, 0)  # the overflow, too
+    assert client.get(keys.outstanding) == b"7"
+    assert client.llen(keys.queue_of + "0:museum") == 7
+    assert await scripts.drop_queued("museum", "purged", count=9, by="me") == (9, 0)  # the overflow, too
     await forget_dropped(state)
     assert not client.exists(keys.dropped)
     assert await scripts.include(["nobody"], by="me") == {"nobody": "included"}

@@ -28,7 +28,7 @@ from crawlproject.state.scripts.frontier import (
     SettleReply,
     Stray,
 )
-from crawlproject.state.scripts.overflow import Extent, OverflowScripts, SpillReply, Tail, Wanted, digest_of
+from crawlproject.state.scripts.overflow import Due, Extent, OverflowScripts, Tail, Wanted, digest_of
 from crawlproject.state.scripts.readers import ReaderScripts
 from crawlproject.state.scripts.seeds import Batch, ForwardingScripts, UsersSeedsScripts
 from crawlproject.state.scripts.sources import (
@@ -54,6 +54,7 @@ __all__ = [
     "DeadRetry",
     "DiscoverReply",
     "DropReply",
+    "Due",
     "EnqueueReply",
     "Exclusion",
     "Extent",
@@ -82,7 +83,6 @@ __all__ = [
     "Settlement",
     "SlotReply",
     "SourceStatus",
-    "SpillReply",
     "Stray",
     "Tail",
     "UsersSeedsScripts",

@@ -390,23 +390,20 @@ class FrontierScripts(ScriptRunner):
         overflow_maxlen: int,
         refuse_unknown: bool,
         budget: Budget | None,
-        overflow_stored: bool = False,
         most_outstanding: int | None = None,
         sitemaps: tuple[str, int] | None = None,
     ) -> DiscoverReply | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
-        `overflow_maxlen` bounds what waits beyond the windows: in Redis, or, `overflow_stored`, there and in the
-        store that it is spilled to. While `most_outstanding` requests are in the frontier none is admitted; None:
-        each source may always have a few. `sitemaps`: they are sitemaps that this source leads to, of which it may
-        have so many.
+        `overflow_maxlen` bounds what waits beyond the windows in Redis. While `most_outstanding` requests are in
+        the frontier none is admitted; None: each source may always have a few. `sitemaps`: they are sitemaps that
+        this source leads to, of which it may have so many.
         """
         reply = await self._run(
             "discover",
             groups=[group.packed() for group in groups],
             high_water=high_water,
             overflow_maxlen=overflow_maxlen,
-            overflow_stored=overflow_stored,
             most_outstanding=most_outstanding,
             refuse_unknown=refuse_unknown,
             budget=budget and budget.packed(),
@@ -440,7 +437,7 @@ class FrontierScripts(ScriptRunner):
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
         was lost with a worker is a suspect: it comes only to a worker that does not hold a `suspect` already.
-        `high_water`: what the sources' shares are parts of.
+        `high_water`: with so many requests in the frontier each source's window is a few.
         """
         sent = local_time()
         ran, state, outstanding, due, *grants = await self._run(
@@ -484,7 +481,7 @@ class FrontierScripts(ScriptRunner):
     ) -> SettleReply:
         """End leases. `latency_backoff`: slow answers slow a source down; `dead_maxlen` bounds the refusals kept.
 
-        `high_water`: what the sources' shares are parts of.
+        `high_water`: with so many requests in the frontier each source's window is a few.
         With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
         """
         if not settlements:

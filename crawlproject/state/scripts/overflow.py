@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from crawlproject.state.scripts.runner import ScriptRunner
 
@@ -15,14 +15,6 @@ class Tail(NamedTuple):
     source: str
     rank: int
     entries: list[bytes]
-
-
-class SpillReply(NamedTuple):
-    """Answer to `spill_take`: when that was (s, Redis' clock), the folder of the packs, and what makes extents."""
-
-    now: int
-    folder: str
-    tails: list[Tail]
 
 
 def digest_of(entries: Sequence[bytes]) -> str:
@@ -54,17 +46,31 @@ class Wanted(NamedTuple):
     reference: bytes
 
 
+class Due(NamedTuple):
+    """Answer to `overflow_take`: when that was (s, Redis' clock), the folder of the packs, what is to be done."""
+
+    now: int
+    folder: str
+    wanted: list[Wanted]
+    tails: list[Tail]
+    dropped: bytes | None  # reference to an extent
+
+
 class OverflowScripts(ScriptRunner):
     """What moves requests between Redis and the store. The headers of the functions say what each is sure of."""
 
-    async def spill_take(self, *, most: int, folder: str, again: Sequence[str] = ()) -> SpillReply:
-        """Read the heads of tails that are long enough, of up to `most` sources; nothing is taken away."""
-        now, kept, *rest = await self._run("spill_take", most=most, folder=folder, again=list(again))
-        tails = [
-            Tail(source.decode(errors="surrogateescape"), rank, entries)
-            for source, rank, entries in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-        ]
-        return SpillReply(int(now), kept.decode(), tails)
+    async def overflow_take(self, *, most: int, folder: str, most_dropped: int = 1) -> Due:
+        """Return what up to `most` sources need of the store; others are not told of these for ten seconds."""
+        now, kept, wanted, tails, dropped = await self._run(
+            "overflow_take", most=most, folder=folder, most_dropped=most_dropped
+        )
+        return Due(
+            int(now),
+            kept.decode(),
+            [Wanted(name, rank, reference) for name, rank, reference in _of_sources(wanted)],
+            [Tail(name, rank, entries) for name, rank, entries in _of_sources(tails)],
+            dropped or None,
+        )
 
     async def spill_commit(self, pack: str, began: int, extents: Sequence[Extent]) -> list[bool]:
         """Have the extents of a stored pack take the places of tails' heads; tell of each whether it did."""
@@ -72,30 +78,9 @@ class OverflowScripts(ScriptRunner):
         done = await self._run("spill_commit", pack=pack, began=began, extents=packed)
         return [one == 1 for one in done]
 
-    async def refill_take(self, *, most: int) -> list[Wanted]:
-        """Return the extents that up to `most` sources need next."""
-        flat = await self._run("refill_take", most=most)
-        return [
-            Wanted(source.decode(errors="surrogateescape"), rank, reference)
-            for source, rank, reference in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        ]
-
-    async def refill_commit(self, wanted: Wanted, entries: Sequence[bytes], *, high_water: int) -> bool:
-        """Queue the requests of an extent; without any it is lost, and counted. False: another worker was first.
-
-        `high_water`: what the sources' shares are parts of.
-        """
-        source, rank, reference = wanted
-        return bool(
-            await self._run(
-                "refill_commit",
-                source=source,
-                rank=rank,
-                reference=reference,
-                entries=list(entries),
-                high_water=high_water,
-            )
-        )
+    async def refill_commit(self, wanted: Wanted, entries: Sequence[bytes]) -> bool:
+        """Queue the requests of an extent; without any it is lost. Return False if another worker was first."""
+        return bool(await self._run("refill_commit", **wanted._asdict(), entries=list(entries)))
 
     async def drop_extent(self, reference: bytes, entries: Sequence[bytes]) -> bool:
         """Put the requests of an extent that was dropped to those whose seen places are given up."""
@@ -104,3 +89,8 @@ class OverflowScripts(ScriptRunner):
     async def sweep_packs(self, names: Sequence[str], removed: Sequence[str] = ()) -> list[str]:
         """Return those of the packs `names` that may be removed; `removed` are gone since an earlier call."""
         return [name.decode() for name in await self._run("sweep_packs", names=list(names), removed=list(removed))]
+
+
+def _of_sources(flat: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:
+    for source, rank, value in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+        yield source.decode(errors="surrogateescape"), rank, value

@@ -28,9 +28,9 @@ class ScriptRunner:
 
     `health` is told of each one that went well.
     `delay` is what the spider keeps between its requests to one source, in seconds.
-    `overflow_tail`: the most requests that may wait for a store that is down; `foreign_maxlen`: the most entries
-    that may wait for another shard. `shard`: its number, of how many; with one the functions hear nothing of it.
-    `waits`: a replica has what any of them writes, if there is one.
+    `high_water`, `overflow_maxlen`: most requests in the frontier, and in Redis beyond sources' windows; of the
+    latter as many entries may wait for another shard. `shard`: its number, of how many; with one the functions
+    hear nothing of it. `waits`: a replica has what any of them writes, if there is one.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class ScriptRunner:
         rules: CircuitRules | None = None,
         delay: float = 0.0,
         seen: SeenRules | None = None,
-        overflow_tail: int = 200_000,
-        foreign_maxlen: int = 1_000_000,
+        high_water: int = 1_000_000,
+        overflow_maxlen: int = 1_000_000,
         shard: tuple[int, int] = (0, 1),
         waits: bool = False,
     ) -> None:
@@ -54,8 +54,8 @@ class ScriptRunner:
                 "min_rate": MINIMUM_RATE,
                 "circuit": (rules or CircuitRules()).packed(),
                 "pace": int(delay * MICROS),
-                "overflow_tail": overflow_tail,
-                "foreign_maxlen": foreign_maxlen,
+                "high_water": high_water,
+                "overflow_maxlen": overflow_maxlen,
                 **(seen or SeenRules()).packed(),
                 **self._shard,
             }

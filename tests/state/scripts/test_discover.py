@@ -111,10 +111,10 @@ async def test_what_sitemaps_name_beyond_a_window_of_its_own_waits_as_links_do(s
     await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
     links = [f"{n:02}" for n in range(40)]
     assert (await discover(state, group("page"), group(*links[:30], priority=2))).letters == "a" * 31
-    assert await stands(state, state.keys.queue_of) == {2: links[:12], 1: ["page", *links[12:23]]}
-    assert await stands(state, state.keys.overflow_of) == {1: links[23:30]}
+    assert await stands(state, state.keys.queue_of) == {2: links[:12], 1: ["page"]}
+    assert await stands(state, state.keys.overflow_of) == {1: links[12:30]}
     await discover(state, group(*links[30:], priority=2))
-    assert await counters(state) == (24, 17)
+    assert await counters(state) == (13, 28)
     await db(state).hset(state.keys.rates, "museum.org", "100")
     given: list[str] = []
     while len(given) < 41:
@@ -131,12 +131,19 @@ async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
     await db(state).set(state.keys.outstanding, 1_000_000)  # at the high-water mark
     await db(state).set(state.keys.overflow, 99)  # of others
     links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
-    assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 19 + "f", [2])
-    assert await counters(state) == (1_000_016, 102)
+    assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 11 + "f" * 9, [2])
+    assert await counters(state) == (1_000_008, 102)
     assert await discover(state, links[1], overflow_maxlen=102) == ("f" * 20, [2])
-    sitemaps = group("one.xml", "two.xml", priority=2)  # of which there is a bounded number
-    assert await discover(state, sitemaps, overflow_maxlen=102, sitemaps=("museum.org", 9)) == ("aa", [0])
-    assert await counters(state) == (1_000_018, 102)
+
+
+async def test_sitemaps_beyond_the_window_wait_before_what_they_name(state: State) -> None:
+    await lead(state)
+    await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
+    sitemaps = [f"{n}.xml" for n in range(9)]
+    assert (await discover(state, group(*sitemaps, priority=2), sitemaps=("museum.org", 9))).letters == "a" * 9
+    await discover(state, group("page", priority=2))
+    assert await stands(state, state.keys.queue_of) == {2: sitemaps[:8]}
+    assert await stands(state, state.keys.overflow_of) == {2: sitemaps[8:], 1: ["page"]}
 
 
 async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
@@ -297,22 +304,15 @@ async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(
     assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
 
 
-async def test_what_is_in_the_store_counts_where_the_store_is_bounded(state: State) -> None:
+async def test_what_is_in_the_store_takes_none_of_that(state: State) -> None:
     await lead(state)
-    for site in ("a.org", "b.org"):
-        await db(state).hset(state.keys.rates, site, "0.01")  # a window of 8
+    await db(state).hset(state.keys.rates, "a.org", "0.01")  # a window of 8
     links = group(*(f"a{n}" for n in range(40)), domain="a.org")
-    bound: dict[str, Any] = {"overflow_maxlen": 64, "overflow_stored": True}
-    assert await discover(state, links, **bound) == ("a" * 24 + "q" * 16, [2])
-    await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 0, -11)  # ten of them are spilled
+    assert await discover(state, links, overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
+    await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 10, -1)  # ten of them are spilled
     await db(state).rpush(f"{state.keys.extents_of}1:a.org", f"folder/1-ab:0:99:{DIGEST}:10")
     await db(state).set(state.keys.spilled, 10)
-    assert await discover(state, links, **bound) == ("q" * 40, [2])
     assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "q" * 6, [2])
-    await db(state).set(state.keys.overflow, 64)
-    await db(state).set(state.keys.spilled, 64)
-    others = group(*(f"b{n}" for n in range(9)), domain="b.org")
-    assert await discover(state, others, **bound) == ("a" * 8 + "f", [2])
 
 
 async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
@@ -320,7 +320,7 @@ async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
     await db(state).set(state.keys.outstanding, 1_000_000)
     await db(state).hset(state.keys.rates, "museum.org", "100")
     await discover(state, group(*(str(n) for n in range(150))))
-    assert await counters(state) == (1_000_100, 50)
+    assert await counters(state) == (1_000_008, 142)
 
 
 async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:

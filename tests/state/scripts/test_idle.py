@@ -63,3 +63,31 @@ async def test_work_of_halted_sources_can_count_as_none(state: State) -> None:
     await state.scripts.settle("w", [Settlement(grant.id, "photos", dead="x")])
     assert await state.scripts.idle(halted_too=True)
     assert not await state.scripts.idle()
+
+
+async def test_work_that_waits_for_an_extent_counts(state: State) -> None:
+    """Its source has nothing queued, so is not due, while all that are due are halted."""
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    await db(state).sadd(state.keys.halted, "museum")
+    assert await state.scripts.idle(halted_too=True)
+    await db(state).rpush(state.keys.extents_of + "0:photos", f"images-0/1-a:0:9:{'a' * 40}:64")
+    await db(state).set(state.keys.overflow, 64)
+    await db(state).zadd(state.keys.overflow_due, {"photos": 1})
+    assert not await state.scripts.idle(halted_too=True)
+    await db(state).sadd(state.keys.halted, "photos")
+    assert await state.scripts.idle(halted_too=True)
+
+
+async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100))
+    await put(state, [entry("a")])
+    await db(state).delete(state.keys.outstanding)
+    assert not await state.scripts.idle()
+    assert not await state.scripts.idle(halted_too=True)
+    await db(state).set(state.keys.outstanding, 1)
+    await db(state).delete(*state.keys.due)
+    assert not await state.scripts.idle()
+    assert not await state.scripts.idle(halted_too=True)

@@ -1,8 +1,6 @@
-"""Seeds of sources at their share of the frontier."""
+"""Seeds beyond the windows of their sources."""
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 
@@ -39,103 +37,109 @@ async def queued(state: State, source: str = "museum") -> dict[int, str]:
 
 
 async def overflowing(state: State, source: str = "museum") -> dict[int, str]:
-    """Return what waits beyond the share of a source, and see that it is counted."""
+    """Return what waits beyond the window of a source, and see that it is counted."""
     counted = int(await db(state).get(state.keys.overflow) or 0)
     lists = [await db(state).llen(key) for key in await db(state).keys(state.keys.overflow_of + "*")]
     assert counted == sum(lists)
     return await lists_of(state, state.keys.overflow_of, source)
 
 
-async def test_seeds_of_a_source_at_its_share_wait_apart_and_let_others_pass(state: State) -> None:
+async def begin(state: State) -> None:
+    """Have a worker, and a source with a window of 8."""
     await join(state)
-    await rule(state)
-    assert await feed(state, *requests("abcd"), *requests("x", source="other")) == (5, 0, 0, 0, 0, 0, 3, [])
-    assert (await queued(state), await overflowing(state)) == ({0: "ab"}, {0: "cd"})
+    await rule(state, ("museum", 0.01), ("other", 0.01))
+
+
+async def test_seeds_beyond_the_window_of_their_source_wait_apart_and_let_others_pass(state: State) -> None:
+    await begin(state)
+    assert await feed(state, *requests("abcdefghij"), *requests("x", source="other"), high_water=99) == (
+        11,
+        0,
+        0,
+        0,
+        0,
+        0,
+        9,
+        [],
+    )
+    assert (await queued(state), await overflowing(state)) == ({0: "abcdefgh"}, {0: "ij"})
     assert await queued(state, "other") == {0: "x"}
     assert await waiting(state) == []
-    assert await feed(state, *requests("ed")) == (1, 1, 0, 0, 0, 0, 3, [])  # what waits was seen
-    assert await overflowing(state) == {0: "cde"}
+    assert await feed(state, *requests("kj"), high_water=99) == (1, 1, 0, 0, 0, 0, 9, [])  # what waits was seen
+    assert await overflowing(state) == {0: "ijk"}
 
 
 async def test_what_is_taken_from_a_queue_is_filled_up_in_order(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
-    await feed(state, *requests("abcdefgh"))
+    await begin(state)
+    for letters in ("abcdefgh", "ijklmnopqrstuvwxyz"):
+        await feed(state, *requests(letters), high_water=1000)
     given = ""
-    for _ in range(100):
-        reply = await lease(state, want=1, high_water=8)
+    for _ in range(26):
+        reply = await lease(state, want=1, horizon=1e6)
         given += "".join(names(reply))
-        assert await outstanding(state) <= 3
+        assert await outstanding(state) <= 9
         await state.scripts.settle("w", [Settlement(grant.id, "museum", dead="x") for grant in reply.grants])
-        if len(given) == 8:
-            break
-        await asyncio.sleep(0.005)
-    assert given == "abcdefgh"
+    assert given == "abcdefghijklmnopqrstuvwxyz"
     assert (await overflowing(state), await outstanding(state)) == ({}, 0)
 
 
 async def test_no_priority_waits_behind_a_lower_one_of_its_source(state: State) -> None:
-    await join(state)
-    await rule(state)
-    await feed(state, *requests("abc"))
-    assert (await feed(state, *requests("x", priority=4))).outstanding == 2
-    assert (await queued(state), await overflowing(state)) == ({0: "a", 4: "x"}, {0: "bc"})
-    await feed(state, *requests("d"), *requests("yz", priority=4), *requests("m", priority=2))
-    assert (await queued(state), await overflowing(state)) == ({4: "xy"}, {0: "abcd", 2: "m", 4: "z"})
+    await begin(state)
+    await feed(state, *requests("abcdefghi"), high_water=99)
+    await feed(state, *requests("rstuvwxyz", priority=4), *requests("m", priority=2), high_water=99)
+    assert (await queued(state), await overflowing(state)) == (
+        {0: "abcdefgh", 4: "rstuvwxy"},
+        {0: "i", 2: "m", 4: "z"},
+    )
+    given = ""
+    for _ in range(19):
+        given += "".join(names(await lease(state, want=1, horizon=1e6)))
+    assert given == "rstuvwxyzmabcdefghi"
 
 
 async def test_only_what_needs_an_overflow_goes_back_when_those_are_at_their_bound(state: State) -> None:
+    await begin(state)
+    batch = [*requests("abcdefghijkl"), *requests("p", priority=1), *requests("x", source="other"), *requests("m")]
+    assert await feed(state, *batch, high_water=99, overflow_maxlen=2) == (12, 0, 0, 3, 0, 0, 10, [])
+    assert (await queued(state), await overflowing(state)) == ({0: "abcdefgh", 1: "p"}, {0: "ij"})
+    assert await waiting(state) == [b"k", b"l", b"m"]  # in order, and not seen
+    assert await feed(state, *requests("klm"), high_water=99) == (3, 0, 0, 0, 0, 0, 10, [])
+    assert await overflowing(state) == {0: "ijklm"}
+
+
+async def test_a_large_source_takes_a_window_of_the_frontier_and_no_more(state: State) -> None:
+    """A photo platform with seeds without end fills neither the frontier nor Redis."""
     await join(state)
-    await rule(state)
-    batch = [*requests("abcde"), *requests("p", priority=1), *requests("x", source="other"), *requests("f")]
-    assert await feed(state, *batch, overflow_maxlen=1) == (5, 0, 0, 3, 0, 0, 3, [])
-    assert (await queued(state), await overflowing(state)) == ({0: "a", 1: "p"}, {0: "bc"})
-    assert await waiting(state) == [b"d", b"e", b"f"]  # in order, and not seen
-    seeds = await state.scripts.take_seeds("w", 9)
-    reply = await state.scripts.enqueue(
-        "w",
-        requests("def"),
-        seeds=seeds,
-        high_water=8,
-        overflow_maxlen=9,
-        dead_maxlen=9,
-        refuse_unknown=False,
-    )
-    assert reply == (3, 0, 0, 0, 0, 0, 3, [])
-    assert await overflowing(state) == {0: "bcdef"}
+    await rule(state, ("photos", 1000.0), ("museum", 1.0))
+    for first in range(0, 6000, 1000):
+        batch = [request(str(n), n, source="photos") for n in range(first, first + 1000)]
+        reply = await feed(state, *batch, high_water=40_000, overflow_maxlen=1000)
+    assert await outstanding(state) == 4096
+    assert await db(state).llen(f"{state.keys.overflow_of}0:photos") == 1000
+    assert (reply.admitted, reply.returned) == (96, 904)
+    await db(state).delete(state.keys.seeds)
+    reply = await feed(state, request("x", 10_000), high_water=40_000, overflow_maxlen=1000)
+    assert (reply.admitted, reply.returned, reply.outstanding) == (1, 0, 4097)
 
 
-async def test_each_source_at_its_share_leaves_room_for_the_next(state: State) -> None:
+async def test_halted_sources_leave_room_for_others(state: State) -> None:
     await join(state)
-    await rule(state)
-    for source in range(8):
-        batch = [request(f"{source}-{n}", source * 1000 + n, source=f"s{source}") for n in range(450)]
-        reply = await feed(state, *batch, high_water=1600, overflow_maxlen=10_000)
-        assert (reply.admitted, reply.returned) == (450, 0)
-        assert (
-            await db(state).llen(f"{state.keys.queue_of}0:s{source}")
-            == [400, 300, 225, 168, 126, 95, 71, 53][source]
-        )
-
-
-async def test_a_source_with_seeds_apart_is_crawled_whatever_has_become_of_its_queue(state: State) -> None:
-    """Its queue was emptied by an operator, or was raised with the high-water mark."""
-    await join(state)
-    await rule(state, ("museum", 200))
-    await feed(state, *requests("abcdef"))
-    await db(state).delete(state.keys.queue_of + "0:museum")
-    assert (await lease(state, high_water=80)).grants == []
-    await asyncio.sleep(0.01)
-    assert names(await lease(state, high_water=80)) == ["c", "d", "e", "f"]
+    await rule(state, *((f"halted{n}", 20.0) for n in range(6)), ("museum", 20.0))
+    for source in range(6):
+        batch = [request(f"{source}-{n}", 500 * source + n, source=f"halted{source}") for n in range(500)]
+        reply = await feed(state, *batch, high_water=400, overflow_maxlen=10_000)
+        assert (reply.admitted, reply.returned) == (500, 0)
+    assert reply.outstanding < 350
+    reply = await feed(state, request("x", 10_000), high_water=400, overflow_maxlen=10_000)
+    assert (reply.admitted, await queued(state)) == (1, {0: "x"})
 
 
 async def test_seeds_apart_keep_the_crawl_open_unless_their_source_is_halted(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await feed(state, *requests("abcd"))
+    await begin(state)
+    await feed(state, *requests("abcdefghij"), high_water=99)
     await db(state).delete(state.keys.outstanding)
     assert not await state.scripts.idle(halted_too=True)
-    await db(state).set(state.keys.outstanding, 2)
+    await db(state).set(state.keys.outstanding, 8)
     await db(state).sadd(state.keys.halted, "museum")
     assert not await state.scripts.idle()
     assert await state.scripts.idle(halted_too=True)

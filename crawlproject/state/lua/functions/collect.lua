@@ -4,7 +4,7 @@
 --    timeout (us that a worker may be silent); most (sources); dead_maxlen.
 -- Reply: {} when another leads; {us to wait} when the last sample is too young; else {now, leads (1 or 0), moment
 --    of the last sample or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
---    their sources' shares, dead letters, workers alive, workers registered, {kind, sentence} of a pause
+--    their sources' windows, dead letters, workers alive, workers registered, {kind, sentence} of a pause
 --    (see the pause), sources known, sources due, names excluded, halted, halted for a while, totals,
 --    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}, sources due by
 --    now, bytes that Redis uses, requests of those beyond shares that are spilled},

@@ -16,13 +16,11 @@
 --
 -- A.overflow_maxlen bounds what is in Redis: not what was spilled to the store.
 --
--- What is beyond its source's share goes to the source's overflow (see queues.lua). At the high-water mark
--- seeds go back to where they came from, in order, and so do those for an overflow when all overflows together are at
--- their bound. Even then one of a higher priority than a request that is queued takes its place.
+-- What is beyond its source's window goes to the source's overflow (see queues.lua). Seeds go back to where they came from, in
+-- order: at the high-water mark those for a queue, and those for an overflow when all overflows together are at their bound.
 register('enqueue', function(ctx, K, A)
   local outstanding, overflow, tails, pulse = unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse))
-  outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
-  tails = overflow - tonumber(tails or 0)
+  ctx.outstanding, tails = tonumber(outstanding or 0), tonumber(overflow or 0) - tonumber(tails or 0)
   local at_bound = A.digest and dead_letters.are_at_bound(ctx)
   local seeds = {}
   if not pulse then return {} end
@@ -38,52 +36,11 @@ register('enqueue', function(ctx, K, A)
   exclusions.look_up(ctx, names)
 
   local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
-  local forwarded, unstored, stayed, touched = 0, {}, 0, {}
-  local batches, batch_of = {}, {} -- what is to be stored, by queue
-  local batched, stock, beyond = {}, {}, {} -- source -> requests of this batch; stock of its queues; requests beyond its share
-  local growth, spilled = 0, 0 -- of the frontier, and of the overflows, as far as can be said before they are stored
-
-  -- Whether one more would be beyond the source's share; not looked at while a share is more than all hold together.
-  local function is_full(source)
-    local all = outstanding + growth + 1
-    if overflow == 0 and queues.excess_of(ctx, all, all) <= 0 then return false end
-    if not stock[source] then
-      local overflows = overflow > 0 and queues.has_overflow(ctx, source)
-      stock[source] = overflows and math.huge or queues.backlog_of(ctx, source) + (batched[source] or 0)
-    end
-    return queues.excess_of(ctx, stock[source] + 1, all) > 0
-  end
-
-  -- Whether a request takes the place of one of its source that is queued.
-  local function outranks_another(source, entry)
-    for rank = 1, queues.rank_of(entry) - 1 do
-      local key = queues.keys_of(ctx, source)[rank]
-      if batch_of[key] or redis.call('LLEN', key) > 0 then return true end
-    end
-    return false
-  end
+  local forwarded, unstored, stayed = 0, {}, {}
 
   local function has_room(source, entry)
-    return outstanding + growth < A.high_water
-      and (tails + spilled < A.overflow_maxlen or not is_full(source) or outranks_another(source, entry))
-  end
-
-  local function admit(source, entry, in_place)
-    if in_place and is_full(source) then
-      beyond[source], spilled = (beyond[source] or 0) + 1, spilled + 1
-    else
-      growth = growth + 1
-      if stock[source] then stock[source] = stock[source] + 1 end
-    end
-    local key = queues.key_for(ctx, source, entry)
-    local batch = batch_of[key]
-    if not batch or #batch.entries >= 1000 then
-      batch = {source = source, rank = queues.rank_of(entry), entries = {}}
-      batch_of[key], batches[#batches + 1] = batch, batch
-    end
-    batch.entries[#batch.entries + 1] = entry
-    batched[source] = (batched[source] or 0) + 1
-    admitted = admitted + 1
+    if queues.takes(ctx, source, queues.rank_of(entry)) then return ctx.outstanding + ctx.added.queued < A.high_water end
+    return tails + ctx.added.waiting < A.overflow_maxlen
   end
 
   local function reject(seed, entry, source, reason)
@@ -108,7 +65,8 @@ register('enqueue', function(ctx, K, A)
       duplicates = duplicates + 1
     else
       queues.arrive(ctx, source, item.entry, text(ctx.now) .. '.' .. index, STAYS_US)
-      stayed, admitted, touched[source] = stayed + 1, admitted + 1, true
+      redis.call('INCR', K.outstanding)
+      ctx.outstanding, admitted, stayed[source] = ctx.outstanding + 1, admitted + 1, true
     end
   end
 
@@ -135,31 +93,15 @@ register('enqueue', function(ctx, K, A)
         duplicates = duplicates + 1
       else
         rates.register(ctx, source)
-        admit(source, entry, seed)
+        queues.add(ctx, source, entry)
+        admitted = admitted + 1
       end
     end
   end
   seen_filter.save(ctx)
 
-  local added, queued, waiting = {}, stayed, 0
-  for _, batch in ipairs(batches) do
-    local source, entries = batch.source, batch.entries
-    if beyond[source] and queues.waits_apart(ctx, source, batch.rank) then -- behind those of their priority
-      local list = queues.overflow_lists_of(ctx, source)[batch.rank]
-      redis.call('RPUSH', list, unpack(entries))
-      waiting = waiting + #entries
-    else
-      queues.append(ctx, source, entries)
-      queued, touched[source], added[source] = queued + #entries, true, (added[source] or 0) + #entries
-    end
-  end
-  if queued > 0 then redis.call('INCRBY', K.outstanding, queued) end
-  if waiting > 0 then redis.call('INCRBY', K.overflow, waiting) end
-  outstanding = outstanding + queued
-  for source, count in pairs(beyond) do
-    outstanding = outstanding + queues.keep_to_share(ctx, source, math.min(count, added[source] or 0), outstanding)
-    touched[source] = true
-  end
+  local touched = queues.save(ctx)
+  for source in pairs(stayed) do touched[source] = true end
   for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
   if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
   for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.add(K.totals, name, count) end
@@ -169,5 +111,5 @@ register('enqueue', function(ctx, K, A)
     exclusions.count_dropped(ctx, source, 'excluded', count)
   end
   due_index.schedule_all(ctx, touched)
-  return {admitted, duplicates, dead, #returned, dropped, forwarded, outstanding, unstored}
+  return {admitted, duplicates, dead, #returned, dropped, forwarded, ctx.outstanding, unstored}
 end)

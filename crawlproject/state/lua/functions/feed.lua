@@ -1,7 +1,7 @@
 -- Puts seeds behind those that wait, and notes with them how far their feed has come: both or neither.
 --
 -- A: feed; run; position (behind these seeds, in words of the caller); keep (s); seeds; to (the shard of each, where there are
---    several, or one on a Redis Cluster; none: the list of the one shard); foreign_maxlen.
+--    several, or one on a Redis Cluster; none: the list of the one shard); overflow_maxlen.
 -- Reply: 'fed', also when they were put there before and only the reply was lost; 'taken' when another process has
 --    begun the same feed since; 'full' when too many wait for one of these shards, and nothing was done.
 register('feed', function(ctx, K, A)

@@ -16,6 +16,10 @@ register('idle', function(ctx, K, A)
       if due > due_halted then return false end
     end
     if counted > 0 and due == 0 then return false end
+    -- What has nothing queued until a worker has fetched an extent is not due.
+    for _, source in ipairs((tonumber(overflow) or 0) ~= 0 and redis.call('ZRANGE', K.overflow_due, 0, 999) or {}) do
+      if not circuits.is_halted(ctx, source) and queues.has_overflow(ctx, source) then return false end
+    end
     if redis.call('LLEN', K.seeds) > 0 then return false end
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do
       if redis.call('EXISTS', K.leases_of .. worker, K.processing_of .. worker) > 0 then return false end

@@ -3,7 +3,7 @@
 -- A: sources; min_rate; circuit; pace.
 -- Reply, for each in order: {limit, by size or '', override or '', effective rate, state, held until (us, 0:
 --    not), now, factor, why, robots delay (s) or '', queued, delayed, next slot, generation, probes out, requests beyond its
---    share of the frontier, 1 if the limit is over robots.txt else 0, the hosts it was seen on in the last
+--    window, 1 if the limit is over robots.txt else 0, the hosts it was seen on in the last
 --    minutes: {host ('' for the rest), successes, errors, host, ...}, the one whose errors are all there are, or '', when this
 --    spider may send to it (us), the delay that it keeps itself (us), how many of those beyond its share are in extents}
 register('inspect', function(ctx, K, A)

@@ -25,7 +25,7 @@ register('lease', function(ctx, K, A)
     unpack(redis.call('MGET', K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow, K.spilled))
   outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
   tails = overflow - tonumber(tails or 0)
-  if overflow == 0 then setmetatable(ctx.has.apart, {__index = function() return false end}) end -- none is to be looked for
+  ctx.outstanding = outstanding
   local reply = {text(ctx.now), {'ok', ''}, outstanding, ''}
 
   -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
@@ -212,7 +212,7 @@ register('lease', function(ctx, K, A)
     local entries = queues.take(ctx, source, 100)
     for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
     redis.call('DECRBY', K.outstanding, #entries)
-    if overflow > 0 then queues.promote(ctx, source, outstanding) end
+    if overflow ~= 0 then queues.promote(ctx, source) end
     due_index.schedule(ctx, source)
     return 0
   end
@@ -225,7 +225,7 @@ register('lease', function(ctx, K, A)
     exclusions.drop(ctx, source, 'excluded', entries)
     may_drop = may_drop - #entries
     redis.call('DECRBY', K.outstanding, #entries)
-    if overflow > 0 then queues.promote(ctx, source, outstanding) end
+    if overflow ~= 0 then queues.promote(ctx, source) end
     due_index.schedule(ctx, source)
     return 0
   end
@@ -272,7 +272,7 @@ register('lease', function(ctx, K, A)
     end
     if #strays == 0 then return entries, false end
     has_moved[source] = true
-    if overflow > 0 and outstanding >= A.high_water and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
+    if overflow ~= 0 and ctx.outstanding >= A.high_water and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
       queues.put_back(ctx, source, table.remove(strays))
       slots.set(ctx, source, math.max(slots.next(ctx, source), ctx.now + 1000000))
       waits = true
@@ -332,9 +332,8 @@ register('lease', function(ctx, K, A)
       if enough then break end
     end
     rooms[source] = (rooms[source] or A.room) - given
-    if overflow > 0 then
-      local most = has_moved[source] and A.high_water - outstanding or nil
-      outstanding = outstanding + queues.promote(ctx, source, outstanding, most)
+    if overflow ~= 0 then
+      queues.promote(ctx, source, has_moved[source] and A.high_water - ctx.outstanding or nil)
     end
     due_index.schedule(ctx, source)
     if interval and ctx.standing[source] then waits.note(ctx, source, given * interval, others_had) end

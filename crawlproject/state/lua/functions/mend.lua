@@ -5,9 +5,10 @@
 -- Reply: {requests in these queues, delayed ones included, and in these overflows; of the latter in extents; how much was
 --    mended: sources that have work and were not due, or not where they should be, workers that nobody watched, anything else}
 --
--- Each source with work is due, known, and on the watchlist if it is in trouble. Each pack with an extent is needed: how many
--- extents it has is not counted anew, as the audit looks again before an hour is over (sweep_packs.lua). Whoever holds
--- leases or seeds is among the workers: a dead one is silent from now on, and loses them as usual.
+-- Each source with work is due, known, and on the watchlist if it is in trouble; one with an overflow has something queued, or
+-- needs an extent. Each pack with an extent is needed: how many extents it has is not counted anew, as the audit looks again
+-- before an hour is over (sweep_packs.lua). Whoever holds leases or seeds is among the workers: a dead one is silent from now
+-- on, and loses them as usual.
 register('mend', function(ctx, K, A)
   local sources, least, sums, others = {}, {}, {0, 0, 0}, 0
 
@@ -22,7 +23,7 @@ register('mend', function(ctx, K, A)
   for _, name in ipairs(A.queues) do note(name:sub(3), tonumber(name:sub(1, 1)), 1, redis.call('LLEN', K.queue_of .. name)) end
   for _, name in ipairs(A.overflows) do
     note(name:sub(3), 0, 2, redis.call('LLEN', K.overflow_of .. name))
-    if tonumber(name:sub(1, 1)) < FOUND_RANKS then packs.note_tail(ctx, name:sub(3), K.overflow_of .. name) end
+    queues.note_waiting(ctx, name:sub(3), K.overflow_of .. name)
   end
   for _, name in ipairs(A.extents) do
     for _, reference in ipairs(redis.call('LRANGE', K.extents_of .. name, 0, -1)) do
@@ -36,6 +37,9 @@ register('mend', function(ctx, K, A)
     end
   end
 
+  for _, names in ipairs({A.overflows, A.extents}) do
+    for _, name in ipairs(names) do queues.promote(ctx, name:sub(3)) end
+  end
   local unscheduled, unwatched = due_index.mend(ctx, sources, least), 0
   if #sources > 0 then others = others + redis.call('SADD', K.sources, unpack(sources)) end
   for _, source in ipairs(sources) do

@@ -7,7 +7,7 @@
 -- Whoever calls this waits until a replica has what it wrote before the batch is forgotten; so it writes in each case. A name is
 -- known until an hour after it another batch comes from there: however long that shard is away, it is known when it is back.
 --
--- A request is taken even at the high-water mark: it comes in place of one that was in the frontier.
+-- A request is taken even at the high-water mark, as far as its source's window goes: it comes in place of one that was in the frontier.
 register('receive', function(ctx, K, A)
   local KNOWN_US = 3600000000
 
@@ -18,7 +18,7 @@ register('receive', function(ctx, K, A)
   redis.call('ZADD', known, text(ctx.now), A.batch)
   if not is_new then return 1 end
 
-  local seeds, arrived, touched, outstanding = {}, {}, {}, 0
+  local seeds, touched, outstanding = {}, {}, 0
   local counts = {admitted = 0, duplicates = 0, refused = 0}
 
   local function take(request, number)
@@ -39,9 +39,10 @@ register('receive', function(ctx, K, A)
       counts.duplicates = counts.duplicates + 1
     else
       local micros = math.max(request.micros or 0, shards.is_elsewhere(ctx, source) and STAYS_US or 0)
-      local stored = queues.arrive(ctx, source, entry, A.batch .. '.' .. number, micros, request.stray or request.digest)
-      arrived[source], touched[source] = (arrived[source] or 0) + (stored and 1 or 0), true
-      if stored then outstanding = outstanding + 1 end
+      touched[source] = true
+      if queues.arrive(ctx, source, entry, A.batch .. '.' .. number, micros, true, request.stray or request.digest) then
+        outstanding = outstanding + 1
+      end
       if request.digest then counts.admitted = counts.admitted + 1 end
     end
   end
@@ -57,8 +58,6 @@ register('receive', function(ctx, K, A)
   seen_filter.save(ctx)
   if #seeds > 0 then redis.call('LPUSH', K.seeds, unpack(seeds)) end
   if outstanding > 0 then redis.call('INCRBY', K.outstanding, outstanding) end
-  local all = tonumber(redis.call('GET', K.outstanding) or 0)
-  for source, count in pairs(arrived) do all = all + queues.keep_to_share(ctx, source, count, all) end
   due_index.schedule_all(ctx, touched)
   for name, count in pairs(counts) do statistics.add(K.totals, name, count) end
   return 1

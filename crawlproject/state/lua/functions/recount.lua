@@ -19,13 +19,13 @@ register('recount', function(ctx, K, A)
     return held
   end
 
-  local number = 0
-  for _, set in ipairs(ctx.due_sets) do number = number + redis.call('ZCARD', set) end
+  local number, sets = 0, {K.overflow_due, unpack(ctx.due_sets)} -- one that waits for an extent need not be due
+  for _, set in ipairs(sets) do number = number + redis.call('ZCARD', set) end
   local found, is_exact = A.found, number <= MOST
   if is_exact then
     local chosen = {}
     found = {0, 0, 0}
-    for _, set in ipairs(ctx.due_sets) do
+    for _, set in ipairs(sets) do
       for _, source in ipairs(redis.call('ZRANGE', set, 0, -1)) do chosen[source] = true end
     end
     for source in pairs(chosen) do

@@ -11,21 +11,15 @@ register('refill_commit', function(ctx, K, A)
   local count = queues.requests_in(A.reference)
   local lost = math.max(count - #A.entries, 0)
   for first = 1, #A.entries, 1000 do
-    local batches = {}
-    for index = first, math.min(first + 999, #A.entries) do
-      local entry = A.entries[index]
-      local rank = queues.rank_of(entry)
-      local batch = batches[rank] or {}
-      batches[rank], batch[#batch + 1] = batch, entry
-    end
-    for _, batch in pairs(batches) do queues.append(ctx, source, batch) end
+    queues.append(ctx, source, {unpack(A.entries, first, math.min(first + 999, #A.entries))})
   end
   redis.call('INCRBY', K.outstanding, #A.entries)
   redis.call('DECRBY', K.overflow, count)
   redis.call('DECRBY', K.spilled, count)
   statistics.add(K.totals, 'overflow_lost', lost)
   packs.end_extent(ctx, A.reference)
-  queues.promote(ctx, source, tonumber(redis.call('GET', K.outstanding) or 0)) -- where it was the last one, or lost
+  redis.call('ZADD', K.overflow_due, text(ctx.now), source) -- it may need the next one
+  queues.promote(ctx, source) -- where it was the last one, or lost
   due_index.schedule_all(ctx, {[source] = true})
   return 1
 end)

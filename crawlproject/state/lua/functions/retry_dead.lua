@@ -18,9 +18,8 @@ register('retry_dead', function(ctx, K, A)
       local name = letter.domain and letter.name or not letter.domain and source or nil
       shards.send(ctx, shard, 'request', {entry = letter.entry, source = name, domain = letter.domain, stray = true})
     else
-      rates.register(ctx, source)
-      queues.append(ctx, source, {letter.entry})
-      touched[source], requests = true, requests + 1
+      touched[source] = true
+      if queues.arrive(ctx, source, letter.entry, '', 0, true, true) then requests = requests + 1 end
     end
   end
 

@@ -4,7 +4,6 @@ function state.counts() return {} end -- of a settlement's call: name -> source 
 function state.buckets() return {} end -- bucket of a histogram -> number
 function state.heard() return {} end -- sources that a status was noted of
 function state.touched() return {} end -- sources to be scheduled anew
-function state.arrived() return {} end -- source -> requests that have come to its queues from those of others
 
 function settling.count(ctx, name, source, number)
   local of_name = ctx.counts[name]
@@ -93,10 +92,8 @@ function settling.give_back(ctx, one, own)
     if shards.send(ctx, shards.shard_of(ctx, source), 'request', request) then return false end
     micros = math.max(micros, STAYS_US)
   end
-  local stored = queues.arrive(ctx, source, entry, one.id, micros, one.stray)
-  if stored then ctx.touched[source] = true end
-  if source ~= one.payer or one.stray then ctx.arrived[source] = (ctx.arrived[source] or 0) + (stored and 1 or 0) end
-  return stored
+  ctx.touched[source] = true
+  return queues.arrive(ctx, source, entry, one.id, micros, source ~= one.payer, one.stray)
 end
 
 -- A source whose slots were missed, with many others' in the same moment, waits for none of its intervals in vain, and
@@ -181,9 +178,8 @@ end
 -- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among
 --    those that paid to which nothing may go out now}
 --
--- What comes to a source from another one, by a redirect or because it belongs there, takes no more of the frontier than
--- that source's share: the rest goes to its overflow. What comes to a source of another shard waits for that one here (the
--- shards).
+-- What comes to a source from another one, by a redirect or because it belongs there, is queued as far as that source's window
+-- goes: the rest goes to its overflow. What comes to a source of another shard waits for that one here (the shards).
 --
 -- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
@@ -195,17 +191,9 @@ register('settle', function(ctx, K, A)
     reply[index], ended = settled, ended + gone
   end
   if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
-  local touched = ctx.touched
-  if next(ctx.arrived) then
-    local outstanding = tonumber(redis.call('GET', K.outstanding) or 0)
-    for source, number in pairs(ctx.arrived) do
-      outstanding = outstanding + queues.keep_to_share(ctx, source, number, outstanding)
-      touched[source] = true
-    end
-  end
   settling.save_counts(ctx)
-  for source in pairs(ctx.changed) do touched[source] = true end
-  due_index.schedule_all(ctx, touched)
+  for source in pairs(ctx.changed) do ctx.touched[source] = true end
+  due_index.schedule_all(ctx, ctx.touched)
   circuits.save_statuses(ctx)
   samples.save_windows(ctx)
   circuits.save(ctx)

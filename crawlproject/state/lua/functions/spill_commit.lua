@@ -17,7 +17,7 @@ register('spill_commit', function(ctx, K, A)
       redis.call('RPUSH', references, string.format('%s:%s:%s:%s:%s', A.pack, text(extent.offset), text(extent.length),
         extent.digest, text(count)))
       reply[index], committed, requests = 1, committed + 1, requests + count
-      packs.note_tail(ctx, source, list)
+      redis.call('ZADD', K.overflow_due, text(ctx.now), source) -- there may be more of it
     end
   end
   if committed > 0 then

@@ -1,7 +1,7 @@
 -- Moves seeds that users have pushed to the lists of the shards that they are for.
 --
 -- A: digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head); to (the shard of each); size (as
---    they were peeked at); shards; foreign_maxlen.
+--    they were peeked at); shards; overflow_maxlen.
 -- Reply: 1, or 0 when others come next by now (some worker was faster, or this call is late), or one of these lists is full.
 register('split_seeds', function(ctx, K, A)
   local count = #A.to

@@ -24,7 +24,7 @@ local OF_SPIDER = {
   feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
   paced = 'paced', seen_of = 'seen:', seen_bloom_of = 'seen_bloom:', seen_meta = 'seen_meta',
   texts_of = 'texts:', outstanding = 'outstanding', overflow_of = 'overflow:', overflow = 'overflow',
-  extents_of = 'extents:', spilled = 'spilled', spill_ready = 'spill_ready', refill_ready = 'refill_ready',
+  extents_of = 'extents:', spilled = 'spilled', overflow_due = 'overflow_due',
   spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',

@@ -1,25 +1,30 @@
--- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its share.
+-- Queues: the stored requests of each source, by priority, those that wait for their time, and those beyond its window.
 --
--- A: high_water (most requests outstanding; a source's share is a part of it); pace (see the pace).
+-- A: high_water (most requests outstanding); pace (see the pace).
 --
 -- A stored request ("entry") is opaque but for its first three bytes: version, deliveries, priority.
 --
--- A source at its share of the frontier has its further seeds in its overflow, one list for each priority. They are in
--- the seen filter, and not outstanding. Whatever takes from a queue fills it up from there, so that a source with an
--- overflow is never without a queue, and none needs to be looked for. Of two requests of one source the one of the
--- higher priority is never in the overflow while the other is in a queue, unless that came back from a worker.
---
--- Links found on pages have the priorities 0 and 1, and a page has hundreds: of these a source's queues are filled up to
--- its window, what it can be sent in ten minutes, and its overflow is their tail. With a store the heads of tails go there,
--- many requests at a time: an extent, which a reference in a list stands for. It comes before what is in the tail. Below, the
--- ranks of these priorities are 1 and 2.
+-- A source's queues hold what it can be sent in ten minutes, its window: a request is queued while fewer of its priority and
+-- higher ones are. What is beyond waits in the source's overflow, in order, a list for each priority; with a store most of it in
+-- extents, many requests each, for which a reference in a list stands: those come before what is in the list of requests.
+-- What waits there is in the seen filter, and not outstanding. Whatever takes from a queue fills it up from there when half of the
+-- window is used up. So a source with an overflow has something queued or delayed, or a worker fetches an extent of it.
 local queues = {}
 
 -- source -> the keys of its queues
 function state.queues() return {} end
--- Source -> the highest rank that requests were queued at, or false: none is queued; whether it has requests delayed, or in
--- its overflow
-function state.has() return {queued = {}, delayed = {}, apart = {}} end
+-- Source -> the highest rank that requests were queued at, or false: none is queued; whether it has requests delayed
+function state.has() return {queued = {}, delayed = {}} end
+-- How many requests are outstanding, as this call has found them
+function state.outstanding(ctx) return tonumber(redis.call('GET', ctx.K.outstanding) or 0) end
+-- Source -> by rank, how many more requests its queues take, and whether some wait in its overflow
+function state.stock() return {} end
+-- What is to be stored, by list; how many requests of it in queues, and in overflows, of all sources and of each
+function state.added() return {batches = {}, queued = 0, waiting = 0, waiting_of = {}} end
+
+local LEAST_EXTENT, MOST_EXTENT = 64, 2048 -- requests
+local LEAST_WINDOW, MOST_WINDOW = 8, 4096 -- requests
+local MOST_PROMOTED = 250 -- requests, at a call
 
 function queues.deliveries_of(entry) return entry:byte(2) or 0 end
 
@@ -37,8 +42,8 @@ end
 -- The lists of its overflow, in the same order.
 function queues.overflow_lists_of(ctx, source) return queues.keys_by_priority(ctx.K.overflow_of, source) end
 
--- The lists of its extents, of the lowest priorities, in the same order.
-function queues.extents_of(ctx, source) return {ctx.K.extents_of .. '0:' .. source, ctx.K.extents_of .. '1:' .. source} end
+-- The lists of its extents, in the same order.
+function queues.extents_of(ctx, source) return queues.keys_by_priority(ctx.K.extents_of, source) end
 
 -- How many requests an extent holds.
 function queues.requests_in(reference) return tonumber(reference:match('%d+$')) end
@@ -114,26 +119,18 @@ function queues.take(ctx, source, count, class)
   return entries
 end
 
--- By how many the requests `held` of one source, queued and delayed, are beyond its share of a frontier that has
--- `outstanding` in all; less than 0: it has room for so many. The share is a third of what is left free: one source
--- alone gets a quarter of the frontier, the next one a quarter of the rest. A few it may always have, so that it is
--- crawled at its rate.
-function queues.excess_of(ctx, held, outstanding)
-  local least = math.max(math.min(math.floor(ctx.A.high_water / 32), 100), 1)
-  return math.min(math.ceil((3 * held + outstanding - ctx.A.high_water) / 4), held - least)
-end
-
--- How many requests of the lowest priorities the queues of a source are filled up to: ten minutes of its pace.
-function queues.window_size(ctx, source)
-  local rate = rates.of(ctx, source)
-  return math.max(8, math.min(4096, math.floor(600 * math.min(rate, ctx.A.pace > 0 and 1000000 / ctx.A.pace or rate))))
+-- How many requests the queues of a source hold: ten minutes of its pace, but no more than a quarter of what is free of the
+-- frontier: so halted sources never fill it by themselves.
+function queues.window_of(ctx, source)
+  local rate, free = rates.of(ctx, source), ctx.A.high_water - ctx.outstanding
+  if ctx.A.pace > 0 then rate = math.min(rate, 1000000 / ctx.A.pace) end
+  return math.max(LEAST_WINDOW, math.min(MOST_WINDOW, math.floor(600 * rate), math.floor(free / 4)))
 end
 
 function queues.has_overflow(ctx, source)
-  local keys, extents = queues.overflow_lists_of(ctx, source), queues.extents_of(ctx, source)
-  keys[#keys + 1], keys[#keys + 2] = extents[1], extents[2]
-  ctx.has.apart[source] = redis.call('EXISTS', unpack(keys)) > 0
-  return ctx.has.apart[source]
+  local keys = queues.overflow_lists_of(ctx, source)
+  for _, key in ipairs(queues.extents_of(ctx, source)) do keys[#keys + 1] = key end
+  return redis.call('EXISTS', unpack(keys)) > 0
 end
 
 -- Whether any request of a source waits, wherever.
@@ -142,10 +139,86 @@ function queues.has_any(ctx, source)
     or queues.has_overflow(ctx, source)
 end
 
--- Whether requests of a source are in its overflow that come before a further one of that rank.
-function queues.waits_apart(ctx, source, rank)
-  if redis.call('LLEN', queues.overflow_lists_of(ctx, source)[rank]) > 0 then return true end
-  return rank <= 2 and redis.call('LLEN', queues.extents_of(ctx, source)[rank]) > 0
+-- By rank, how many more requests of it the queues of a source take.
+function queues.rooms_of(ctx, source)
+  local rooms, room = {}, queues.window_of(ctx, source) - redis.call('ZCARD', ctx.K.delayed_of .. source)
+  local keys = queues.keys_of(ctx, source)
+  for rank = #keys, 1, -1 do
+    room = room - redis.call('LLEN', keys[rank])
+    rooms[rank] = room
+  end
+  return rooms
+end
+
+function queues.stock_of(ctx, source)
+  local stock = ctx.stock[source]
+  if stock then return stock end
+  local window = queues.window_of(ctx, source)
+  stock = {room = {window, window, window, window, window}, waits = {}}
+  ctx.stock[source] = stock
+  if not queues.has_any(ctx, source) then return stock end
+  stock.room = queues.rooms_of(ctx, source)
+  local lists, extents = queues.overflow_lists_of(ctx, source), queues.extents_of(ctx, source)
+  for rank, list in ipairs(lists) do stock.waits[rank] = redis.call('EXISTS', list, extents[rank]) > 0 end
+  return stock
+end
+
+-- Whether the queues of a source take one more request of a rank; `first`: before those that wait in its overflow.
+function queues.takes(ctx, source, rank, first)
+  local stock = queues.stock_of(ctx, source)
+  return stock.room[rank] > 0 and (first or not stock.waits[rank])
+end
+
+-- Notes that a request goes to a queue, or to the overflow.
+function queues.note_stored(ctx, source, rank, is_queued)
+  local stock = queues.stock_of(ctx, source)
+  if not is_queued then stock.waits[rank] = true end
+  for below = 1, is_queued and rank or 0 do stock.room[below] = stock.room[below] - 1 end
+end
+
+-- Stores a request, where its source has room for it, when queues.save() is called.
+function queues.add(ctx, source, entry)
+  local rank, added = queues.rank_of(entry), ctx.added
+  local is_queued = queues.takes(ctx, source, rank)
+  queues.note_stored(ctx, source, rank, is_queued)
+  local list = (is_queued and queues.keys_of or queues.overflow_lists_of)(ctx, source)[rank]
+  local batch = added.batches[list]
+  if not batch then
+    batch = {source = source, is_queued = is_queued, entries = {}}
+    added.batches[list] = batch
+  end
+  batch.entries[#batch.entries + 1] = entry
+  if is_queued then
+    added.queued = added.queued + 1
+  else
+    added.waiting, added.waiting_of[source] = added.waiting + 1, (added.waiting_of[source] or 0) + 1
+  end
+end
+
+-- Writes what was added; returns the sources that it was added to.
+function queues.save(ctx)
+  local touched, added = {}, ctx.added
+  for list, batch in pairs(added.batches) do
+    touched[batch.source] = true
+    write_all('RPUSH', list, batch.entries)
+    if batch.is_queued then
+      queues.note_queued(ctx, batch.source, batch.entries[1])
+    else
+      queues.note_waiting(ctx, batch.source, list)
+    end
+  end
+  if added.queued > 0 then redis.call('INCRBY', ctx.K.outstanding, added.queued) end
+  if added.waiting > 0 then redis.call('INCRBY', ctx.K.overflow, added.waiting) end
+  ctx.outstanding, ctx.added = ctx.outstanding + added.queued, nil
+  return touched
+end
+
+-- Has workers with the store look at a source: an extent of it is needed, or can be made.
+function queues.need_store(ctx, source) redis.call('ZADD', ctx.K.overflow_due, 'NX', text(ctx.now), source) end
+
+-- Notes that a list of an overflow has grown.
+function queues.note_waiting(ctx, source, list)
+  if redis.call('LLEN', list) >= LEAST_EXTENT then queues.need_store(ctx, source) end
 end
 
 -- How many requests of a source are in its extents.
@@ -166,22 +239,21 @@ end
 
 function queues.overflow_of(ctx, source) return queues.tail_of(ctx, source) + queues.spilled_of(ctx, source) end
 
--- Fills the queues of a source from its overflow, as far as its share of a frontier with `outstanding` requests goes,
--- and by `most` requests if that is given; of each priority in order, the highest first. The lowest priorities wait until
--- half of the source's window is used up. Returns by how many requests the frontier grows.
-function queues.promote(ctx, source, outstanding, most)
+-- Fills the queues of a source from its overflow, by `most` requests if that is given: of each priority, the highest first, when
+-- half of the window is used up.
+function queues.promote(ctx, source, most)
   if not queues.has_overflow(ctx, source) then return 0 end
-  local held, window = queues.backlog_of(ctx, source), queues.window_size(ctx, source)
-  local room = math.min(-queues.excess_of(ctx, held, outstanding), most or 250, 250) -- at a call
-  local taken, lists = 0, queues.overflow_lists_of(ctx, source)
-  for index = #lists, 1, -1 do
-    if index == 2 then room = math.min(room, 2 * held <= window and window - held or 0) end
-    local extents = index <= 2 and taken < room and redis.call('LLEN', queues.extents_of(ctx, source)[index]) or 0
-    if extents > 0 then -- these come first, and a worker has to fetch them
-      redis.call('SADD', ctx.K.refill_ready, source)
+  local lists, extents = queues.overflow_lists_of(ctx, source), queues.extents_of(ctx, source)
+  local half, rooms, taken = queues.window_of(ctx, source) / 2, queues.rooms_of(ctx, source), 0
+  most = math.min(most or MOST_PROMOTED, MOST_PROMOTED)
+  for rank = #lists, 1, -1 do
+    local room = math.min(rooms[rank], most) - taken
+    if room <= 0 or rooms[rank] - taken < half then break end
+    if redis.call('EXISTS', extents[rank]) == 1 then -- these come first, and a worker has to fetch them
+      queues.need_store(ctx, source)
       break
     end
-    local entries = taken < room and redis.call('LPOP', lists[index], room - taken)
+    local entries = redis.call('LPOP', lists[rank], room)
     if entries then
       taken = taken + #entries
       queues.append(ctx, source, entries)
@@ -191,37 +263,21 @@ function queues.promote(ctx, source, outstanding, most)
     redis.call('DECRBY', ctx.K.overflow, taken)
     redis.call('INCRBY', ctx.K.outstanding, taken)
   end
-  return taken
+  ctx.stock[source], ctx.outstanding = nil, ctx.outstanding + taken
 end
 
--- Moves `count` requests of a source, the last ones of the lowest priorities, from its queues to the head of its
--- overflow. Returns by how many the frontier shrinks.
-function queues.demote(ctx, source, count)
-  local taken, lists = 0, queues.overflow_lists_of(ctx, source)
-  for index, queue in ipairs(queues.keys_of(ctx, source)) do
-    local entries = taken < count and redis.call('RPOP', queue, count - taken)
-    if entries then
-      taken = taken + #entries
-      redis.call('LPUSH', lists[index], unpack(entries))
-    end
+-- The extent that a source needs next, as its rank and the reference to it; nothing: none.
+function queues.needed_extent(ctx, source)
+  local half, rooms, extents = queues.window_of(ctx, source) / 2, queues.rooms_of(ctx, source), queues.extents_of(ctx, source)
+  for rank = #extents, 1, -1 do
+    if rooms[rank] < half then return nil end
+    local reference = redis.call('LINDEX', extents[rank], 0)
+    if reference then return rank, reference end
   end
-  ctx.has.queued[source] = nil
-  redis.call('DECRBY', ctx.K.outstanding, taken)
-  redis.call('INCRBY', ctx.K.overflow, taken)
-  return taken
-end
-
--- Keeps a source to its share when `count` requests have been added to its queues: moves as many of them, at most, to its
--- overflow; where it has room, fills its queues up from there. Returns by how many requests the frontier grows.
-function queues.keep_to_share(ctx, source, count, outstanding)
-  local excess = queues.excess_of(ctx, queues.backlog_of(ctx, source), outstanding)
-  if excess > 0 then return -queues.demote(ctx, source, math.min(excess, count)) end
-  return queues.promote(ctx, source, outstanding)
 end
 
 -- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `class`: the
--- best that it may have had before this call, none: it had no work, as far as is known. One whose work is all in its
--- overflow, in extents, is looked at every two seconds, so that it does not depend on who has been told to fetch them.
+-- best that it may have had before this call, none: it had no work, as far as is known.
 function queues.has_work_at(ctx, source, class)
   local added = ctx.has.queued[source]
   if added ~= false then
@@ -234,29 +290,35 @@ function queues.has_work_at(ctx, source, class)
     end
   end
   local first = ctx.has.delayed[source] ~= false and redis.call('ZRANGE', ctx.K.delayed_of .. source, 0, 0, 'WITHSCORES')
-  local at = first and tonumber(first[2])
-  local best = at and queues.rank_of(queues.entry_of(first[1])) - 1
-  if ctx.has.apart[source] == nil then queues.has_overflow(ctx, source) end
-  if not ctx.has.apart[source] then return at, best end
-  return math.min(at or math.huge, ctx.now + 2000000), math.max(best or 0, 1)
+  if not first or not first[1] then return nil end
+  return tonumber(first[2]), queues.rank_of(queues.entry_of(first[1])) - 1
 end
 
--- Takes in a request whose lease has ended, or that comes from another shard.
--- Stores a request: after `micros`, to the head of its source's queue, or, a `stray`, behind what waits there. Returns whether it
--- is outstanding by that. `unique` keeps two equal ones apart.
-function queues.arrive(ctx, source, entry, unique, micros, stray)
+-- Stores a request whose lease has ended, or that comes from another shard: after `micros`, or to the head of its source's queue. One
+-- that was another source's (`is_foreign`) goes there only while its source has room for it, else to its overflow; a `stray` behind what
+-- waits. Returns whether it is outstanding by that. `unique` keeps two equal ones apart.
+function queues.arrive(ctx, source, entry, unique, micros, is_foreign, stray)
   rates.register(ctx, source)
-  local rank = queues.rank_of(entry)
   if micros > 0 then
     queues.delay(ctx, source, entry, unique, micros)
-  elseif not stray then
-    queues.put_back(ctx, source, entry)
-  elseif not queues.waits_apart(ctx, source, rank) then
-    queues.append(ctx, source, {entry})
-  else
-    redis.call('RPUSH', queues.overflow_lists_of(ctx, source)[rank], entry)
-    redis.call('INCR', ctx.K.overflow)
-    return false
+    return true
   end
-  return true
+  local rank = queues.rank_of(entry)
+  if not is_foreign and not stray then
+    queues.put_back(ctx, source, entry)
+    return true
+  end
+  local is_queued = queues.takes(ctx, source, rank, not stray)
+  queues.note_stored(ctx, source, rank, is_queued)
+  if is_queued and stray then
+    queues.append(ctx, source, {entry})
+  elseif is_queued then
+    queues.put_back(ctx, source, entry)
+  else
+    local list = queues.overflow_lists_of(ctx, source)[rank]
+    redis.call(stray and 'RPUSH' or 'LPUSH', list, entry)
+    redis.call('INCR', ctx.K.overflow)
+    queues.note_waiting(ctx, source, list)
+  end
+  return is_queued
 end

@@ -1,12 +1,9 @@
--- Extents: requests of a source's tail that are in a pack, a file or object of the store with extents of many sources.
+-- Extents: requests of a source's overflow that are in a pack, a file or object of the store with extents of many sources.
 --
 -- A reference to an extent is `folder/seconds-random:offset:length:digest:requests`: the name of the pack, with the time at
 -- which it was begun, where in it the extent lies, and the SHA-1 of its requests, joined by newlines. A pack whose extents are
 -- all gone is kept for another hour: Redis may come back with an older state, and want them.
 local packs = {}
-
-local FOUND_RANKS = 2 -- the lowest ones: those of the priorities 0 and 1
-local LEAST_EXTENT, MOST_EXTENT = 64, 2048 -- requests
 
 -- How many requests make an extent of a source's tail of that rank: the more wait, the larger, so that there are some
 -- hundred references at most.
@@ -15,11 +12,6 @@ function packs.extent_size(ctx, source, rank, tail)
   local last = redis.call('LINDEX', references, -1)
   local spilled = last and redis.call('LLEN', references) * queues.requests_in(last) or 0
   return math.min(math.max(math.floor((tail + spilled) / 64), LEAST_EXTENT), MOST_EXTENT)
-end
-
--- Notes that the tail `list` of a source has grown; a hint for spill_take.lua.
-function packs.note_tail(ctx, source, list)
-  if redis.call('LLEN', list) >= LEAST_EXTENT then redis.call('SADD', ctx.K.spill_ready, source) end
 end
 
 -- Notes that an extent of a pack is gone.

@@ -1,7 +1,7 @@
 -- Why nothing goes out of any source: decided here alone. lease.lua, collect.lua and pause_reason.lua tell it.
 --
 -- A: dead_maxlen (most dead letters); timeout (us that a worker may be silent; nil: a worker calls, so one runs);
---    overflow_tail (most requests in the tails of all sources while they cannot be spilled); spider.
+--    overflow_maxlen (most requests in the tails of all sources: a fifth of them while they cannot be spilled); spider.
 local pause = {}
 
 function pause.workers_alive(ctx) return redis.call('ZCOUNT', ctx.K.workers, text(ctx.now - ctx.A.timeout), '+inf') end
@@ -19,9 +19,9 @@ function pause.reason(ctx, pulse, unread, outstanding, tails)
     local command = 'scrapy dead' .. (ctx.spider == 'images' and '' or ' --spider=' .. ctx.spider)
     return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
   end
-  local fault = tails >= ctx.A.overflow_tail and redis.call('GET', ctx.K.spill_fault)
+  local fault = 5 * tails >= ctx.A.overflow_maxlen and redis.call('GET', ctx.K.spill_fault)
   if fault then
-    return {'paused', 'requests beyond their sources\' windows have reached CRAWL_OVERFLOW_TAIL, as ' .. fault}
+    return {'paused', 'requests beyond their sources\' windows have reached a fifth of CRAWL_OVERFLOW_MAXLEN, as ' .. fault}
   end
   if ctx.A.timeout and outstanding > 0 and pause.workers_alive(ctx) == 0 then
     return {'no worker', 'no worker is running: start one of the spider ' .. ctx.spider}

@@ -1,6 +1,6 @@
 -- Shards: which of them a source is in, and what waits here for another one.
 --
--- A: shard (the number of this one), shards (how many there are; none: one, and nothing goes anywhere); foreign_maxlen (most
+-- A: shard (the number of this one), shards (how many there are; none: one, and nothing goes anywhere); overflow_maxlen (most
 --    entries in the list for one shard).
 --
 -- What belongs to another shard is an entry of the list for that one: a map with `kind` and what its intake takes.
@@ -29,7 +29,7 @@ function shards.is_elsewhere(ctx, source) return ctx.A.shards and shards.shard_o
 -- Whether the list for a shard takes one more.
 function shards.has_room(ctx, shard)
   if not ctx.foreign[shard] then ctx.foreign[shard] = redis.call('LLEN', ctx.K.foreign_of .. shard) end
-  return ctx.foreign[shard] < ctx.A.foreign_maxlen
+  return ctx.foreign[shard] < ctx.A.overflow_maxlen
 end
 
 -- Has an entry wait for a shard; returns whether its list has room for it.

@@ -11,7 +11,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from crawlproject.frontier.codec import is_header_stored, is_stored, named_source
-from crawlproject.frontier.found import detached
+from crawlproject.frontier.detached import detached
 from crawlproject.models import LEASE, LED_BY, SOURCE, Lease
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.worker import worker_of
@@ -19,7 +19,7 @@ from crawlproject.worker import worker_of
 logger = logging.getLogger(__name__)
 
 
-class FoundRequestsMiddleware:
+class CallbackRequestsMiddleware:
     """Makes the requests that were found in a response independent of the one that led there.
 
     Within the registrable domain of the response they belong to its source, unless a redirect has led there from

@@ -10,7 +10,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.middlewares.found import FoundRequestsMiddleware
+from crawlproject.middlewares.callback_requests import CallbackRequestsMiddleware
 from crawlproject.models import LEASE, PACED_AS, RETRIES, SOURCE, Lease
 
 MUSEUM, ELSEWHERE = "https://www.museum.org/a", "https://elsewhere.net/a"
@@ -32,7 +32,7 @@ async def found(scheduler: FrontierScheduler, url: str, came_from: list[str], li
         yield Request(link, meta=response.meta)
         yield {"an": "item"}
 
-    middleware = FoundRequestsMiddleware.from_crawler(scheduler.crawler)
+    middleware = CallbackRequestsMiddleware.from_crawler(scheduler.crawler)
     request, item = [one async for one in middleware.process_spider_output(response, callback())]
     assert item == {"an": "item"}
     assert isinstance(request, Request)
