@@ -67,12 +67,11 @@ SETTINGS: dict[str, object] = {
     "CRAWL_MAX_RETRIES": 4,
     "DOWNLOAD_TIMEOUT": 8,
     "CRAWL_CIRCUIT_OPEN": 1,
-    "CRAWL_CIRCUIT_OPEN_MAX": 4,
-    "CRAWL_CIRCUIT_HALT_AFTER": 1_000_000,  # no operator is there to resume anything
-    "CRAWL_CIRCUIT_HALT_PERIODS": 1_000_000,
     "CRAWL_STRAIN": False,  # what is slow here is this machine
     "MAX_IDLE_TIME_BEFORE_CLOSE": 0,
 }
+# No operator is there to resume anything.
+CIRCUIT = {"open_max": 4, "halt_after": 1_000_000, "halt_periods": 1_000_000}
 # How a worker may end. The second of two signals may come when it has closed, and heeds none any more.
 _STATUSES: Mapping[str, Sequence[int]] = {
     "leaving": (0,),
@@ -508,6 +507,14 @@ def move_slot(chaos: Chaos) -> bool:
     return chaos.servers.can_be_hurt() and chaos.servers.move()
 
 
+def delete_key(chaos: Chaos) -> bool:
+    """Somebody deletes a key that is derived from others."""
+    if not chaos.servers.can_be_hurt():
+        return False
+    chaos.frontier.delete_derived(chaos.rng)
+    return True
+
+
 def store_away(chaos: Chaos) -> bool:
     """The folder of the thumbnails, or of the pages, vanishes for a while."""
     folder = chaos.store
@@ -609,6 +616,7 @@ FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
     "kill-redis": kill_redis,
     "hang-redis": hang_redis,
     "move-slot": move_slot,
+    "delete-key": delete_key,
     "store-away": store_away,
     "sites-silent": sites_silent,
     "sites-away": sites_away,
@@ -770,10 +778,12 @@ def run(plan: Plan, keep: Path | None = None) -> Account:
         cluster = None
         if plan.shards > 1:
             cluster = started.enter_context(closing(Cluster(Path(folder))))
-            settings |= {"CRAWL_SHARDS": plan.shards}
+            of_each = ",".join(map(str, range(plan.shards)))  # so that all are served, whichever worker is killed
+            settings |= {"CRAWL_SHARDS": plan.shards, "CRAWL_SHARD": of_each}
         sites = started.enter_context(Sites(listeners))
         url = None if cluster is None else cluster.url
-        with Crawl(Path(folder) / "crawl", sizes, settings, redis_url=url) as crawl:
+        rules = {"hosts": ["127.0.0.1"], "circuit": CIRCUIT}
+        with Crawl(Path(folder) / "crawl", sizes, settings, redis_url=url, more=lambda _: rules) as crawl:
             servers = None
             if cluster is not None:
                 servers = RedisCluster(cluster, plan.shards, plan.spider, Random(plan.random))

@@ -74,6 +74,12 @@ class Frontier:
         """Return how many seeds nobody has read."""
         return self.servers.users_seeds() + self._sum(lambda client, keys: int(client.llen(keys.seeds)))
 
+    def delete_derived(self, rng: Random) -> None:
+        """Delete a key that is derived from others, which the leader mends (crawlproject/frontier/audit.py)."""
+        client, keys = rng.choice(self.servers.shards)
+        name = rng.choice(("due", "workers", "outstanding", "overflow", "rates", "sources", "active", "watchlist"))
+        client.delete(*(keys.due if name == "due" else [getattr(keys, name)]))
+
     def unread(self) -> bool:
         """Tell whether there are seeds, or requests, that are not in the frontier yet."""
         return self.waiting() > 0 or any(

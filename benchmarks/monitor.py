@@ -24,6 +24,7 @@ from prometheus_client import generate_latest
 from rich.console import Console
 
 from crawlproject import config
+from crawlproject.commands.top import view
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.metrics.collectors import CrawlCollector, registry
 from crawlproject.state import embedded
@@ -32,7 +33,6 @@ from crawlproject.state.scripts import NewRequest, Settlement
 from crawlproject.status import reporter as monitors
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.snapshot_reader import SnapshotReader
-from crawlproject.terminal.table import View
 
 _CHUNK = 200
 
@@ -150,7 +150,7 @@ async def measure(folder: Path, sources: int, lines: int) -> None:
 
 async def look_on(state: State) -> None:
     """Print what `scrapy top` costs, on a terminal of 120 columns and 50 lines."""
-    snapshot_reader, view = SnapshotReader(state), View("images of benchmark", "trouble", cut_off=True)
+    snapshot_reader = SnapshotReader(state)
     console = Console(file=io.StringIO(), width=120, height=50, force_terminal=True)
     await snapshot_reader.look()
     reading, drawing, theirs = [], [], []
@@ -158,11 +158,10 @@ async def look_on(state: State) -> None:
         before, theirs_before = _own_cpu(), await _cpu(state)
         made = await snapshot_reader.look()
         assert made is not None
-        view.snapshot = made
         reading.append(_own_cpu() - before)
         theirs.append(await _cpu(state) - theirs_before)
         before = _own_cpu()
-        console.print(view)
+        console.print(view("images of benchmark", made, most=50))
         drawing.append(_own_cpu() - before)
     print(f"CPU of a scrapy top      {statistics.mean(reading) * 1e3:8.1f} ms a look, ", end="")
     print(f"{statistics.mean(drawing) * 1e3:.1f} ms a screen; of Redis {statistics.mean(theirs) * 1e3:.1f} ms")

@@ -26,6 +26,7 @@ SCRAPY = [sys.executable, "-m", "scrapy"]
 class Crawl:
     """One crawl of the sources in `sizes` (name to the number of images it claims), its files in `home`.
 
+    `more` returns what else the catalogue says of a source.
     The crawler is the one in `checkout`: this one, or another version. `redis_url` is that of a Redis
     that runs already.
     """
@@ -37,7 +38,9 @@ class Crawl:
         settings: Mapping[str, object],
         checkout: Path = ROOT,
         redis_url: str | None = None,
+        more: Callable[[str], Mapping[str, object]] = lambda name: {},
     ) -> None:
+        self.more = more
         self.home = home.resolve()
         self.sizes = sizes
         self.settings = settings
@@ -46,7 +49,7 @@ class Crawl:
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True)
-        rows = [{"source_name": name, "image_count": size} for name, size in self.sizes.items()]
+        rows = [{"source_name": name, "image_count": size, **self.more(name)} for name, size in self.sizes.items()]
         (self.home / "catalogue.json").write_text(json.dumps(rows))
         self.redis_url = self._given_url or embedded.ensure(self.home / "redis")
         self.redis = client_of(self.redis_url)

@@ -32,7 +32,7 @@ from urllib.parse import urljoin, urlsplit
 from warcio.archiveiterator import ArchiveIterator
 
 from benchmarks.arrivals import Listener, Sites, links_of
-from benchmarks.chaos import FAULTS, SETTINGS, Account, Chaos, Plan, too_fast, wrong_files
+from benchmarks.chaos import CIRCUIT, FAULTS, SETTINGS, Account, Chaos, Plan, too_fast, wrong_files
 from benchmarks.name_server import Zone, served
 from benchmarks.ours import Crawl
 from crawlproject.sources.rates import MINIMUM_RATE
@@ -137,7 +137,12 @@ def run(plan: Plan, pages: int, keep: Path | None = None) -> tuple[Account, floa
         }
         with (
             Sites([Listener("127.0.0.1", None, pages=pages)]) as sites,
-            Crawl(Path(folder) / "crawl", {"nobody": 0}, settings) as crawl,
+            Crawl(
+                Path(folder) / "crawl",
+                dict.fromkeys(plan.rates, 0),
+                settings,
+                more=lambda domain: {"hosts": [domain], "circuit": CIRCUIT},
+            ) as crawl,
         ):
             [port] = sites.ports
             chaos = Chaos(plan, crawl, sites, store)

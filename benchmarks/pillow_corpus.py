@@ -69,7 +69,7 @@ def main() -> None:
         (sites / "pillow").mkdir(parents=True)
         for number, path in enumerate(files):
             shutil.copy(path, sites / "pillow" / f"{number}{path.suffix}")
-        settings = {"CRAWL_CIRCUIT_SAMPLES": 10**6, "LOG_LEVEL": "INFO", "CRAWL_FORMATS": arguments.formats}
+        settings = {"CRAWL_CIRCUIT_ERRORS": 1, "LOG_LEVEL": "INFO", "CRAWL_FORMATS": arguments.formats}
         with (
             Gallery(sites, Path(scratch) / "arrivals.jsonl") as gallery,
             Crawl(home, {"pillow": 500_000_000}, settings) as crawl,

@@ -1,6 +1,6 @@
 """How much the beginnings of pictures tell, and whether that is what the whole pictures say.
 
-    python -m benchmarks.probes [FOLDER ...] [--bytes 32768] [--wire [--most N]]
+    python -m benchmarks.probes [FOLDER ...] [--bytes 32768 | --wire] [--most N]
 
 Without folders it takes the pictures of Debian packages (benchmarks/corpus.py). Each picture that can be decoded
 is read once as a whole, as in a crawl, and once by its beginning, as in a probe. Prints by format how many told
@@ -73,7 +73,7 @@ def differences(facts: ImageFacts, found: ProbedFacts) -> list[str]:
     return [name for name, value in whole.items() if getattr(found, name) not in (None, value)]
 
 
-def wire(pictures: Sequence[Path], most: int) -> int:
+def wire(pictures: Sequence[Path]) -> int:
     """Probe the pictures at each site; print what that took, and return how many have no event."""
     with TemporaryDirectory(prefix="crawl-") as temporary:
         home = Path(temporary)
@@ -81,7 +81,7 @@ def wire(pictures: Sequence[Path], most: int) -> int:
         folders, whole = {site: home / site for site in SITES}, sum(path.stat().st_size for path in pictures)
         with (
             Site(folders, home / "nginx", directives=SITES) as sites,
-            Crawl(home / "crawl", dict.fromkeys(SITES, CLAIMED), {"CRAWL_PROBE_BYTES": most}) as crawl,
+            Crawl(home / "crawl", dict.fromkeys(SITES, CLAIMED), {}) as crawl,
         ):
             seeds = [f"{sites.urls[site]}/{name}\t{site}\n" for site in SITES for name in names[site]]
             (home / "seeds.tsv").write_text("url\tsource\n" + "".join(seeds))
@@ -118,7 +118,7 @@ def main() -> None:
     if arguments.most:
         pictures = random.Random(0).sample(pictures, min(arguments.most, len(pictures)))
     if arguments.wire:
-        sys.exit(wire(pictures, most) > 0)
+        sys.exit(wire(pictures) > 0)
     tallies: dict[str, Tally] = defaultdict(Tally)
     wrong = unreadable = 0
     for path in pictures:

@@ -31,6 +31,7 @@ from typing import Any
 from scrapy import Request
 
 from crawlproject import config
+from crawlproject.config import CircuitRules
 from crawlproject.frontier.scheduler import FrontierScheduler
 
 try:
@@ -293,7 +294,9 @@ async def main(
 ) -> None:
     """Make so many requests at that rate, on an empty Redis."""
     pace = _PACE if workers == 1 else _PACE_OF_MANY
-    settings = {"REDIS_URL": url, "CRAWL_CIRCUIT_WINDOW": 60 / pace}
+    settings = {"REDIS_URL": url}
+    rules = CircuitRules(window=60 / pace)
+    setattr(config.Config, "circuit", property(lambda _: rules))  # noqa: B010 - a window is no setting
     state: Any = State(config.load(settings | ({"CRAWL_SHARDS": shards} if shards > 1 else {})), "images")
     await state.open()
     rates = {source: rate * share for source, share in sources_of(sources).items()}

@@ -65,8 +65,6 @@ def crawl(home: Path, environ: Mapping[str, str], pages: int, delay: float) -> t
             "CRAWL_DNS_SERVERS": web.name_server,
             "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
             "CRAWL_PAGES_DELAY": delay,
-            "CRAWL_PAGES_BUDGET": 2 * pages,
-            "CRAWL_PAGES_BUDGET_PER_PAGE": 4,
             "CRAWL_PAGES_BUDGET_MAX": most,
             "MAX_IDLE_TIME_BEFORE_CLOSE": 1,
         }

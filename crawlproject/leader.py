@@ -149,7 +149,7 @@ class Leader:
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
-        self._overridden, self._cursor, self._all_compared = {}, 0, False
+        self._overridden, self._cursor = {}, 0
         self.exclusions.begin()
         # Without any rates to rule by there is no pulse, unless none are expected.
         if self.config.sources is None or await source_table.has_rates(self.state):

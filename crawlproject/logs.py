@@ -98,14 +98,25 @@ def _line(level: int, message: str, response: Response | Failure | None, **args:
     return {"level": level, "msg": message, "args": {"request": getattr(response, "request", None), **args}}
 
 
+ROTATED_BYTES, ROTATED_FILES = 100_000_000, 5
+
+
 class LogFile(logging.handlers.RotatingFileHandler):
-    """The log in a file. At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`; 0: never.
+    """The log in a file. At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`.
 
     One that was moved away or deleted meanwhile, by `logrotate` or another process with the same file, is opened
     anew (as by logging's WatchedFileHandler).
     """
 
-    def __init__(self, path: str, size: int, files: int, *, append: bool, encoding: str | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        size: int = ROTATED_BYTES,
+        files: int = ROTATED_FILES,
+        *,
+        append: bool,
+        encoding: str | None,
+    ) -> None:
         if not append:
             Path(path).write_bytes(b"")  # where files are rotated, the handler itself always appends
         super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding)
@@ -164,7 +175,7 @@ def install(settings: BaseSettings) -> None:
     handler: logging.Handler = logging.NullHandler()
     if file := settings.get("LOG_FILE"):
         append, encoding = settings.getbool("LOG_FILE_APPEND"), settings.get("LOG_ENCODING")
-        handler = LogFile(file, own.log_maxsize, own.log_files, append=append, encoding=encoding)
+        handler = LogFile(file, append=append, encoding=encoding)
     elif settings.getbool("LOG_ENABLED"):
         handler = logging.StreamHandler()
     text = TextFormatter(settings.get("LOG_FORMAT"), settings.get("LOG_DATEFORMAT"))

@@ -44,7 +44,7 @@ FOUND_SHARE = 0.9  # of the real pages, beside traps
 TOLERANCE = 1.1  # of a rate (docs/behaviour.md)
 
 DELAY = 0.1  # CRAWL_PAGES_DELAY here
-BUDGET, BUDGET_PER_PAGE = 300, 1  # CRAWL_PAGES_BUDGET and CRAWL_PAGES_BUDGET_PER_PAGE here
+BUDGET = 500  # CRAWL_PAGES_BUDGET_MAX here
 
 # What each claims to hold. Its rate follows from it, for both spiders together: 24, 5 and 0.2 requests a second.
 CLAIMED: Mapping[str, int] = {
@@ -116,8 +116,7 @@ def environment(home: Path, redis_url: str, web: Sites) -> dict[str, str]:
         "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
         "CRAWL_DNS_SERVERS": web.name_server,
         "CRAWL_PAGES_DELAY": str(DELAY),
-        "CRAWL_PAGES_BUDGET": str(BUDGET),
-        "CRAWL_PAGES_BUDGET_PER_PAGE": str(BUDGET_PER_PAGE),
+        "CRAWL_PAGES_BUDGET_MAX": str(BUDGET),
         "CRAWL_PAGES_STORE": str(home / "warc"),
         "IMAGES_STORE": str(home / "thumbnails"),
     }
@@ -131,8 +130,7 @@ def crawl(home: Path, environ: Mapping[str, str], redis: cli.Connection, web: Si
     print(
         f"Crawling {len(web.sites)} sites with a worker for pages and one for images.\n"
         f"So that it takes a minute, {DELAY} s pass between two pages of a site, not 70 s (CRAWL_PAGES_DELAY),\n"
-        f"and each may admit {BUDGET} links and {BUDGET_PER_PAGE} more for each good page, not 1,000 and 4\n"
-        "(CRAWL_PAGES_BUDGET, CRAWL_PAGES_BUDGET_PER_PAGE)."
+        f"and each may admit {BUDGET} links, not up to 1,000,000 (CRAWL_PAGES_BUDGET_MAX)."
     )
     with ExitStack() as running:
         # The worker for pages ends when nothing is left; the other has to wait for what that may still find.

@@ -50,7 +50,7 @@ class Crawl:
             "IMAGES_STORE": str(folder / "thumbnails"),
             "MAX_IDLE_TIME_BEFORE_CLOSE": "0.5",
             "CRAWL_RETRY_DELAY": "0.5",
-            "CRAWL_CIRCUIT_SAMPLES": "1000",  # some sources here do little but fail
+            "CRAWL_CIRCUIT_ERRORS": "1",  # some sources here do little but fail
         }
         self.workers: list[subprocess.Popen[bytes]] = []
         self.rates: dict[str, float] = {}
@@ -169,7 +169,7 @@ def test_what_a_stopped_worker_misses_is_not_charged_to_the_sites(crawl: Crawl) 
     set_faults(photos, {ANY_PATH: {"delay": 1.5}})
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("photos", *(f"{number}.jpg" for number in range(60)))
-        crawl.start(DOWNLOAD_TIMEOUT="3", CRAWL_CIRCUIT_SAMPLES="5")
+        crawl.start(DOWNLOAD_TIMEOUT="3", CRAWL_CIRCUIT_ERRORS="0.1")
         for stop in (1, 2):
             crawl.until(lambda stop=stop: len(crawl.arrivals("photos")) > 25 * stop)  # type: ignore[misc]
             crawl.workers[0].send_signal(signal.SIGSTOP)

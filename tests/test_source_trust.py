@@ -109,17 +109,16 @@ def test_seeds_that_name_a_museum_but_lead_to_a_failing_host_leave_its_circuit_c
     site(crawl, "museum", 20)
     moved: dict[str, Fault] = {f"/{n}.jpg": {"status": 500} for n in range(12)}
     set_faults(site(crawl, "failing", 12), moved)
-    catalogue(crawl, row("museum", 20, hosts=["museum.org"]))
+    rules = {"open_max": 1, "halt_periods": 50}
+    failing = row("failing.org", 20, hosts=["failing.org"], circuit=rules)
+    catalogue(crawl, row("museum", 20, hosts=["museum.org"]), failing)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.redis.set(KEYS.override_rate_of + "failing.org", 20)
         push(crawl, "failing", "failing.org", "museum", *(f"{n}.jpg" for n in range(12)))
         push(crawl, "museum", "museum.org", "museum", *(f"{n}.jpg" for n in range(20)))
         crawl.run(
             CRAWL_MAX_RETRIES="0",
-            CRAWL_CIRCUIT_SAMPLES="5",
+            CRAWL_CIRCUIT_ERRORS="0.1",
             CRAWL_CIRCUIT_OPEN="1",
-            CRAWL_CIRCUIT_OPEN_MAX="1",
-            CRAWL_CIRCUIT_HALT_PERIODS="50",
         )
     assert thumbnails(crawl) == {"museum": 20}
     halted = Counter(event["source"] for event in crawl.events(KEYS.halted_events))

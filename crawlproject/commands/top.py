@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING
 from crawlproject import cli
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
-from crawlproject.status.snapshot import Snapshot
+from crawlproject.status.snapshot import Snapshot, Specific
 from crawlproject.status.snapshot_reader import SnapshotReader
-from crawlproject.texts import one_line
+from crawlproject.status.source_status import duration
+from crawlproject.texts import one_line, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from crawlproject.terminal.table import View
-
-SORTS = ("trouble", "rate", "work", "failed", "eta", "name")  # those of terminal/table.py
+    from rich.console import Console, Group
 
 _WIDE = 2000  # columns where no terminal bounds them
 _FIRST_S = 1.0  # at most, between the first two samples, and between two attempts while Redis fails
+_ALARM = "bold red"
+_STYLES = {3: _ALARM, 2: "yellow", 1: "yellow"}  # by how much a source is in trouble
+_TEXTS = ("source", "state", "reason")
+_NUMBERS = ("limit", "allowed", "seen", "queued", "in flight", "done", "failed", "eta")
 
 
 def _interval(text: str) -> float:
@@ -40,14 +41,14 @@ def _interval(text: str) -> float:
 
 
 class Command(cli.Command):
-    """Show what the whole crawl is doing and the status of each source, those in trouble and the busiest first,
+    """Show what the whole crawl is doing and the status of each source, those in trouble and the fastest first,
     until Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a terminal, it prints
     one table. With SOURCE, it lists only those.
     """
 
     arguments = "[options] [SOURCE...]"
     summary = "Watch rates, errors and work of all sources, live in the terminal"
-    examples = ("scrapy top", "scrapy top --sort failed", "scrapy top --json museum")
+    examples = ("scrapy top", "scrapy top --once", "scrapy top --json museum")
     json_help = "print one monitoring_update (docs/events.md) and exit"
     spider_help = "the spider whose work to show"
 
@@ -61,12 +62,6 @@ class Command(cli.Command):
             metavar="S",
             help="seconds over which rates are measured (default: 2)",
         )
-        parser.add_argument(
-            "--sort",
-            choices=SORTS,
-            default="trouble",
-            help="what comes first (default: trouble, then the fastest)",
-        )
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -76,59 +71,129 @@ class Command(cli.Command):
         async with cli.opened_state(self, opts.spider) as state:
             if names:
                 await cli.remark_unknown(state, names)
-            snapshot_reader = SnapshotReader(state, names)
+            reader = SnapshotReader(state, names)
             if opts.json:
-                print(one_line((await _snapshot(snapshot_reader, opts.interval)).as_event()))
+                print(one_line((await _snapshot(reader, opts.interval)).as_event()))
                 return
             from rich.console import Console  # here: it would slow every command
-
-            from crawlproject.terminal.table import View
 
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode shows the rest
             terminal = sys.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else _WIDE, highlight=False)
-            live = terminal and not opts.once and not console.is_dumb_terminal
-            view = View(f"{opts.spider} of {state.config.namespace}", opts.sort, cut_off=live)
-            if live:
-                await _watch(snapshot_reader, view, opts.interval, console)
-                return
-            view.snapshot = await _snapshot(snapshot_reader, opts.interval)
-            console.print(view)
+            title = f"{opts.spider} of {state.config.namespace}"
+            if terminal and not opts.once and not console.is_dumb_terminal:
+                await _watch(reader, title, opts.interval, console)
+            else:
+                console.print(view(title, await _snapshot(reader, opts.interval)))
 
 
-async def _watch(snapshot_reader: SnapshotReader, view: View, interval: float, console: Console) -> None:
+async def _snapshot(reader: SnapshotReader, interval: float) -> Snapshot:
+    """Return what the crawl does during `interval` seconds."""
+    while True:
+        made = await reader.look()
+        if made is not None:
+            return made
+        await asyncio.sleep(interval)  # since the first look, or one that had other shards
+
+
+async def _watch(reader: SnapshotReader, title: str, interval: float, console: Console) -> None:
     """Show a sample every `interval` seconds until Ctrl-C, SIGTERM or SIGHUP; while Redis fails, the last one."""
     from rich.live import Live
 
     left = asyncio.Event()
-    looks = asyncio.ensure_future(_look(snapshot_reader, view, interval, left))
 
-    def leave() -> None:
-        left.set()  # besides: redis-py can swallow a cancellation on Python 3.11
-        looks.cancel()
+    async def look(live: Live) -> None:
+        made, fault = None, ""
+        while not left.is_set():
+            try:
+                made, fault = await reader.look() or made, ""
+            except REDIS_TROUBLE as error:
+                said, detail = fault_of(error), plain(error)
+                fault = said if detail in said else f"{said} ({detail})"
+            live.update(view(title, made, fault, most=console.height))
+            await asyncio.sleep(min(interval, _FIRST_S) if fault or made is None else interval)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, leave)
-    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped process would leave its screen behind
-    with Live(view, console=console, screen=True, refresh_per_second=2), suppress(asyncio.CancelledError):
-        await looks
+    with Live(view(title, None), console=console, screen=True, refresh_per_second=2) as live:
+        looks = asyncio.ensure_future(look(live))
+
+        def leave() -> None:
+            left.set()  # besides: redis-py can swallow a cancellation on Python 3.11
+            looks.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, leave)
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped process would leave its screen behind
+        with suppress(asyncio.CancelledError):
+            await looks
 
 
-async def _look(snapshot_reader: SnapshotReader, view: View, interval: float, left: asyncio.Event) -> None:
-    while not left.is_set():
-        try:
-            view.snapshot, view.fault = await snapshot_reader.look() or view.snapshot, ""
-        except REDIS_TROUBLE as error:
-            fault, detail = fault_of(error), plain(error)
-            view.fault = fault if detail in fault else f"{fault} ({detail})"
-        await asyncio.sleep(min(interval, _FIRST_S) if view.fault or view.snapshot is None else interval)
+def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize) -> Group:
+    """Return a snapshot as rich renders it: how the crawl is, and a row for each source, in `most` lines.
+
+    `fault` says why there is no newer one. Texts go through `printable` and into rich's `Text`, which reads no
+    markup: names come from strangers.
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    alarms = [fault] if fault else []
+    if shown is None:
+        return Group(Text(f"{title}  reading ..."), *(Text(printable(one, 500), _ALARM) for one in alarms))
+    general = shown.general
+    alarms += [f"NOTHING GOES OUT: {general.paused}"] if general.paused is not None else []
+    alarms += [f"SHARD {number}: {reason}" for number, reason in general.shards_stopped.items()]
+    alarms += [f"LOST {general.overflow_lost} requests"] if general.overflow_lost else []
+    lines = [
+        f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s",
+        f"{_digits(general.processing_rate)} results/s  ok {_digits(general.success_rps)}  "
+        f"errors {_digits(general.error_rps)}  limit {_digits(general.global_max_rps)}  "
+        f"{_digits(general.bytes_per_s / 1e6)} MB/s",
+        f"workers {general.workers}  sources {general.sources}  {general.outstanding} outstanding  "
+        f"{general.in_flight} in flight  {general.seeds_waiting} waiting  {general.dead} dead letters  "
+        f"halted {len(general.circuit_breaker_tripped)}  ETA {duration(general.eta_s)}",
+    ]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
+    for head in ("source", "state", *_NUMBERS, "reason"):
+        is_text = head in _TEXTS
+        table.add_column(head, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+    rows = sorted(shown.specific.items(), key=lambda row: (-row[1].trouble, -_rate(row[1]), -row[1].work, row[0]))
+    listed = len(rows)
+    rows = rows[: max(most - len(lines) - len(alarms) - 2, 0)]
+    for name, source in rows:
+        cells = (Text(printable(cell, 500)) for cell in _cells(name, source))
+        table.add_row(*cells, style=_STYLES.get(source.trouble, ""))
+    return Group(
+        *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines),
+        *(Text(printable(alarm, 500), _ALARM) for alarm in alarms),
+        table,
+        *([Text(f"and {more} more")] if (more := max(general.sources_listed, listed) - len(rows)) else []),
+    )
 
 
-async def _snapshot(snapshot_reader: SnapshotReader, interval: float) -> Snapshot:
-    """Return what the crawl does during `interval` seconds."""
-    while True:
-        made = await snapshot_reader.look()
-        if made is not None:
-            return made
-        await asyncio.sleep(interval)  # since the first look, or one that had other shards
+def _cells(name: str, source: Specific) -> tuple[str, ...]:
+    slowed = "slowed" if source.trouble else source.state
+    return (
+        name,
+        slowed if source.state == "closed" else source.state.upper().replace("_", " "),
+        _digits(source.rate_limit),
+        _digits(source.effective_rate),
+        "-" if source.success_rps is None else _digits(_rate(source)),
+        str(source.queued + source.waiting),
+        str(source.in_flight),
+        str(source.successful),
+        str(source.failed),
+        duration(source.eta_s),
+        source.reason,
+    )
+
+
+def _digits(value: float) -> str:
+    """Return a number with three significant digits, or all its digits before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _rate(source: Specific) -> float:
+    """Return the results a second, good and bad."""
+    return (source.success_rps or 0) + (source.error_rps or 0) + (source.link_rot_rps or 0)

@@ -1,4 +1,4 @@
-"""The rules of circuits: of all (`CRAWL_CIRCUIT_*`), or of one source (`circuit` in the catalogue)."""
+"""The rules of circuits: of all, or of one source (`circuit` in the catalogue)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CircuitRules:
     It opens when the sliding `window` holds more than `samples` results and the share of errors among them is
     above `errors`. It stays open for `open` seconds, twice as long each time one of the `probes` fails, up to
     `open_max`. It halts after `halt_after` errors in a row, and when a probe fails after `halt_periods` open
-    periods in a row without a success.
+    periods in a row without a success. `errors` and `open` are settings, too (`CRAWL_CIRCUIT_*`).
     """
 
     window: float = 60.0

@@ -1,4 +1,4 @@
-"""The seen filter's rules: `CRAWL_SEEN_CAPACITY` and `CRAWL_SEEN_LINKS`."""
+"""The seen filter's rules: its size at first, and `CRAWL_SEEN_LINKS`."""
 
 from __future__ import annotations
 

@@ -56,7 +56,6 @@ _DIVIDED = {
     "overflow_tail": 1,
     "dead_maxlen": 1,
     "stream_maxlen": 1,
-    "seen_capacity": 1_000,
 }
 
 _MOST_LINKS = 1_000_000_000_000  # Lua counts exactly to 2**53, and msgpack has no numbers beyond 2**64
@@ -212,40 +211,13 @@ class Config:
         "while that store is down: at this number of requests in Redis that wait for it, leasing pauses",
         unit="requests",
     )
-    pages_budget: int = _setting(
-        "CRAWL_PAGES_BUDGET",
-        1_000,
-        whole(1, _MOST_LINKS),
-        "links found on pages that a source may always admit",
-        unit="links",
-    )
-    pages_budget_per_page: int = _setting(
-        "CRAWL_PAGES_BUDGET_PER_PAGE",
-        4,
-        whole(0, _MOST_LINKS),
-        "and this many more for each good page of it: fetched, indexable, with new content",
-        unit="links",
-    )
     pages_budget_max: int = _setting(
         "CRAWL_PAGES_BUDGET_MAX",
         1_000_000,
         whole(0, _MOST_LINKS),
-        "most of these links a source admits in all, a quarter of them poor ones; 0: no budget at all",
+        "most links found on pages that a source admits in all, a quarter of them poor ones: 1,000, and 4 more "
+        "for each good page of it (fetched, indexable, with new content), up to this number; 0: no budget at all",
         unit="links",
-    )
-    pages_budget_hosts: int = _setting(
-        "CRAWL_PAGES_BUDGET_HOSTS",
-        100,
-        whole(1, _MOST_LINKS),
-        "most hosts below one registrable domain that found links may lead to",
-        unit="hosts",
-    )
-    seen_capacity: int = _setting(
-        "CRAWL_SEEN_CAPACITY",
-        10_000_000,
-        whole(1_000, 4_000_000_000),
-        "requests that the seen filter of a new crawl is made for; when full, one for four times as many is added",
-        unit="requests",
     )
     seen_links: str = _setting(
         "CRAWL_SEEN_LINKS",
@@ -323,13 +295,6 @@ class Config:
         "less they change; 0: never",
         unit="s",
     )
-    pages_texts: int = _setting(
-        "CRAWL_PAGES_TEXTS",
-        4_194_304,
-        whole(1_000, 1_000_000_000),
-        "pages whose text is remembered, to follow no links of a page seen under another address; 9 bytes each",
-        unit="pages",
-    )
     thumbnail_size: int = _setting(
         "CRAWL_THUMBNAIL_SIZE",
         640,
@@ -372,13 +337,6 @@ class Config:
         analyses,
         "functions that look at each image, as `module:function`, and whose results go into its event",
     )
-    probe_bytes: int = _setting(
-        "CRAWL_PROBE_BYTES",
-        32_768,
-        whole(1_024, 1_048_576),
-        "how much of the beginning of an image is asked for, where it is only probed (`scrapy feed --probe`)",
-        unit="bytes",
-    )
     decode_processes: int = _setting(
         "CRAWL_DECODE_PROCESSES",
         2,
@@ -399,16 +357,6 @@ class Config:
         opt_outs,
         "opt-outs that forbid keeping anything of an image; the others are recorded in its event",
     )
-    circuit_window: float = _setting(
-        "CRAWL_CIRCUIT_WINDOW", 60, CircuitRules.PARSERS["window"], "the sliding window of a circuit", unit="s"
-    )
-    circuit_samples: int = _setting(
-        "CRAWL_CIRCUIT_SAMPLES",
-        5,
-        CircuitRules.PARSERS["samples"],
-        "a circuit opens only with more results than this in the window",
-        unit="results",
-    )
     circuit_errors: float = _setting(
         "CRAWL_CIRCUIT_ERRORS",
         0.1,
@@ -422,30 +370,6 @@ class Config:
         CircuitRules.PARSERS["open"],
         "how long it stays open; doubled each time a probe fails",
         unit="s",
-    )
-    circuit_open_max: float = _setting(
-        "CRAWL_CIRCUIT_OPEN_MAX", 3600, CircuitRules.PARSERS["open_max"], "longest open period", unit="s"
-    )
-    circuit_probes: int = _setting(
-        "CRAWL_CIRCUIT_PROBES",
-        3,
-        CircuitRules.PARSERS["probes"],
-        "requests that decide whether it closes",
-        unit="requests",
-    )
-    circuit_halt_after: int = _setting(
-        "CRAWL_CIRCUIT_HALT_AFTER",
-        50,
-        CircuitRules.PARSERS["halt_after"],
-        "errors in a row that halt a source until an operator resumes it",
-        unit="errors",
-    )
-    circuit_halt_periods: int = _setting(
-        "CRAWL_CIRCUIT_HALT_PERIODS",
-        5,
-        CircuitRules.PARSERS["halt_periods"],
-        "open periods in a row without one success that do the same (1 + 2 + 4 + 8 + 16 minutes)",
-        unit="periods",
     )
     strain: bool = _setting(
         "CRAWL_STRAIN",
@@ -472,14 +396,6 @@ class Config:
         "clamp",
         choice("clamp", "skip"),
         "a robots.txt that requests more: `clamp` its delay, or `skip` the host",
-    )
-    robots_maxsize: int = _setting(
-        "CRAWL_ROBOTS_MAXSIZE",
-        1_073_741_824,
-        whole(2_000_000),
-        "memory of Redis for copies of robots.txt; beyond, the oldest go, and are fetched again when needed; "
-        "those whose text takes at most 64 bytes there do not count",
-        unit="bytes",
     )
     close_when_halted: bool = _setting(
         "CRAWL_CLOSE_WHEN_HALTED", False, flag, "close even if halted sources have work"
@@ -519,16 +435,6 @@ class Config:
         "text",
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
-    )
-    log_maxsize: int = _setting(
-        "CRAWL_LOG_MAXSIZE",
-        100_000_000,
-        whole(0),
-        "size at which the log (LOG_FILE) or the monitor's file becomes FILE.1, the one before FILE.2; 0: never",
-        unit="bytes",
-    )
-    log_files: int = _setting(
-        "CRAWL_LOG_FILES", 5, whole(1, 1000), "how many of these are kept beside each", unit="files"
     )
     monitor_file: str | None = _setting(
         "CRAWL_MONITOR_FILE", None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
@@ -590,9 +496,6 @@ class Config:
         "size at which a WARC file is closed",
         unit="bytes",
     )
-    pages_segment_age: float = _setting(
-        "CRAWL_PAGES_SEGMENT_AGE", 3600, number(1), "age at which a WARC file is closed", unit="s"
-    )
     pages_spool: str = _setting(
         "CRAWL_PAGES_SPOOL",
         ".crawl/spool",
@@ -626,7 +529,7 @@ class Config:
     @property
     def circuit(self) -> CircuitRules:
         """The rules of every circuit that has no rules of its own in the catalogue."""
-        return CircuitRules(**{name: getattr(self, f"circuit_{name}") for name in CircuitRules.PARSERS})
+        return CircuitRules(errors=self.circuit_errors, open=self.circuit_open)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -652,8 +555,8 @@ class Config:
 
     @property
     def seen(self) -> SeenRules:
-        """The rules of the seen filter."""
-        return SeenRules(self.seen_capacity, rate_of_links(self.seen_links))
+        """The rules of the seen filter, in each shard."""
+        return SeenRules(max(SeenRules().seen_capacity // self.shards, 1_000), rate_of_links(self.seen_links))
 
     @property
     def user_agent(self) -> str:

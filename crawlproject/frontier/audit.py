@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _TICK_S = 1.0
 _EVERY_S = 5.0  # between the beginnings of two sweeps, at least
 _KEYS_A_TICK = 1000  # of these kinds; of those that needed mending more
-_KEYS_A_CALL = 200  # a few milliseconds
+_KEYS_A_CALL = 100  # a millisecond or two
 _SCANS_A_TICK = 50  # of a thousand keys of any kind
 _KINDS = {  # what keys of a spider begin with (state/keys.py) to what mend.lua calls them
     b"queue": "queues",

@@ -103,7 +103,8 @@ class Discovery:
     hashes holds the latest link of each place. It is marked only after Redis has answered, and emptied when that
     fails, for then nobody knows what Redis still has.
 
-    While `most_outstanding` requests are in the frontier none is admitted; None: each source may have a few.
+    `budget` bounds those of each source; None: as the settings say. While `most_outstanding` requests are in the
+    frontier none is admitted; None: each source may always have a few.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Discovery:
         config: Config,
         *,
         most_outstanding: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self._scripts = scripts
         self._config = config
@@ -126,9 +128,7 @@ class Discovery:
         self._warned: set[str] = set()
         self._bounds = bounds_of(config)
         most = config.pages_budget_max
-        self._budget = most and Budget(
-            config.pages_budget, config.pages_budget_per_page, most, config.pages_budget_hosts
-        )
+        self._budget = budget or (Budget(most=most) if most else None)
 
     async def admit(self, links: Iterable[Link], *, sitemaps: tuple[str, int] | None = None) -> Discovered | None:
         """Admit links; return what became of them, None if that has to wait for a leader that knows the catalogue.
@@ -215,7 +215,7 @@ class Discovery:
         try:
             reply = await self._scripts.discover(
                 groups,
-                budget=self._budget or None,
+                budget=self._budget,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
                 **self._bounds,

@@ -26,7 +26,7 @@ from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, 
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state import seed_list
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Rejected, UsersSeedsScripts
+from crawlproject.state.scripts import NewRequest, Rejected
 from crawlproject.state.shards import shard_of
 from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
 
@@ -273,29 +273,16 @@ class UsersSeeds:
     """
 
     def __init__(self, state: State, request_of: Callable[[bytes], Request]) -> None:
-        keys = seed_list.users_seeds(state)
-        assert keys is not None, "a shard that is not one of several reads the list itself"
         self._state = state
         self._request_of = request_of
-        self._list = keys.users_seeds
-        self._waiting = [f"{prefix}{n}" for prefix in (keys.foreign_of, keys.batch_of) for n in range(state.count)]
-        self._redis = state.client_for(self._list)
-        self._scripts = UsersSeedsScripts(
-            self._redis,
-            keys,
-            state.clock,
-            state.health,
-            shard=(0, state.count),
-            foreign_maxlen=state.bounds.overflow_maxlen,
-        )
-        self._forwarder = Forwarder(state, self._scripts)
+        self._list = seed_list.UsersList(state)
+        self._forwarder = Forwarder(state, self._list.scripts)
 
     async def split(self) -> None:
         """Divide some; without seeds, or while another worker divides them, wait."""
-        seeds = await self._scripts.peek_seeds(self._state.worker_id, _SPLIT)
+        seeds = await self._list.scripts.peek_seeds(self._state.worker_id, _SPLIT)
         if not seeds:
-            # Nothing is moved: see seed_list.py.
-            if await self._redis.blmove(self._list, self._list, 1, "RIGHT", "RIGHT") is not None:
+            if await self._list.await_seed():
                 await asyncio.sleep(_FULL_S)
             return
         to = []
@@ -303,7 +290,7 @@ class UsersSeeds:
             to.append(self._shard_for(seed))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
-        if not await self._scripts.split_seeds(seeds, to):
+        if not await self._list.scripts.split_seeds(seeds, to):
             await asyncio.sleep(_FULL_S)
 
     async def forward(self) -> None:
@@ -320,13 +307,12 @@ class UsersSeeds:
 
     async def is_empty(self) -> bool:
         """Tell whether no seed waits here."""
-        redis: Any = self._redis
-        return not await redis.exists(self._list, *self._waiting)
+        return await self._list.is_empty()
 
     async def close(self) -> None:
         """Forward no more, and close all connections."""
         await self._forwarder.stop()
-        await self._redis.aclose()
+        await self._list.close()
 
 
 def shard_of_seed(source: str | None, url: str, shards: int) -> int:

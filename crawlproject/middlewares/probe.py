@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from scrapy import Request
-from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawlproject import config
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import PROBE
 from crawlproject.politeness.conditions import CONDITIONS
 from crawlproject.politeness.outcomes import Becomes
-from crawlproject.politeness.probes import Known, outcome_of
+from crawlproject.politeness.probes import PROBE_BYTES, Known, outcome_of
 
 
 class ProbeMiddleware:
@@ -22,14 +18,6 @@ class ProbeMiddleware:
     That request goes by way of the frontier, and takes a slot like any other. What the address that answered the
     last time has called its version is sent to that address alone.
     """
-
-    def __init__(self, settings: config.Config) -> None:
-        self.last = settings.probe_bytes - 1
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the middleware of `crawler`."""
-        return cls(config.load(crawler.settings))
 
     def process_request(self, request: Request) -> None:
         """Set range and conditions; a request that was redirected may have those of where it came from."""
@@ -40,7 +28,7 @@ class ProbeMiddleware:
         known = Known.of(request.meta[PROBE])
         request.headers["Accept-Encoding"] = "identity"
         if not known.whole:
-            request.headers["Range"] = f"bytes=0-{self.last}"
+            request.headers["Range"] = f"bytes=0-{PROBE_BYTES - 1}"
         if request.url == (known.final_url or seed_url(request)):
             request.headers.update(known.version.conditions)
 

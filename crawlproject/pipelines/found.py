@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Self, TypeVar
@@ -43,6 +43,7 @@ from crawlproject.politeness.outcomes import KEPT_BACK, STOPPED
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.state.scripts import Budget
 from crawlproject.worker import worker_of
 
 T = TypeVar("T")
@@ -51,6 +52,7 @@ _IMAGES = "images"  # the spider that gets the images
 _RETRY_S = 0.5
 _MOST_ELSEWHERE = 8  # sitemaps on other domains than the robots.txt that names them
 _LEFT_OUT = "sitemaps_left_out"  # count: sitemaps that were named and are not fetched
+_TEXTS = 4_194_304  # pages whose text is remembered in all, 9 bytes each
 _MOST_HOSTS = 50_000  # whose sitemaps this worker knows to be stored
 
 
@@ -89,10 +91,10 @@ class FoundPipeline:
         self.links = Discovery(state.scripts, bounds)
         # Pages are within a budget, and so are their images: no other one but the bound of all budgets, of which
         # links of their priority take a quarter.
-        whole = replace(bounds, pages_budget=4 * most or 1, pages_budget_max=4 * most)
+        whole = Budget(base=4 * most, most=4 * most) if most else None
         # They lead to any host, and perhaps nobody crawls them: half of the frontier is left to seeds.
         half = bounds.high_water // 2
-        self.images = Discovery(state.beside(_IMAGES).scripts, whole, most_outstanding=half)
+        self.images = Discovery(state.beside(_IMAGES).scripts, bounds, most_outstanding=half, budget=whole)
 
     async def process_item(self, item: Any) -> Any:
         """Return the event of a page, or a failure; other items as they are."""
@@ -309,8 +311,7 @@ class FoundPipeline:
         text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
         state = self.worker.state
-        places = max(self.settings.pages_texts // state.count, 1)
-        return await state.scripts.note_text(text, address, places=places)
+        return await state.scripts.note_text(text, address, places=max(_TEXTS // state.count, 1))
 
     async def _lasting(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the answer of Redis, however long it takes to come back.

@@ -29,6 +29,7 @@ from crawlproject.models import (
     Thumbnail,
 )
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE
+from crawlproject.politeness.probes import PROBE_BYTES
 from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
@@ -56,7 +57,7 @@ def job_of(settings: config.Config) -> Job:
         formats=settings.formats,
         return_bodies=settings.keep_originals is not None,
         analyses=settings.analyses,
-        beginning=settings.probe_bytes,
+        beginning=PROBE_BYTES,
     )
 
 

@@ -16,6 +16,7 @@ from crawlproject.texts import LONGEST_URL, without_userinfo
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a probe has found of a picture that was known, in events
 
+PROBE_BYTES = 32_768  # of the beginning of a picture, that are asked for
 _LARGEST = 2**62  # bytes; msgpack and Parquet have numbers up to 2**63
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", re.ASCII | re.IGNORECASE)
 

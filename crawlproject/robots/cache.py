@@ -38,6 +38,7 @@ _LONGEST_PUT_OFF_S = 60.0
 _WANTED_S = 120.0  # a robots.txt that no request has needed for this long is not looked up again
 _TRY_AGAIN_S = 0.25
 _PREPARE_S = 0.03  # how long leases wait for what Redis knows; their slots can bear that
+_MAXSIZE = 1 << 30  # bytes of Redis for all copies; those whose text takes at most 64 bytes there do not count
 _KEPT_S = 90.0  # how long a worker uses its own copy at most; it is renewed after half of that
 _MAX_BYTES = 64 * 1024 * 1024  # of memory for the copies
 _PARSED_FACTOR = 34  # bytes of memory per byte of robots.txt, parsed (measured: 5 to 33)
@@ -385,7 +386,7 @@ class RobotsCache:
                 reason=printable(fetched.reason),
                 retry=self.config.retry_delay,
                 retry_max=self.config.retry_delay_max,
-                maxsize=self.config.robots_maxsize,
+                maxsize=_MAXSIZE,
                 source=source,
                 requested=requested,
             )

@@ -193,10 +193,11 @@ class Dataset(Sink):
             self._incomplete = footer
         # what this reader has read into others, or what is no row of any
         last |= {stream: at for stream, at in stood.items() if is_behind(last[stream], at)}
+        await self._note()
         if self._form.first and name_of(self._count, self._form.first) in names:
             self._form.void(self._count)
             await self._put()
-        await self._note()
+            await self._note()
 
     def _footer(self, number: int) -> dict[str, Any]:
         """Return what stands in the footer of a part."""

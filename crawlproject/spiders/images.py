@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any
 
 from scrapy import Request
-from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from crawlproject import config
 from crawlproject.frontier.codec import seed_url
 from crawlproject.imaging.codings import content_codings
 from crawlproject.models import (
@@ -31,7 +29,7 @@ from crawlproject.models import (
 )
 from crawlproject.politeness.conditions import Version
 from crawlproject.politeness.outcomes import Outcome, of_status
-from crawlproject.politeness.probes import Known, Part, outcome_of
+from crawlproject.politeness.probes import PROBE_BYTES, Known, Part, outcome_of
 from crawlproject.politeness.reasons import retry_after_of
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import printable, without_userinfo
@@ -52,15 +50,6 @@ class ImagesSpider(OneItemSpider):
     name = "images"
     needs_meta = frozenset({IDENTIFIER})  # what a stored request must have (frontier/codec.py)
 
-    probe_bytes = 0  # of a picture that is probed
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
-        """Return the spider with its settings."""
-        spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.probe_bytes = config.load(crawler.settings).probe_bytes
-        return spider
-
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         """Have requests and responses go through the middlewares of pictures."""
@@ -73,7 +62,7 @@ class ImagesSpider(OneItemSpider):
 
         One more than a site is asked for: with the last byte of an answer its connection may serve the next one.
         """
-        return self.probe_bytes + 1 if PROBE in request.meta else 0
+        return PROBE_BYTES + 1 if PROBE in request.meta else 0
 
     def request_for(self, seed: Seed) -> Request:
         """Return the request of a seed."""
@@ -129,7 +118,7 @@ class ImagesSpider(OneItemSpider):
         known, version = Known.of(request.meta[PROBE]), _version_of(response)
         codings = content_codings(response.headers.getlist("Content-Encoding"))
         is_unchanged = response.status == 304
-        body = response.body[: self.probe_bytes]
+        body = response.body[:PROBE_BYTES]
         total, whole = _extent(response, len(body))
         filesize = None if codings else total  # a coded size is not the picture's
         if is_unchanged:  # a site need not repeat what it was asked by

@@ -103,9 +103,11 @@ class Keys:
         return self._of_spider("delayed:")
 
     @property
-    def places(self) -> str:
-        """Hash: source with work to the due set that it stands in, as the two digits in that's name."""
-        return self._of_spider("places")
+    def due_of(self) -> str:
+        """Prefix + tier (2: 10 rps and more, 1: 1 and more, 0: less) + priority of the best request, sorted set:
+        sources with work by when they are due (µs).
+        """
+        return self._of_spider("due:")
 
     @property
     def paced(self) -> str:
@@ -550,8 +552,10 @@ class Keys:
 
     @property
     def due(self) -> tuple[str, ...]:
-        """The sets of sources that are due, by rate and class."""
-        return tuple(getattr(self, name) for name in DUE_SETS)
+        """The sets of sources that are due, by rate and priority."""
+        return tuple(
+            f"{self.due_of}{tier}{number}" for tier in (2, 1, 0) for number in reversed(range(PRIORITIES))
+        )
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -571,20 +575,3 @@ class Keys:
         for name, attribute in vars(Keys).items():
             if isinstance(attribute, property) and name not in {"streams", "due"}:
                 yield name, getattr(self, name)
-
-
-def _due_set(tier: int, rates: str, number: int) -> property:
-    def key(keys: Keys) -> str:
-        return keys._of_spider(f"due:{tier}{number}")
-
-    key.__doc__ = (
-        f"Sorted set: sources of {rates} whose best request has priority {number}, by their due time (µs)."
-    )
-    return property(key)
-
-
-DUE_SETS = tuple(f"due_{tier}{number}" for tier in (2, 1, 0) for number in range(PRIORITIES - 1, -1, -1))
-for _name in DUE_SETS:
-    _tier = int(_name[-2])
-    _rates = ("less than 1 rps", "1 to 10 rps", "10 rps and more")[_tier]
-    setattr(Keys, _name, _due_set(_tier, _rates, int(_name[-1])))

@@ -9,6 +9,7 @@ from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.numbers import whole_number
+from crawlproject.state.scripts import UsersSeedsScripts
 
 FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
@@ -138,3 +139,34 @@ def _room(state: State, counters: Any) -> Room:
         max(config.high_water - (whole_number(outstanding) or 0), 0),
         max(config.overflow_maxlen - _in_tails(overflow, spilled), 0),
     )
+
+
+class UsersList:
+    """The list that users push seeds to, of several shards or on a Redis Cluster, and what waits beside it."""
+
+    def __init__(self, state: State) -> None:
+        keys = users_seeds(state)
+        assert keys is not None, "a shard that is not one of several reads the list itself"
+        self._key = keys.users_seeds
+        self._waiting = [f"{prefix}{n}" for prefix in (keys.foreign_of, keys.batch_of) for n in range(state.count)]
+        self._redis: Any = state.client_for(self._key)
+        self.scripts = UsersSeedsScripts(
+            self._redis,
+            keys,
+            state.clock,
+            state.health,
+            shard=(0, state.count),
+            foreign_maxlen=state.bounds.overflow_maxlen,
+        )
+
+    async def await_seed(self) -> bool:
+        """Do what `await_seed` does for the list of a shard."""
+        return await self._redis.blmove(self._key, self._key, _WAIT_S, "RIGHT", "RIGHT") is not None
+
+    async def is_empty(self) -> bool:
+        """Tell whether no seed waits here."""
+        return not await self._redis.exists(self._key, *self._waiting)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()

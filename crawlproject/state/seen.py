@@ -25,11 +25,6 @@ async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
         said = f"not begun; exact, for {rules.seen_capacity} requests at first"
     else:
         said = f"exact, {_generations(exact.split(), exact_count)}"
-        if (last := _capacity(exact)) and state.bounds.seen.seen_capacity > last:  # of several shards a part
-            warnings.append(
-                f"CRAWL_SEEN_CAPACITY={rules.seen_capacity} holds from the next generation of the seen filter on; "
-                f"the present one was made for {last} requests"
-            )
     if bloom:
         said += f"; links in Bloom filters, {_generations(bloom.split(), bloom_count)}"
         if not rules.seen_rate:
@@ -50,12 +45,6 @@ async def seen_filter_notes(state: State) -> tuple[str, list[str]]:
             f"memory; set it to {_LARGEST_BUCKET}, its default"
         )
     return f"Seen filter: {said}", warnings
-
-
-def _capacity(words: str) -> int:
-    """Return the capacity of the last generation; 0 where it cannot be told."""
-    last = words.rsplit(maxsplit=1)[-1].partition("/")[0]
-    return int(last) if last.isdecimal() else 0
 
 
 def _promised(words: str) -> float | None:

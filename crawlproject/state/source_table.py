@@ -158,4 +158,7 @@ async def count_due(state: State, sources: Sequence[str]) -> int:
     if not sources:
         return 0
     redis: Any = state.redis
-    return sum(place is not None for place in await redis.hmget(state.keys.places, list(sources)))
+    async with redis.pipeline(transaction=False) as pipe:
+        for key in state.keys.due:
+            pipe.zmscore(key, list(sources))
+        return sum(any(at is not None for at in scores) for scores in zip(*await pipe.execute(), strict=True))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from crawlproject.config import Config
+from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
@@ -34,10 +35,10 @@ _TELL_OTHERS_S = 5.0  # between two looks at that of a shard that another proces
 class LineFile(logging.handlers.RotatingFileHandler):
     """A file of lines, opened for each line, so that a new leader may write it and `logrotate` may move it.
 
-    At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`; 0: never.
+    It rotates as the log does (logs.py).
     """
 
-    def __init__(self, path: str, size: int, files: int) -> None:
+    def __init__(self, path: str, size: int = ROTATED_BYTES, files: int = ROTATED_FILES) -> None:
         super().__init__(path, maxBytes=size, backupCount=files, encoding="utf-8", delay=True)
 
     def write(self, line: str) -> None:
@@ -170,11 +171,7 @@ class Reporter:
         self._told_of = state.shards if always else (state,)
         self._project = project
         self._only = only
-        self._file = (
-            None
-            if config.monitor_file is None
-            else LineFile(config.monitor_file, config.log_maxsize, config.log_files)
-        )
+        self._file = None if config.monitor_file is None else LineFile(config.monitor_file)
         self._file_failed = False
         self._writing = asyncio.Lock()
         self._told: dict[State, str] = {}  # the last entry that was told of, of the audit trail of each shard

@@ -14,7 +14,7 @@ from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
 from crawlproject.state.leases import count_leases
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
-from crawlproject.state.scripts import Pause, SourceStatus
+from crawlproject.state.scripts import Budget, Pause, SourceStatus
 from crawlproject.state.source_counts import read_counts, read_spent_budgets
 from crawlproject.texts import scrapy_command
 
@@ -143,7 +143,8 @@ async def statuses_of_shard(
 def _budget(config: Config, admitted: int, poor: int, good_pages: int) -> dict[str, int | None]:
     """Return the budget of a source for links; see the Lua module `budgets`."""
     most = config.pages_budget_max
-    allowed = min(config.pages_budget + config.pages_budget_per_page * good_pages, most) if most else None
+    budget = Budget(most=most)
+    allowed = min(budget.base + budget.per_page * good_pages, most) if most else None
     return {"admitted": admitted, "poor": poor, "allowed": allowed}
 
 

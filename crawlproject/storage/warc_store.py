@@ -44,6 +44,7 @@ _GROUP_BYTES = 8_000_000  # of bodies; what is written and synced together
 _THREAD_TIMEOUT_S = 40.0  # for one group, as for a thumbnail
 _POLL_S = 0.25  # between looks at what hangs, whether the crawl closes
 _CLOSING_S = 3.0  # how long what hangs gets when the crawl closes
+_SEGMENT_AGE_S = 3600.0  # at which a file is closed
 _LOOK_EVERY_S = 1.0  # for a segment that is old enough
 _SWEEP_EVERY_S = 30.0  # for segments of processes that died
 _LONGEST_PAUSE_S = 60.0  # between attempts to upload; they begin at _LOOK_EVERY_S
@@ -236,8 +237,7 @@ class PageStore:
     def _is_due(self) -> bool:
         segment = self._segment
         return segment is not None and (
-            segment.size >= self.config.pages_segment_bytes
-            or time.monotonic() - segment.began >= self.config.pages_segment_age
+            segment.size >= self.config.pages_segment_bytes or time.monotonic() - segment.began >= _SEGMENT_AGE_S
         )
 
     def _end_segment(self) -> None:

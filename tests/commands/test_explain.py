@@ -306,7 +306,7 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     await redis.hset(keys.counts_of + "good_pages", said["source"], 10)
     said = explained(scrapy, *args)
     assert said["place"] == {"where": "waiting", "priority": 1, "ahead": 2}
-    allowed = museum.state.config.pages_budget + 10 * museum.state.config.pages_budget_per_page
+    allowed = 1000 + 10 * 4
     assert said["budget"] == {"admitted": 2000, "poor": 12, "allowed": allowed}
     text = scrapy("explain", *args).stdout
     assert "place:      waiting, class 1, behind 2 others of its class" in text

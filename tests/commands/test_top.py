@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyte
 import pytest
+from rich.console import Console
 
 from crawlproject import config
+from crawlproject.commands.top import view
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
-from crawlproject.status.snapshot import General, Specific
+from crawlproject.state.scripts import Pause, Settlement
+from crawlproject.status.snapshot import Counters, General, Snapshot, Specific, snapshot
 from tests.commands.conftest import Frontier
 from tests.conftest import ROOT
 from tests.state.servers import Server
+from tests.status.test_snapshot import sample_at, source
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -145,10 +148,10 @@ async def test_the_crawl_is_shown_until_ctrl_c(
         lines = text.splitlines()
         assert lines[0].startswith("images of crawl  ")
         assert "workers 1" in text
-        rows = {line.split()[0]: line for line in lines[4:] if line}
+        rows = {line.split()[0]: line for line in lines[3:] if line}
         assert list(rows)[:5] == ["source", "museum", "broken", "busy", "flickr"]
         assert "HALTED" in rows["museum"] and "halted until scrapy resume -- museum" in rows["museum"]
-        assert "OPEN" in rows["broken"] and "500:6" in rows["broken"] and "circuit open for" in rows["broken"]
+        assert "OPEN" in rows["broken"] and "circuit open for" in rows["broken"]
         assert "slowed" in rows["busy"] and "slowed to 50 % by status 429" in rows["busy"]
         assert " 100 " in rows["busy"] and " 50 " in rows["busy"]
         assert any(char.fg == "red" for line in terminal.screen.buffer.values() for char in line.values())
@@ -201,7 +204,7 @@ async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
         assert all("closed" in line for line in shown)
         terminal.resize(150, 40)
         os.kill(terminal.process.pid, signal.SIGWINCH)  # a real terminal's line discipline does it by itself
-        text = terminal.until(lambda text: text.count("source-") >= len(shown) + 16 and "reason" in text)
+        text = terminal.until(lambda text: text.count("source-") >= len(shown) + 16 and "eta" in text)
         terminal.press(b"\x03")
         assert terminal.end() == 0
 
@@ -278,11 +281,11 @@ async def test_without_a_terminal_one_table_is_printed(scrapy: Scrapy, frontier:
         done = scrapy("top", "--interval", "0.5", *args, FORCE_COLOR="1", TERM="xterm-256color")
         assert (done.returncode, done.stderr) == (0, "")
         assert "\x1b" not in done.stdout
-        assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == [
+        assert [line.split()[0] for line in done.stdout.splitlines()[3:]] == [
             *("source", "museum", "broken", "busy", "flickr"),
         ]  # fmt: skip
-    done = scrapy("top", "--interval", "0.5", "--sort", "name", "museum", "busy", "unheard-of")
-    assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == ["source", "busy", "museum", "unheard-of"]
+    done = scrapy("top", "--interval", "0.5", "museum", "busy", "unheard-of")
+    assert [line.split()[0] for line in done.stdout.splitlines()[3:]] == ["source", "museum", "busy", "unheard-of"]
     assert done.stderr == "note: nothing is crawled as unheard-of so far; a name in seeds alone does not count\n"
     dumb = scrapy("top", "--interval", "0.5", PYTHONIOENCODING="ascii")
     assert dumb.returncode == 0
@@ -334,9 +337,54 @@ async def test_a_source_beyond_those_that_are_looked_at_can_be_named(scrapy: Scr
     assert list(told["specific"]) == [missing]
 
 
+def shown(*sources: Any, **more: Any) -> Snapshot:
+    """Return what happened within 10 s from nothing to `sources`."""
+    made = snapshot(Counters.of(sample_at(1.0)), sample_at(11.0, *sources, **more))
+    assert made is not None
+    return made
+
+
+def rendered(made: Snapshot, width: int = 200, **more: Any) -> str:
+    console = Console(width=width, **more)
+    with console.capture() as captured:
+        console.print(view("images of crawl", made))
+    return captured.get()
+
+
+def test_a_row_says_how_its_source_stands() -> None:
+    one = source("museum", rate_limit=200.0, effective_rate=50.0, reason="by size, slowed to 25 % by status 429",
+                 queued=1_234, delayed=3, in_flight=4, successful=100, failed=10, eta_s=61.2)  # fmt: skip
+    *_, head, row = rendered(shown(one)).splitlines()
+    assert head.split()[:5] == ["source", "state", "limit", "allowed", "seen"]
+    assert head.split()[5:] == ["queued", "in", "flight", "done", "failed", "eta", "reason"]
+    assert row.split() == [
+        *("museum", "slowed", "200", "50", "11", "1234", "4", "100", "10", "0:01:02"),
+        *["by", "size,", "slowed", "to", "25", "%", "by", "status", "429"],
+    ]
+
+
+def test_what_gets_nothing_is_red_and_what_gets_less_yellow() -> None:
+    made = shown(source("halted", state="halted"), source("slowed", effective_rate=1.0), source("fast"))
+    coloured = rendered(made, force_terminal=True, color_system="standard", no_color=False)
+    assert "\x1b[1;31mhalted" in coloured
+    assert "\x1b[33mslowed" in coloured
+    assert [line.split()[1] for line in rendered(made).splitlines()[-3:]] == ["HALTED", "slowed", "closed"]
+
+
+def test_texts_of_strangers_are_shown_as_they_are_and_do_nothing() -> None:
+    texts = ["[bold red]x[/]", ":bomb:", "a\x1b[2Jb\x07", "right\u202eleft", "two\nlines", "日本" * 3]
+    made = shown(*(source(name, reason=f"[link=http://a]{name}") for name in texts),
+                 pause=Pause("paused", "\x1b]0;owned\x07 [blink]full"))  # fmt: skip
+    text = rendered(made)
+    assert not any(char in text for char in "\x1b\x07\u202e")
+    for name in ("[bold red]x[/]", ":bomb:", "a?[2Jb?", "right?left", "two?lines", "日本日本日本"):
+        assert name in text
+        assert f"[link=http://a]{name}" in text
+    assert "NOTHING GOES OUT: ?]0;owned? [blink]full" in text
+
+
 def test_wrong_use_and_no_redis_end_with_a_sentence(scrapy: Scrapy, tmp_path: Path) -> None:
     assert scrapy("top", "--interval", "0.1").returncode == 2
-    assert scrapy("top", "--sort", "colour").returncode == 2
     done = scrapy("top", "--nonsense")
     assert done.returncode == 2
     done = scrapy("top", REDIS_URL=f"unix://{tmp_path}/none.sock")

@@ -36,7 +36,7 @@ PASSWORD = "correct horse & battery"
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
     one = Crawl(tmp_path, environment, redis_url)
-    one.environ["CRAWL_CIRCUIT_SAMPLES"] = "5"
+    one.environ["CRAWL_CIRCUIT_ERRORS"] = "0.1"
     (tmp_path / "catalogue.json").write_text('[{"source_name": "village", "image_count": 9}]')
     yield one
     one.stop()

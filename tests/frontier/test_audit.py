@@ -135,7 +135,6 @@ async def crawl_in_all_states(redis_url: str, packs: FolderPacks) -> tuple[State
 
 MENDED = (
     "due",
-    "places",
     "outstanding",
     "overflow",
     "spilled",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import redis
 
@@ -11,7 +13,7 @@ from crawlproject.frontier.discovery import LINKS_A_CALL, POOR, Discovered, Disc
 from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import DiscoverReply, LinkGroup
+from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup
 from crawlproject.status.source_status import source_statuses
 from tests.leading import lead
 from tests.state.scripts.calls import db
@@ -98,9 +100,9 @@ async def test_many_links_go_in_several_calls(state: State) -> None:
 
 async def test_what_became_of_links_is_counted_for_each_source_that_has_admitted_some(state: State) -> None:
     await lead(state)
-    one = discovery_of(state.scripts, crawl_pages_budget=8)
+    one = discovery_of(state.scripts, crawl_pages_budget_max=8)
     await one.admit(PAGE)
-    await discovery_of(state.scripts, crawl_pages_budget=9).admit(PAGE[:3])
+    await discovery_of(state.scripts, crawl_pages_budget_max=9).admit(PAGE[:3])
     await db(state).sadd(state.keys.excluded, "never.example")
     await one.admit([Link(f"https://never.example/{number}") for number in range(4)])
     [(_, museum), (_, never)] = [
@@ -116,7 +118,7 @@ async def test_what_became_of_links_is_counted_for_each_source_that_has_admitted
 async def test_links_of_a_source_at_its_budget_are_dropped_for_a_while(state: State) -> None:
     await lead(state)
     scripts = Counted(state)
-    one = discovery_of(scripts, crawl_pages_budget=8)
+    one = discovery_of(scripts, crawl_pages_budget_max=8)
     poor = [Link(f"https://museum.example/?{n}", priority=POOR) for n in range(3)]
     assert await one.admit(poor) == Discovered(admitted=2, over_budget=1)
     assert await one.admit([Link("https://museum.example/?9", priority=POOR)]) == Discovered(over_budget=1)
@@ -181,7 +183,7 @@ async def test_what_is_excluded_goes_on_being_counted_as_that(state: State) -> N
 
 async def test_links_are_not_dropped_for_longer_than_the_next_page_of_their_source_takes(state: State) -> None:
     await lead(state)
-    one = discovery_of(state.scripts, crawl_pages_budget=4, crawl_pages_delay=0)
+    one = Discovery(state.scripts, replace(state.config, pages_delay=0), budget=Budget(4))
     assert await one.admit(PAGE[:10]) == Discovered(admitted=4, over_budget=6)
     await db(state).hset(f"{state.keys.counts_of}good_pages", "museum.example", 1)
     assert await one.admit(PAGE[10:]) == Discovered(admitted=4, over_budget=6)
@@ -195,7 +197,7 @@ async def test_what_cannot_be_stored_is_refused(state: State) -> None:
 
 async def test_hosts_below_a_domain_are_counted_but_for_the_first_ones(state: State) -> None:
     await lead(state)
-    one = discovery_of(state.scripts, crawl_pages_budget_hosts=2)
+    one = Discovery(state.scripts, state.config, budget=Budget(hosts=2))
     links = [Link(f"https://{host}museum.example/") for host in ("", "www.", "a.", "b.", "c.", "d.")]
     assert await one.admit(links) == Discovered(admitted=4, over_budget=2)
 

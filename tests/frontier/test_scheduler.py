@@ -97,7 +97,7 @@ async def test_a_worker_that_joins_tells_which_of_its_settings_differ(
             await maybe_deferred_to_future(one.close("finished"))
             await one.state.close()
 
-    catalogue = {"CRAWL_SOURCES": "https://me:pass@museum.example/sources?token=word", "CRAWL_LOG_FILES": "9"}
+    catalogue = {"CRAWL_SOURCES": "https://me:pass@museum.example/sources?token=word", "CRAWL_LOG_FORMAT": "json"}
     first, told = await joins(CRAWL_CIRCUIT_ERRORS="0.5")
     assert told == []
     second, told = await joins(**catalogue, CRAWL_CIRCUIT_ERRORS="0.5")

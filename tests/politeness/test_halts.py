@@ -20,7 +20,7 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     environment["CRAWL_CIRCUIT_OPEN"] = "1"
     environment["CRAWL_MONITOR_FILE"] = str(tmp_path / "monitor.jsonl")
     one = Crawl(tmp_path, environment, redis_url)
-    del one.environ["CRAWL_CIRCUIT_SAMPLES"]
+    del one.environ["CRAWL_CIRCUIT_ERRORS"]
     yield one
     one.stop()
 

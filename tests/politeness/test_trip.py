@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +16,8 @@ from tests.test_crawl import KEYS, Crawl
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
     environment["CRAWL_CIRCUIT_OPEN"] = "3"
-    environment["CRAWL_CIRCUIT_HALT_AFTER"] = "1000"  # what is in flight at the trip counts, too
     one = Crawl(tmp_path, environment, redis_url)
-    del one.environ["CRAWL_CIRCUIT_SAMPLES"]
+    del one.environ["CRAWL_CIRCUIT_ERRORS"]
     yield one
     one.stop()
 
@@ -26,6 +26,10 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 def test_after_its_circuit_opens_a_source_gets_only_what_was_in_flight(crawl: Crawl) -> None:
     photos = crawl.source("photos", 200)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        rows = json.loads((crawl.folder / "catalogue.json").read_text())
+        rules = {"halt_after": 1000}  # what is in flight at the trip counts, too
+        rows[0] |= {"hosts": ["127.0.0.1"], "circuit": rules}
+        (crawl.folder / "catalogue.json").write_text(json.dumps(rows))
         (photos / "0.jpg").write_bytes(b"")  # 200, and no picture: that is no fault of the source
         crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="0")  # the first to come waits for the other
         crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 2)

@@ -136,6 +136,14 @@ def test_each_image_is_a_sample_and_each_event_a_row(client: redis.Redis, tmp_pa
         }  # the dots of identifiers are none of keys
 
 
+def test_keys_of_several_shards_of_a_crawl_differ(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(2))
+    parts = FolderParts(tmp_path / "out")
+    look_up = lookup_of(store(tmp_path / "thumbs", range(2)), Settings())
+    write(client, parts, WebDatasetForm(parts, look_up, 100, 100, prefix="03"))
+    assert [sample["__key__"] for sample in samples_of(tmp_path / "out")] == ["030000000000000", "030000000000001"]
+
+
 def test_the_statistics_have_the_names_of_img2dataset(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(6))
     drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(6)), samples=100)

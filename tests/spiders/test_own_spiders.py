@@ -203,7 +203,7 @@ class Project:
             "CRAWL_SOURCES": str(catalogue),
             "CRAWL_RETRY_DELAY": "0.2",
             "CRAWL_MAX_RETRIES": "1",
-            "CRAWL_CIRCUIT_SAMPLES": "1000",
+            "CRAWL_CIRCUIT_ERRORS": "1",
             "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
             "SCRAPY_SETTINGS_MODULE": "crawlproject.settings",
         }

@@ -93,7 +93,7 @@ class Crawl:
         self.environ = environ | {
             "CRAWL_SOURCES": str(catalogue),
             "CRAWL_RETRY_DELAY": "0.2",
-            "CRAWL_CIRCUIT_SAMPLES": "1000",
+            "CRAWL_CIRCUIT_ERRORS": "1",
             **({"CRAWL_PAGES_DELAY": "0"} if "CRAWL_PAGES_DELAY" in SETTINGS else {}),
             "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
             "IMAGES_STORE": str(folder / "thumbnails"),

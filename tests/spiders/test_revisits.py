@@ -217,10 +217,10 @@ def test_what_the_budget_cuts_off_a_sitemap_is_found_when_it_comes_back(crawl: C
         **{f"/{number}": Answer(html(text=f"number {number}")) for number in range(6)},
     }
     crawl.feed(home + "/")
-    crawl.run(**HOUR, CRAWL_PAGES_BUDGET="4", CRAWL_PAGES_BUDGET_PER_PAGE="0")
+    crawl.run(**HOUR, CRAWL_PAGES_BUDGET_MAX="4")
     assert set(crawl.seen) == {"/", "/map.xml", "/0", "/1", "/2"}
     make_due(crawl)
-    log = crawl.run(**HOUR, CRAWL_PAGES_BUDGET="8")
+    log = crawl.run(**HOUR, CRAWL_PAGES_BUDGET_MAX="8")
     assert set(crawl.seen) == {"/", "/map.xml", *(f"/{number}" for number in range(6))}, log
     make_due(crawl)
     crawl.run(**HOUR)

@@ -219,7 +219,7 @@ def test_a_sitemap_without_end_uses_up_the_budget_of_its_source_and_no_more(craw
         **{path: Answer(html(text=path)) for path in ("/a", "/b")},
     }
     crawl.feed(home + "/")
-    log = crawl.run(CRAWL_PAGES_BUDGET="10", CRAWL_PAGES_BUDGET_PER_PAGE="0")
+    log = crawl.run(CRAWL_PAGES_BUDGET_MAX="10")
     assert crawl.pages().keys() == {"/", "/a", *(f"/many/{number}" for number in range(8))}, log
     assert crawl.seen.count("/many.xml") == 1
     assert totals(crawl)["links_admitted"] == 10

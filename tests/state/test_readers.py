@@ -209,6 +209,26 @@ async def test_a_follower_that_is_overtaken_by_trimming_says_how_much_it_lacks(
         one.last[STREAM] = (await one.read())[-1].id
 
 
+async def test_what_a_master_says_that_was_replaced_while_it_hung_is_not_read(
+    state: State, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it wakes it may carry out calls that waited, and answer a reader; its successor has none of that."""
+    one, xread = reader(state), state.redis.xread
+    await one.take()
+    add(client, 1, 2)
+
+    async def of_the_former(*args: Any, **options: Any) -> Any:
+        answer = await xread(*args, **options)
+        client.xdel(STREAM, "2-0")  # as if the next call were answered by another node
+        return answer
+
+    monkeypatch.setattr(state.redis, "xread", of_the_former)
+    with pytest.raises(redis.ConnectionError, match="another node has taken over"):
+        await one.read()
+    monkeypatch.undo()
+    assert [entry.id for entry in await one.read()] == ["1-0"]
+
+
 async def test_names_of_others_can_be_listed_and_forgotten(state: State, client: redis.Redis) -> None:
     client.hset(KEYS.readers, b"h\xff\nx:/d\n" + STREAM.encode(), "0-0")
     client.hset(KEYS.readers, b"no stream", "0-0")

@@ -274,18 +274,6 @@ def test_the_file_is_rotated_and_found_again(tmp_path: Path) -> None:
     assert path.read_text() == "after\n"
 
 
-async def test_size_and_number_of_monitor_files_are_settings(
-    crawl: Crawl, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "monitor.jsonl"
-    monkeypatch.setattr(state, "config", replace(state.config, log_maxsize=4000, log_files=2))
-    await crawl.lead_by(state.worker_id)
-    async with reporting(state, path):
-        await until((tmp_path / "monitor.jsonl.2").exists)
-    assert all(file.stat().st_size <= 4000 for file in tmp_path.iterdir())
-    assert json.loads((tmp_path / "monitor.jsonl.1").read_text().splitlines()[-1])["event"] == "monitoring_update"
-
-
 async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_looked_at(
     crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,8 +161,11 @@ async def test_a_file_is_closed_at_its_size(tmp_path: Path) -> None:
     assert kept(tmp_path) == [text(number) for number in range(20)]
 
 
-async def test_a_file_is_closed_at_its_age_though_no_page_comes(tmp_path: Path) -> None:
-    async with opened(tmp_path, pages_segment_age=0.2) as store:
+async def test_a_file_is_closed_at_its_age_though_no_page_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_store, "_SEGMENT_AGE_S", 0.2)
+    async with opened(tmp_path) as store:
         await write(store, 1)
         await until_async(lambda: segments(tmp_path))
         assert kept(tmp_path) == [text(1)]

@@ -95,10 +95,10 @@ class EnqueueReply(NamedTuple):
 class Budget:
     """How many links found on pages each source may admit; see the Lua module `budgets`."""
 
-    base: int
-    per_page: int
-    most: int
-    hosts: int
+    base: int = 1_000
+    per_page: int = 4
+    most: int = 1_000_000
+    hosts: int = 100
 
     def packed(self) -> dict[str, int]:
         """Return it as discover.lua takes it."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from crawlproject import config
+from crawlproject.config import SeenRules
 from crawlproject.frontier.discovery import Discovered, Discovery, Link
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
@@ -238,7 +237,7 @@ async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State)
 
 async def test_an_excluded_host_leaves_its_place_among_those_of_its_domain(state: State) -> None:
     await lead(state)
-    one = Discovery(state.scripts, config.load({"CRAWL_PAGES_BUDGET_HOSTS": 2}))
+    one = Discovery(state.scripts, state.config, budget=Budget(hosts=2))
     links = {name: Link(f"https://{name}.museum.org/") for name in ("a", "b", "c", "d")}
     assert await one.admit(links.values()) == Discovered(admitted=2, over_budget=2)
     await db(state).sadd(state.keys.excluded, "b.museum.org", "seed")
@@ -339,8 +338,7 @@ async def test_links_may_go_to_a_bloom_filter_where_none_is_admitted_twice_and_n
 ) -> None:
     await join(state)
     await rule(state)
-    config = replace(state.config, seen_links="bloom:0.001", seen_capacity=1000)
-    scripts = Scripts(state.redis, state.keys, state.clock, seen=config.seen)
+    scripts = Scripts(state.redis, state.keys, state.clock, seen=SeenRules(1000, 0.001))
     more: dict[str, Any] = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False, "budget": None}
     links = [group(*(f"{page}-{n}" for n in range(100))) for page in range(30)]
     first = [await scripts.discover([one], **more) for one in links]

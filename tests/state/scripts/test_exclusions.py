@@ -21,7 +21,7 @@ from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
+from crawlproject.state.scripts import Budget, EnqueueReply, NewRequest, Settlement
 from tests.state.scripts.calls import db, join, lease, outstanding, rule
 from tests.waiting import until_async
 
@@ -201,7 +201,7 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     assert await dropped(state, "museum") == 30 - leased
     assert await outstanding(state) == leased
     assert int(await db(state).get(state.keys.overflow)) == 0
-    for key in (*state.keys.due, state.keys.places):
+    for key in state.keys.due:
         assert await db(state).exists(key) == 0
 
 
@@ -269,11 +269,10 @@ async def test_a_redirect_to_an_excluded_host_is_dropped(state: State) -> None:
 async def test_what_is_dropped_of_an_excluded_host_is_given_back_to_the_budget_of_its_domain(state: State) -> None:
     await join(state)
     await rule(state, ("museum.example", 200.0))
-    small = replace(state.config, pages_budget=8, pages_budget_per_page=0)
 
     async def found(host: str, count: int, priority: int = 1) -> tuple[int, int]:
         links = [Link(f"http://{host}/{priority}-{n}", priority=priority, depth=1) for n in range(count)]
-        reply = await Discovery(state.scripts, small).admit(links)
+        reply = await Discovery(state.scripts, state.config, budget=Budget(8, 0)).admit(links)
         assert reply is not None
         return reply.admitted, reply.over_budget
 

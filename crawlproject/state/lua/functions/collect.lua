@@ -37,9 +37,10 @@ register('collect', function(ctx, K, A)
   choose(for_a_while)
   if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
   choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
-  local due, ready = redis.call('HLEN', K.places), 0
+  local due, ready = 0, 0
   for _, key in ipairs(ctx.due_sets) do
     choose(redis.call('ZRANGE', key, 0, A.most - 1))
+    due = due + redis.call('ZCARD', key)
     ready = ready + redis.call('ZCOUNT', key, '-inf', text(ctx.now))
   end
 

@@ -66,7 +66,7 @@ register('lease', function(ctx, K, A)
     head.at = head.at + 2
     if not head.rows[head.at] and not head.ended then
       local last = head.read + head.chunk - 1
-      head.rows = redis.call('ZRANGE', ctx.DUE[head.place], head.read, last, 'WITHSCORES')
+      head.rows = redis.call('ZRANGE', K.due_of .. head.place, head.read, last, 'WITHSCORES')
       head.at, head.read, head.ended = 1, last + 1, #head.rows < 2 * head.chunk
       head.chunk = 2 * head.chunk
     end
@@ -76,9 +76,7 @@ register('lease', function(ctx, K, A)
   end
 
   local function open_due_sets()
-    local keys = {}
-    for _, key in pairs(ctx.DUE) do keys[#keys + 1] = key end
-    local others = redis.call('EXISTS', unpack(keys)) -- so many of these there are, and are still to be found
+    local others = redis.call('EXISTS', unpack(ctx.due_sets)) -- so many of these there are, and are still to be found
     for class = 0, 4 do -- most requests are of the first ones
       for index = 1, 3 do
         if others == 0 then return end
@@ -121,27 +119,15 @@ register('lease', function(ctx, K, A)
       ends[index] = #sources
       left = left - math.min(#due[index] + #sources - before, budget)
     end
-    local stands = {}
-    for first = 1, #sources, 1000 do
-      for _, place in ipairs(redis.call('HMGET', K.places, unpack(sources, first, math.min(first + 999, #sources)))) do
-        stands[#stands + 1] = place
-      end
-    end
     local unknown, index = {}, 1
     for position, source in ipairs(sources) do
-      local place = places_read[position]
       while position > ends[index] do index = index + 1 end
-      if ctx.places[source] == nil then
-        due_index.note_place(ctx, source, stands[position])
-        -- What others have put into a due set stands there if it does not stand elsewhere.
-        if not ctx.places[source] then ctx.places[source], ctx.moves[source] = place, scores[position] end
-      end
-      if chosen[source] or ctx.places[source] ~= place then
-        due_index.depart(ctx, source, place)
+      if chosen[source] then
+        due_index.depart(ctx, source, places_read[position]) -- it stands elsewhere, too
       else
-        chosen[source], ctx.due_at[source] = true, scores[position]
+        chosen[source], unknown[#unknown + 1] = true, source
+        ctx.standing[source] = {place = places_read[position], at = scores[position]}
         table.insert(due[index], source)
-        if ctx.slots[source] == nil then unknown[#unknown + 1] = source end
       end
     end
     due_index.look_up(ctx, unknown)
@@ -332,7 +318,8 @@ register('lease', function(ctx, K, A)
     end
     local slot, given = spread(math.max(slots.next(ctx, source), pace.free_at(ctx, source))), 0
     local last = ctx.now + waits.horizon_at(ctx, source)
-    local others_had = (slots.free_at(ctx, source) or 0) - (ctx.due_at[source] or math.huge) -- it stood where its next slot was
+    local stands = ctx.standing[source] -- where its next slot was
+    local others_had = stands and (slots.free_at(ctx, source) or 0) - stands.at or 0
     while interval and given < room and slot <= last do
       local count = math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1)
       local entries = queues.take(ctx, source, count, due_index.class_of(ctx, source))
@@ -350,7 +337,7 @@ register('lease', function(ctx, K, A)
       outstanding = outstanding + queues.promote(ctx, source, outstanding, most)
     end
     due_index.schedule(ctx, source)
-    if interval and ctx.places[source] then waits.note(ctx, source, given * interval, others_had) end
+    if interval and ctx.standing[source] then waits.note(ctx, source, given * interval, others_had) end
     return given
   end
 
@@ -383,7 +370,7 @@ register('lease', function(ctx, K, A)
 
   save()
   for place in pairs(reading.inhabited) do
-    local first = tonumber(redis.call('ZRANGE', ctx.DUE[place], 0, 0, 'WITHSCORES')[2])
+    local first = tonumber(redis.call('ZRANGE', K.due_of .. place, 0, 0, 'WITHSCORES')[2])
     if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
   end
   return reply

@@ -9,30 +9,26 @@
 -- extents it has is not counted anew, as the audit looks again before an hour is over (sweep_packs.lua). Whoever holds
 -- leases or seeds is among the workers: a dead one is silent from now on, and loses them as usual.
 register('mend', function(ctx, K, A)
-  local sources, chosen, sums, others = {}, {}, {0, 0, 0}, 0
-  local function choose(source)
-    if not chosen[source] then sources[#sources + 1], chosen[source] = source, true end
-  end
-  local function count(place, key) sums[place] = sums[place] + redis.call('LLEN', key) end
+  local sources, least, sums, others = {}, {}, {0, 0, 0}, 0
 
-  for _, name in ipairs(A.delayed) do
-    choose(name)
-    sums[1] = sums[1] + redis.call('ZCARD', K.delayed_of .. name)
+  -- Notes that a source has work, of that class if it is queued. A key may have gone since it was found.
+  local function note(source, class, place, count)
+    if count == 0 then return end
+    if not least[source] then sources[#sources + 1] = source end
+    least[source], sums[place] = math.max(least[source] or 0, class), sums[place] + count
   end
-  for _, name in ipairs(A.queues) do
-    choose(name:sub(3))
-    count(1, K.queue_of .. name)
-  end
+
+  for _, name in ipairs(A.delayed) do note(name, 0, 1, redis.call('ZCARD', K.delayed_of .. name)) end
+  for _, name in ipairs(A.queues) do note(name:sub(3), tonumber(name:sub(1, 1)), 1, redis.call('LLEN', K.queue_of .. name)) end
   for _, name in ipairs(A.overflows) do
-    choose(name:sub(3))
-    count(2, K.overflow_of .. name)
+    note(name:sub(3), 0, 2, redis.call('LLEN', K.overflow_of .. name))
     if tonumber(name:sub(1, 1)) < FOUND_RANKS then packs.note_tail(ctx, name:sub(3), K.overflow_of .. name) end
   end
   for _, name in ipairs(A.extents) do
-    choose(name:sub(3))
     for _, reference in ipairs(redis.call('LRANGE', K.extents_of .. name, 0, -1)) do
       local pack, number = reference:match('^[^:]*'), queues.requests_in(reference)
-      sums[2], sums[3] = sums[2] + number, sums[3] + number
+      note(name:sub(3), 0, 2, number)
+      sums[3] = sums[3] + number
       if redis.call('HSETNX', K.packs, pack, 1) == 1 then
         redis.call('ZREM', K.packs_dead, pack)
         others = others + 1
@@ -40,10 +36,10 @@ register('mend', function(ctx, K, A)
     end
   end
 
-  local unscheduled, unwatched = due_index.mend(ctx, sources), 0
+  local unscheduled, unwatched = due_index.mend(ctx, sources, least), 0
+  if #sources > 0 then others = others + redis.call('SADD', K.sources, unpack(sources)) end
   for _, source in ipairs(sources) do
     rates.register(ctx, source)
-    others = others + redis.call('SADD', K.sources, source)
     if circuits.is_troubled(ctx, source) then others = others + redis.call('SADD', K.watchlist, source) end
   end
   for _, source in ipairs(A.revisits) do

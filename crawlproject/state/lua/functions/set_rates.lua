@@ -11,6 +11,7 @@ register('set_rates', function(ctx, K, A)
   local sources = {}
   for index, row in ipairs(A.rates) do sources[index] = row[1] end
   due_index.look_up(ctx, sources)
+  due_index.look_up_standing(ctx, sources)
   rates.require_overrides(ctx, sources)
   local limits = read_all('HMGET', K.limits, sources)
   for index, row in ipairs(A.rates) do

@@ -21,7 +21,7 @@ local OF_CRAWL = {
 local OF_SPIDER = {
   foreign_of = 'foreign:', batch_of = 'foreign_batch:', received_of = 'received:', forwarder = 'forwarder',
   processing_of = 'in_hand:',
-  feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', places = 'places',
+  feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
   paced = 'paced', seen_of = 'seen:', seen_bloom_of = 'seen_bloom:', seen_meta = 'seen_meta',
   texts_of = 'texts:', outstanding = 'outstanding', overflow_of = 'overflow:', overflow = 'overflow',
   extents_of = 'extents:', spilled = 'spilled', spill_ready = 'spill_ready', refill_ready = 'refill_ready',
@@ -30,10 +30,7 @@ local OF_SPIDER = {
   found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
   lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
   totals = 'totals', dead_refusals = 'dead_refusals', dead_sources = 'dead_sources', latencies = 'latencies',
-  active = 'active', sample = 'reading', due_24 = 'due:24', due_23 = 'due:23', due_22 = 'due:22',
-  due_21 = 'due:21', due_20 = 'due:20', due_14 = 'due:14', due_13 = 'due:13', due_12 = 'due:12',
-  due_11 = 'due:11', due_10 = 'due:10', due_04 = 'due:04', due_03 = 'due:03', due_02 = 'due:02',
-  due_01 = 'due:01', due_00 = 'due:00',
+  active = 'active', sample = 'reading',
 }
 
 -- The keys of a crawl and a spider, by name; each is spelled when it is first asked for.

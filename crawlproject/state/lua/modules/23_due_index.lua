@@ -1,52 +1,63 @@
--- How fast a source is crawled, and where it stands in the due sets.
+-- How fast a source is crawled, and when it is due.
+--
+-- A source with work stands in one due set, by the moment its next request is due: that of its tier (by its rate, see
+-- due_index.tier_of) and its class (the best priority that it has queued). Its `place` is these two digits. Several classes
+-- of a tier share what goes out by how long their sources wait: see lease.lua.
 --
 -- What is read of a source is kept for the rest of the call. Where sources stand is written once, at its end, by
--- due_index.save() or schedule_all().
+-- due_index.save() or schedule_all(). One that stands in another set, too, leaves that when a lease call reads it.
 local due_index = {}
 
--- A source with work stands in one due set: by its rate, and by the best class (priority) of what it has queued. K.places
--- says in which. Several classes of a tier share what goes out by how long their sources wait: see lease.lua.
-
+local BEST_CLASS = 4
 local PLACES = {'24', '23', '22', '21', '20', '14', '13', '12', '11', '10', '04', '03', '02', '01', '00'}
-
-function state.DUE(ctx)
-  local due, prefix = {}, ctx.tag .. ':' .. ctx.spider .. ':due:'
-  for _, place in ipairs(PLACES) do due[place] = prefix .. place end
-  return due
-end
 
 -- All due sets, that of the fastest sources and of the best class first.
 function state.due_sets(ctx)
   local sets = {}
-  for tier = 2, 0, -1 do
-    for class = 4, 0, -1 do sets[#sets + 1] = ctx.DUE[tier .. class] end
-  end
+  for index, place in ipairs(PLACES) do sets[index] = ctx.K.due_of .. place end
   return sets
 end
-
--- source -> the due set that it stands in, or false; its score there, where that is known
-function state.places() return {} end
-function state.due_at() return {} end
--- What is to be written: source -> its new score; false: it has no work; due set -> the sources that leave it
+-- source -> {place, at}: where it stands, or false, where that is known
+function state.standing() return {} end
+-- What is to be written: source -> where it is to stand; place -> the sources that leave it
 function state.moves() return {} end
 function state.departures() return {} end
--- source -> what K.places says of it
-function state.noted() return {} end
 
-function due_index.note_place(ctx, source, place)
-  ctx.noted[source] = place
-  ctx.places[source] = ctx.DUE[place or ''] and place or false
+-- 2 for sources of 10 requests a second and more, 1 for those of 1 and more, 0 for slower ones.
+function due_index.tier_of(ctx, source)
+  local rate = rates.of(ctx, source)
+  return rate >= 10 and 2 or rate >= 1 and 1 or 0
 end
 
--- Where a source stands, as this call has left it.
-function due_index.place_of(ctx, source)
-  if ctx.places[source] == nil then due_index.note_place(ctx, source, redis.call('HGET', ctx.K.places, source)) end
-  return ctx.places[source]
+function due_index.class_in(place) return tonumber(place:sub(2)) end
+
+-- Looks at several sources at once.
+function due_index.look_up_standing(ctx, sources)
+  local of_tier = {}
+  for _, source in ipairs(sources) do
+    local tier = due_index.tier_of(ctx, source)
+    of_tier[tier] = of_tier[tier] or {}
+    table.insert(of_tier[tier], source)
+    ctx.standing[source] = false
+  end
+  for tier, names in pairs(of_tier) do
+    for class = BEST_CLASS, 0, -1 do
+      for index, at in ipairs(read_all('ZMSCORE', ctx.K.due_of .. tier .. class, names)) do
+        if at then ctx.standing[names[index]] = {place = tier .. class, at = tonumber(at)} end
+      end
+    end
+  end
+end
+
+function due_index.standing_of(ctx, source)
+  if ctx.standing[source] == nil then due_index.look_up_standing(ctx, {source}) end
+  return ctx.standing[source]
 end
 
 -- The best class that a source may have queued; nil: any.
 function due_index.class_of(ctx, source)
-  return ctx.DUE[ctx.noted[source] or ''] and ctx.places[source] and tonumber(ctx.places[source]:sub(2)) or nil
+  local stands = ctx.standing[source]
+  return stands and due_index.class_in(stands.place) or nil
 end
 
 -- Reads of several sources at once: rates, slots, who is halted; circuits and delays where there are none.
@@ -77,38 +88,22 @@ function due_index.held_until(ctx, source)
   return circuit.hold > ctx.now and circuit.hold or 0
 end
 
--- 2 for sources of 10 requests a second and more, 1 for those of 1 and more, 0 for slower ones.
-function due_index.tier_of(ctx, source)
-  local rate = rates.of(ctx, source)
-  return rate >= 10 and 2 or rate >= 1 and 1 or 0
-end
-
 -- Has a source leave a due set when all is written.
 function due_index.depart(ctx, source, place)
   local sources = ctx.departures[place] or {}
   ctx.departures[place], sources[#sources + 1] = sources, source
 end
 
--- Takes a source out of the set that it stands in.
-function due_index.leave_place(ctx, source)
-  local place = ctx.places[source]
-  if not place then return end
-  due_index.depart(ctx, source, place)
-  ctx.places[source], ctx.due_at[source] = false, nil
-end
-
--- Puts a source where its next request is due, or nowhere when it has no work.
-function due_index.schedule(ctx, source)
-  local place = due_index.place_of(ctx, source)
-  local at, class = queues.has_work_at(ctx, source, place and tonumber(place:sub(2)))
+-- Puts a source where its next request is due, or nowhere when it has no work. `anew`: whatever class it is noted to have.
+function due_index.schedule(ctx, source, anew)
+  local stands = due_index.standing_of(ctx, source)
+  local at, class = queues.has_work_at(ctx, source, anew and BEST_CLASS or stands and due_index.class_in(stands.place))
+  local place = at and due_index.tier_of(ctx, source) .. class
+  if stands and stands.place ~= place then due_index.depart(ctx, source, stands.place) end
   if not at then
-    due_index.leave_place(ctx, source)
-    if place then ctx.moves[source] = false end
+    ctx.standing[source], ctx.moves[source] = false, nil
     return
   end
-  local wanted = due_index.tier_of(ctx, source) .. class
-  if place and ctx.due_at[source] == nil then ctx.due_at[source] = tonumber(redis.call('ZSCORE', ctx.DUE[place], source)) end
-  local stands = ctx.due_at[source]
   if rates.of(ctx, source) <= 0 then
     at = ctx.now + 1000000
   else
@@ -116,16 +111,12 @@ function due_index.schedule(ctx, source)
     -- All probes are out: whoever waits for them must not stand in the way of others.
     local is_probed = circuits.of(ctx, source).state == 'half_open'
     if is_probed and circuits.probes_left(ctx, source) == 0 then at = math.max(at, ctx.now + 250000) end
-    -- One that is due already keeps its place: new work does not send it to the end of the queue.
-    if stands and stands <= at and at <= ctx.now then at = stands end
+    -- One that is due already keeps its turn: new work does not send it to the end of the queue.
+    if stands and stands.at <= at and at <= ctx.now then at = stands.at end
   end
-  if place ~= wanted then
-    due_index.leave_place(ctx, source)
-    ctx.places[source] = wanted
-  elseif at == stands and ctx.moves[source] == nil then
-    return
-  end
-  ctx.due_at[source], ctx.moves[source] = at, at
+  if stands and stands.place == place and stands.at == at then return end
+  ctx.standing[source] = {place = place, at = at}
+  ctx.moves[source] = ctx.standing[source]
 end
 
 -- Has `change` change what the effective rate of a source depends on. The slot after the last one used is counted anew: a
@@ -140,6 +131,7 @@ function due_index.move_slot(ctx, source, change)
 end
 
 function due_index.change_rate(ctx, source, written)
+  due_index.standing_of(ctx, source) -- by the rate before
   due_index.move_slot(ctx, source, function()
     redis.call('HSET', ctx.K.rates, source, written)
     rates.note(ctx, source, written)
@@ -159,53 +151,42 @@ function due_index.follow_overrides(ctx, sources)
   end
 end
 
--- Writes where sources stand, and their slots. Returns the due sets that some have come to or were moved in.
+-- Writes where sources stand, and their slots. Returns the places that some have come to or were moved in.
 function due_index.save(ctx)
   slots.save(ctx)
   pace.save(ctx)
-  local sets, changed_places, gone = {}, {}, {}
-  for source, at in pairs(ctx.moves) do
-    local place = ctx.places[source]
-    if place then
-      local values = sets[place] or {}
-      sets[place], values[#values + 1], values[#values + 2] = values, text(at), source
-      if ctx.noted[source] ~= place then
-        changed_places[#changed_places + 1], changed_places[#changed_places + 2] = source, place
-        ctx.noted[source] = place
-      end
-    else
-      gone[#gone + 1], ctx.noted[source] = source, nil
-    end
+  local of_places = {}
+  for source, stands in pairs(ctx.moves) do
+    local values = of_places[stands.place] or {}
+    of_places[stands.place], values[#values + 1], values[#values + 2] = values, text(stands.at), source
   end
-  for place, sources in pairs(ctx.departures) do write_all('ZREM', ctx.DUE[place], sources) end
-  for place, values in pairs(sets) do write_all('ZADD', ctx.DUE[place], values) end
-  write_all('HSET', ctx.K.places, changed_places)
-  write_all('HDEL', ctx.K.places, gone)
+  for place, sources in pairs(ctx.departures) do write_all('ZREM', ctx.K.due_of .. place, sources) end
+  for place, values in pairs(of_places) do write_all('ZADD', ctx.K.due_of .. place, values) end
   ctx.moves, ctx.departures = {}, {}
-  return sets
+  return of_places
 end
 
 function due_index.schedule_all(ctx, sources)
+  local unknown = {}
+  for source in pairs(sources) do
+    if ctx.standing[source] == nil then unknown[#unknown + 1] = source end
+  end
+  due_index.look_up_standing(ctx, unknown)
   for source in pairs(sources) do due_index.schedule(ctx, source) end
   due_index.save(ctx)
 end
 
--- Puts sources where they should be by what is in their queues, whatever was noted of them; those that stand there keep their
--- turn. Returns how many did not.
-function due_index.mend(ctx, sources)
+-- Puts sources where they should be that stand nowhere, or below the class that `least` says they have queued. Returns how many
+-- there were.
+function due_index.mend(ctx, sources, least)
   local count = 0
   due_index.look_up(ctx, sources)
+  due_index.look_up_standing(ctx, sources)
   for _, source in ipairs(sources) do
-    local place = due_index.place_of(ctx, source)
-    local was = place and redis.call('ZSCORE', ctx.DUE[place], source) and place
-    ctx.places[source] = false
-    due_index.schedule(ctx, source)
-    if ctx.places[source] == (was or false) then
-      ctx.moves[source] = nil
-    else
-      if was then due_index.depart(ctx, source, was) end
-      if not ctx.places[source] then ctx.moves[source] = false end
-      count = count + 1
+    local stands = ctx.standing[source]
+    if not stands or due_index.class_in(stands.place) < least[source] then
+      due_index.schedule(ctx, source, true)
+      if ctx.moves[source] then count = count + 1 end
     end
   end
   due_index.save(ctx)

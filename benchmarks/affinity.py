@@ -1,19 +1,17 @@
-"""What it gains that each shard has a home: connections, handshakes and look-ups of hosts, with and without.
+"""What it gains that each shard has a worker of its own: connections, handshakes and look-ups of hosts.
 
-    python -m benchmarks.homes [--sources N] [--rate R] [--seconds S] [--workers N] [--shards N ...]
-        [--schemes http https] [--crawls without with leaving]
+    python -m benchmarks.affinity [--sources N] [--rate R] [--seconds S] [--workers N] [--shards N ...]
+        [--schemes http https]
 
 Four workers crawl the images of 120 sources, each with a host of its own, at half a request a second each, on a
-Redis Cluster of three masters and three replicas. In one shard any worker takes any request. In several it is the
-same `without` homes (`benchmarks.homeless`); `with` them each shard has a worker as its home; `leaving`: so it is,
-and one worker gets a SIGTERM in the middle.
+Redis Cluster of three masters and three replicas. In one shard any worker takes any request; of four shards each
+worker serves one.
 
 The web server counts connections and, over TLS, how many of them took up an earlier session; a name server counts
 look-ups. Robots.txt are fetched once for all workers, in any case. The server knows each worker by the contact in
-its User-Agent: `kept` is the share of requests that came from the one that asked most of their source. `moved` is
-for how many sources, of the workers that stayed, another one asked most in the last ten seconds than in the ten
-before the SIGTERM. Ends with 1 when a seed did not end as an image, or a worker did not end as it should.
-A crawl takes some 25 s longer than `--seconds`.
+its User-Agent: `kept` is the share of requests that came from the one that asked most of their source. Ends with 1
+when a seed did not end as an image, or a worker did not end as it should. A crawl takes some 25 s longer than
+`--seconds`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -41,12 +38,10 @@ from benchmarks.redis_servers import Cluster
 
 _START_S = 90.0
 _SPARE_S = 120.0  # beyond the seconds that the rates alone ask for
-_SPAN_S = 10.0  # in which it is looked who asks most of a source
-CRAWLS = ("without", "with", "leaving")
 
 
 class Plan(NamedTuple):
-    """What is crawled: so many sources of that rate (rps), for so many seconds; how is one of CRAWLS."""
+    """What is crawled: so many sources of that rate (rps), for so many seconds."""
 
     sources: int
     rate: float
@@ -54,7 +49,6 @@ class Plan(NamedTuple):
     workers: int
     scheme: str
     shards: int
-    how: str
 
     @property
     def seeds(self) -> int:
@@ -73,7 +67,6 @@ class Result(NamedTuple):
     site: Report
     names: int
     images: int
-    left_at: float | None  # when a worker got its SIGTERM (`time.monotonic`)
     codes: list[int]
 
 
@@ -82,7 +75,7 @@ def run(plan: Plan) -> Result:
     names = [f"s{number}" for number in range(plan.sources)]
     zone = Zone()
     with (
-        tempfile.TemporaryDirectory(prefix="homes-") as folder,
+        tempfile.TemporaryDirectory(prefix="affinity-") as folder,
         served(zone) as name_server,
         closing(Cluster(Path(folder))) as cluster,
     ):
@@ -102,17 +95,12 @@ def run(plan: Plan) -> Result:
             closing(RedisCluster(cluster, plan.shards, "images")) as servers,
         ):
             frontier = Frontier(servers, "images")
-            workers = [start(crawl, number, plan) for number in range(plan.workers)]
-            left_at: float | None = None
+            workers = [start(crawl, number) for number in range(plan.workers)]
             try:
                 until("all workers are there", _START_S, patiently(lambda: is_complete(frontier, workers)))
                 zone.asked.clear()
                 for number in range(plan.of_each):
                     servers.push([seed(plan.scheme, name, number, sites.ports[0]) for name in names])
-                if plan.how == "leaving":
-                    time.sleep(plan.seconds / 2)
-                    left_at = time.monotonic()
-                    workers[0].terminate()
                 until("all workers have ended", plan.seconds + _SPARE_S, lambda: all_ended(workers))
             except TimeoutError as error:
                 for log in sorted(crawl.home.glob("worker-*.log")):
@@ -124,16 +112,13 @@ def run(plan: Plan) -> Result:
                     worker.kill()
                     worker.wait()
             images = len(frontier.events()[frontier.keys.image_events])
-        return Result(sites.report, len(zone.asked), images, left_at, [worker.returncode for worker in workers])
+        return Result(sites.report, len(zone.asked), images, [worker.returncode for worker in workers])
 
 
-def start(crawl: Crawl, number: int, plan: Plan) -> subprocess.Popen[bytes]:
+def start(crawl: Crawl, number: int) -> subprocess.Popen[bytes]:
     """Start a worker that sites know by its contact."""
-    command = crawl.worker_command(number)
-    if plan.how == "without":
-        command = [sys.executable, "-m", "benchmarks.homeless", *command[command.index("crawl") :]]
     own = {"CRAWL_CONTACT": f"mailto:worker-{number}@example.org"}
-    return subprocess.Popen(command, cwd=crawl.checkout, env=crawl.environment | own)
+    return subprocess.Popen(crawl.worker_command(number), cwd=crawl.checkout, env=crawl.environment | own)
 
 
 def seed(scheme: str, source: str, number: int, port: int) -> str:
@@ -171,63 +156,40 @@ def kept(site: Report) -> float:
     return sum(map(max, counts)) / sum(map(sum, counts))
 
 
-def moved(site: Report, left_at: float) -> str:
-    """Return how many sources of the workers that stayed have moved, and of how many, as text."""
-    changed = counted = 0
-    for agents in site["agents"].values():
-        last = max(moment for moments in agents.values() for moment in moments)
-        before, after = (_most(agents, end) for end in (left_at, last))
-        if before is not None and after is not None and "worker-0@" not in before:
-            counted += 1
-            changed += before != after
-    return f"{changed} of {counted}"
-
-
-def _most(agents: dict[str, list[float]], end: float) -> str | None:
-    """Return who asked most in the span before `end`; None if nobody did."""
-    counts = {agent: sum(end - _SPAN_S < one <= end for one in moments) for agent, moments in agents.items()}
-    most = max(counts, key=lambda agent: counts[agent])
-    return most if counts[most] else None
-
-
 def show(plan: Plan, result: Result) -> None:
     """Print a line of the table."""
     thousands = plan.seeds / 1000
     cells = (
         plan.scheme,
         str(plan.shards),
-        plan.how if plan.shards > 1 else "-",
         f"{result.site['connections'] / thousands:.1f}",
         f"{result.site['resumed'] / thousands:.1f}" if plan.scheme == "https" else "-",
         f"{result.names / thousands:.1f}",
         f"{kept(result.site):.0%}",
-        "-" if result.left_at is None else moved(result.site, result.left_at),
         str(result.images),
     )
     print(_LINE.format(*cells), flush=True)
 
 
-_LINE = "{:6} {:>6}  {:8} {:>11} {:>8} {:>8} {:>5} {:>9} {:>7}"
-_TITLES = ("scheme", "shards", "homes", "connections", "resumed", "look-ups", "kept", "moved", "images")
+_LINE = "{:6} {:>6} {:>11} {:>8} {:>8} {:>5} {:>7}"
+_TITLES = ("scheme", "shards", "connections", "resumed", "look-ups", "kept", "images")
 
 
 def main() -> int:
     """Run all crawls and print them side by side."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.homes", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.affinity", description=__doc__.splitlines()[0])
     parser.add_argument("--sources", type=int, default=120)
     parser.add_argument("--rate", type=float, default=0.5, help="requests a second of each")
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--schemes", nargs="+", choices=("http", "https"), default=["http", "https"])
-    parser.add_argument("--crawls", nargs="+", choices=CRAWLS, default=list(CRAWLS))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     plans = [
-        Plan(options.sources, options.rate, options.seconds, options.workers, scheme, shards, how)
+        Plan(options.sources, options.rate, options.seconds, options.workers, scheme, shards)
         for scheme in options.schemes
         for shards in options.shards
-        for how in (options.crawls if shards > 1 else ["without"])
     ]
     print(f"{plans[0].seeds} seeds of {options.sources} hosts, {options.workers} workers; a 1,000 requests:")
     print(_LINE.format(*_TITLES), flush=True)
