@@ -421,7 +421,7 @@ class Keys:
     @property
     def layout(self) -> str:
         """Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a source
-        is; it begins with `{crawl}:`, whatever shards there are.
+        is; once for the crawl, where it begins with CRAWL_NAMESPACE, and in each shard.
         """
         return f"{self.namespace}:layout"
 

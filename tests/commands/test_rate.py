@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
+from crawlproject.state.shards import shard_namespace, shard_of
 from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:
@@ -133,3 +136,22 @@ def test_without_redis_it_is_one_sentence(scrapy: Scrapy) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("scrapy rate: Redis at redis://127.0.0.1:1 does not answer")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_order_for_redis_cli_has_the_key_of_the_shard(scrapy: Scrapy, redis_url: str) -> None:
+    done = scrapy("rate", "museum", "0.5", "--key")
+    assert done.stdout == "redis-cli set crawl:override_rate:museum 0.5\n"
+    done = scrapy("rate", "museum", "9", "--over-robots", "--key", "--json", CRAWL_SHARDS="4")
+    order = shlex.split(json.loads(done.stdout)["order"])
+    assert order == ["redis-cli", "set", "{crawl:1.4}:override_rate:museum", "9 over-robots"]
+    done = scrapy("rate", "museum", "auto", "--key", REDIS_URL="redis+cluster://127.0.0.1:1")
+    assert done.stdout == "redis-cli -c del '{crawl}:override_rate:museum'\n"
+    two = "redis://:secret@one/0 redis://:secret@two/0"
+    done = scrapy("halt", "museum", "photos", "--key", REDIS_URL=two, CRAWL_SHARDS="2")
+    assert [shlex.split(line)[1:] for line in done.stdout.splitlines()] == [
+        ["sadd", f"{shard_namespace('crawl', shard_of(name, 2), 2)}:halted", name] for name in ("museum", "photos")
+    ]
+    assert "note: museum is in shard 1, at two/0" in done.stderr
+    assert "secret" not in done.stderr
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.keys() == []
