@@ -216,7 +216,7 @@ class Discovery:
                 budget=self._budget,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
-                **bounds_of(self._config),
+                refuse_unknown=self._config.unknown_sources == "refuse",
             )
         except REDIS_TROUBLE:
             self._forget(now)
@@ -290,15 +290,6 @@ class Discovery:
     def _forget(self, now: float) -> None:
         self._known = array("q", bytes(8 * _TABLE))
         self._forget_at = now + _FORGET_S
-
-
-def bounds_of(config: Config) -> dict[str, Any]:
-    """Return those options of `Scripts.discover` that are the same for all links."""
-    return {
-        "high_water": config.high_water,
-        "overflow_maxlen": config.overflow_maxlen,
-        "refuse_unknown": config.unknown_sources == "refuse",
-    }
 
 
 def _known_as(link: Link) -> str:

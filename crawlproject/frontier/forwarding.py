@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from crawlproject.frontier.discovery import LINKS_A_CALL, bounds_of
+from crawlproject.frontier.discovery import LINKS_A_CALL
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
@@ -90,9 +90,9 @@ class Forwarder:
                 links.append(entry)
             else:
                 others.append(packed)
-        bounds = bounds_of(target.bounds)
+        refuse_unknown = target.config.unknown_sources == "refuse"
         for call in _calls(links):
-            reply = await target.scripts.discover(call.groups, **bounds, **call.options)
+            reply = await target.scripts.discover(call.groups, refuse_unknown=refuse_unknown, **call.options)
             if reply is None:
                 return False, False
             all_stay = all_stay and not {"o", "w"} & set(reply.letters)
@@ -100,8 +100,7 @@ class Forwarder:
         is_taken = await target.scripts.receive(
             self._origin,
             Batch(batch.name, others),
-            high_water=bounds["high_water"],
-            refuse_unknown=bounds["refuse_unknown"],
+            refuse_unknown=refuse_unknown,
         )
         return is_taken, all_stay
 

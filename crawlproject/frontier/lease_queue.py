@@ -355,7 +355,6 @@ class LeaseQueue:
             suspect=any(lease.deliveries for lease in self.leases.values()),
             horizon=HORIZON_S,
             dead_maxlen=config.dead_maxlen,
-            high_water=config.high_water,
             refuse_unknown=config.unknown_sources == "refuse",
         )
 
@@ -405,7 +404,6 @@ class LeaseQueue:
             reply = await self.state.scripts.settle(
                 self.state.worker_id,
                 self._sending,
-                high_water=config.high_water,
                 latency_backoff=config.strain,
                 dead_maxlen=config.dead_maxlen,
                 refuse_unknown=config.unknown_sources == "refuse",

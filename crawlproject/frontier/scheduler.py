@@ -386,7 +386,6 @@ class FrontierScheduler(Scheduler):
             if self.shutdown.has_begun
             else await self.state.scripts.revisit(
                 count=_REVISITED,
-                high_water=self.state.bounds.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",
             )
         )
@@ -435,7 +434,6 @@ class FrontierScheduler(Scheduler):
             reply = await self.state.scripts.enqueue(
                 self.state.worker_id,
                 [new.request for new in batch],
-                high_water=self.state.bounds.high_water,
                 refuse_unknown=self.config.unknown_sources == "refuse",
             )
             if reply is None:

@@ -236,8 +236,6 @@ class SeedReader:
             self.state.worker_id,
             items,
             seeds=lines,
-            high_water=config.high_water,
-            overflow_maxlen=config.overflow_maxlen,
             dead_maxlen=config.dead_maxlen,
             refuse_unknown=config.unknown_sources == "refuse",
         )

@@ -133,7 +133,8 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
 ) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
-    one = discovery_of(state.scripts, crawl_overflow_maxlen=4)
+    state.bounds = config.load({"CRAWL_OVERFLOW_MAXLEN": 4})
+    one = Discovery(state.scripts_of("images"), state.bounds)
     await db(state).set(state.keys.overflow, 3)  # of others
     assert await one.admit(PAGE) == Discovered(admitted=9, without_room=11)
     found = await one.admit(PAGE[15:])
@@ -153,7 +154,8 @@ async def test_links_beyond_their_sources_share_are_turned_away_and_it_is_said_o
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
     store = {"CRAWL_OVERFLOW_STORE": "packs"} if is_stored else {}
-    one = Discovery(state.scripts, config.load({**store, "CRAWL_OVERFLOW_MAXLEN": 40}))
+    state.bounds = config.load({**store, "CRAWL_OVERFLOW_MAXLEN": 40})
+    one = Discovery(state.scripts_of("images"), state.bounds)
     for _ in range(2):
         found = await one.admit(PAGE)
     assert found == Discovered(known=18, without_room=2)

@@ -26,7 +26,7 @@ from tests.waiting import until_async
 __all__ = ["cluster", "cluster_url"]
 
 SHARDS = 3
-ROOM: Any = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False}
+ROOM: Any = {"refuse_unknown": False}
 OWN = [domain_in(number, SHARDS) for number in range(SHARDS)]
 HEADER = b"\1\0\0"
 
@@ -206,7 +206,7 @@ async def test_a_forwarder_that_is_late_takes_nothing_away(shards: tuple[State, 
     await kind_again(shards[0])
     fresh = await shards[0].scripts.batch(1, count=9)
     if kind is not links:
-        assert await shards[1].scripts.receive("0", late, high_water=10**6, refuse_unknown=False)
+        assert await shards[1].scripts.receive("0", late, refuse_unknown=False)
     await shards[0].scripts.forget_batch(1, late)
     assert await shards[0].scripts.batch(1, count=9) == fresh
     await Forwarder(shards[0]).give(1)

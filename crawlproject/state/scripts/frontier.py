@@ -343,7 +343,10 @@ def _idleness(reply: Sequence[Any]) -> Idleness:
 
 
 class FrontierScripts(ScriptRunner):
-    """What happens to requests, from the seed list to their settlement."""
+    """What happens to requests, from the seed list to their settlement.
+
+    `high_water` and `overflow_maxlen`, where a call takes them: other bounds than those of the constructor.
+    """
 
     async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
         """Fill the worker's processing list up to `count` seeds; return all that are on it, in order.
@@ -359,8 +362,8 @@ class FrontierScripts(ScriptRunner):
         items: Sequence[NewRequest | Rejected],
         *,
         seeds: Sequence[bytes] = (),
-        high_water: int,
-        overflow_maxlen: int = 0,
+        high_water: int | None = None,
+        overflow_maxlen: int | None = None,
         dead_maxlen: int = 0,
         refuse_unknown: bool,
     ) -> EnqueueReply | None:
@@ -386,8 +389,8 @@ class FrontierScripts(ScriptRunner):
         self,
         groups: Sequence[LinkGroup],
         *,
-        high_water: int,
-        overflow_maxlen: int,
+        high_water: int | None = None,
+        overflow_maxlen: int | None = None,
         refuse_unknown: bool,
         budget: Budget | None,
         most_outstanding: int | None = None,
@@ -429,7 +432,7 @@ class FrontierScripts(ScriptRunner):
         room: int,
         horizon: float,
         dead_maxlen: int,
-        high_water: int = 0,
+        high_water: int | None = None,
         refuse_unknown: bool = False,
         suspect: bool = False,
     ) -> LeaseReply:
@@ -474,7 +477,7 @@ class FrontierScripts(ScriptRunner):
         worker: str,
         settlements: Sequence[Settlement],
         *,
-        high_water: int = 1_000_000,
+        high_water: int | None = None,
         latency_backoff: bool = True,
         refuse_unknown: bool = False,
         dead_maxlen: int | None = None,
@@ -499,7 +502,9 @@ class FrontierScripts(ScriptRunner):
         sources = [source.decode(errors="replace") for source in held_back]
         return SettleReply([one == 1 for one in settled], sources)
 
-    async def revisit(self, *, count: int, high_water: int, refuse_unknown: bool) -> tuple[int, int] | None:
+    async def revisit(
+        self, *, count: int, high_water: int | None = None, refuse_unknown: bool
+    ) -> tuple[int, int] | None:
         """Store the requests for pages whose next look is due, of `count` sources at most; return how many there
         were, and how many sources were looked at; None if nothing was done for now (see revisit.lua).
         """

@@ -42,7 +42,7 @@ class ForwardingScripts(ScriptRunner):
         """Forget a batch that shard `to` has."""
         await self._run("forget_batch", to=to, name=batch.name)
 
-    async def receive(self, origin: str, batch: Batch, *, high_water: int, refuse_unknown: bool) -> bool:
+    async def receive(self, origin: str, batch: Batch, *, refuse_unknown: bool) -> bool:
         """Take the seeds and requests of a batch, once; a replica has them, too.
 
         `origin` is the number of the shard that it comes from, or `users`. False if nothing was done, for want of
@@ -54,7 +54,6 @@ class ForwardingScripts(ScriptRunner):
                 origin=origin,
                 batch=batch.name,
                 entries=list(batch.entries),
-                high_water=high_water,
                 refuse_unknown=refuse_unknown,
             )
         )
