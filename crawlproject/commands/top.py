@@ -114,18 +114,18 @@ async def _watch(reader: SnapshotReader, title: str, interval: float, console: C
             live.update(view(title, made, fault, most=console.height))
             await asyncio.sleep(min(interval, _FIRST_S) if fault or made is None else interval)
 
-    with Live(view(title, None), console=console, screen=True, refresh_per_second=2) as live:
-        looks = asyncio.ensure_future(look(live))
+    live = Live(view(title, None), console=console, screen=True, refresh_per_second=2)
+    looks = asyncio.ensure_future(look(live))
 
-        def leave() -> None:
-            left.set()  # besides: redis-py can swallow a cancellation on Python 3.11
-            looks.cancel()
+    def leave() -> None:
+        left.set()  # besides: redis-py can swallow a cancellation on Python 3.11
+        looks.cancel()
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, leave)
-        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped process would leave its screen behind
-        with suppress(asyncio.CancelledError):
-            await looks
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, leave)
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped process would leave its screen behind
+    with live, suppress(asyncio.CancelledError):
+        await looks
 
 
 def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize) -> Group:
