@@ -157,6 +157,18 @@ async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> 
         assert len((await stands(state, state.keys.queue_of))[1]) == queued
 
 
+async def test_a_source_whose_overflow_is_empty_needs_no_store(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum.org", 100))
+    await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
+    await discover(state, group(*(f"{n:02}" for n in range(80))))
+    assert await db(state).zcard(state.keys.overflow_due) == 1
+    await db(state).hset(state.keys.rates, "museum.org", "100")
+    await lease(state, want=1)
+    assert await counters(state) == (80, 0)
+    assert await db(state).exists(state.keys.overflow_due) == 0
+
+
 async def one_lease(state: State) -> list[Grant]:
     return (await lease(state, want=1, horizon=1e6)).grants
 

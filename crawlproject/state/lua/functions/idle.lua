@@ -1,4 +1,4 @@
--- Tells whether no work is left anywhere: the frontier, what waits beyond the sources' shares of it, the seed list and
+-- Tells whether no work is left anywhere: the frontier, what waits beyond the sources' windows, the seed list and
 -- every worker's processing list are empty.
 --
 -- A: halted_too (the work of halted sources does not count).
@@ -17,7 +17,7 @@ register('idle', function(ctx, K, A)
     end
     if counted > 0 and due == 0 then return false end
     -- What has nothing queued until a worker has fetched an extent is not due.
-    for _, source in ipairs((tonumber(overflow) or 0) ~= 0 and redis.call('ZRANGE', K.overflow_due, 0, 999) or {}) do
+    for _, source in ipairs(redis.call('ZRANGE', K.overflow_due, 0, 999)) do
       if not circuits.is_halted(ctx, source) and queues.has_overflow(ctx, source) then return false end
     end
     if redis.call('LLEN', K.seeds) > 0 then return false end

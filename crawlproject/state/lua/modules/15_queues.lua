@@ -262,6 +262,7 @@ function queues.promote(ctx, source, most)
   if taken > 0 then
     redis.call('DECRBY', ctx.K.overflow, taken)
     redis.call('INCRBY', ctx.K.outstanding, taken)
+    if not queues.has_overflow(ctx, source) then redis.call('ZREM', ctx.K.overflow_due, source) end
   end
   ctx.stock[source], ctx.outstanding = nil, ctx.outstanding + taken
 end
