@@ -327,6 +327,8 @@ class Leader:
             changes: list[_Change] = []
             stored = await source_table.stored(self.state, sources)
             for source, present in zip(sources, stored, strict=True):
+                if self.state.shard_for(source) is not self.state:  # one of a request that waits to be forwarded
+                    continue
                 by_size = None if present.by_size is None else rate_of(present.by_size)
                 limit = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
                 if present.limit is None or limit_of(present.limit) != limit:

@@ -12,6 +12,7 @@ from typing import Self
 from scrapy import signals
 from scrapy.crawler import Crawler
 
+from crawlproject.frontier.seeds import has_starts
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
@@ -42,10 +43,11 @@ class UnservedShards:
         return cls(crawler)
 
     def spider_opened(self) -> None:
-        """Begin to look."""
+        """Begin to look, unless the spider has start requests, which would go out again with each move."""
         self._worker = worker_of(self.crawler)
         self._loops = Loops(self._worker.state)
-        self._loops.start(self._look)
+        if not has_starts(self._worker.spider):
+            self._loops.start(self._look)
 
     async def spider_closed(self) -> None:
         """Look no more."""

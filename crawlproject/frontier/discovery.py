@@ -271,15 +271,10 @@ class Discovery:
                     f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what "
                     f"others leave. {remedy}"
                 )
-            elif letter == "w":
-                why = (
-                    f"{self._config.overflow_maxlen} entries wait here for the shard of their source, its part of "
-                    "CRAWL_OVERFLOW_MAXLEN. See scrapy shards"
-                )
             else:
                 why = (
-                    f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what "
-                    f"others leave. {remedy}"
+                    f"{most} entries wait here for the shard of their source, its part of CRAWL_OVERFLOW_MAXLEN. "
+                    "See scrapy shards"
                 )
             logger.warning("%s are turned away (links_without_room): %s", links, why)
 

@@ -27,8 +27,7 @@ class DownloadBudget:
     """Counts the bytes received of all bodies under way.
 
     Above `HARD_LIMIT` bytes, or after `_PATIENCE_S` above `SOFT_LIMIT`, the source with the most bytes loses its
-    largest body. That request is tried again, with a delivery counted; before its last delivery it is leased
-    alone, with all the memory to itself.
+    largest body. That request is tried again, with a delivery counted.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

@@ -270,7 +270,7 @@ class RobotsCache:
         origin, source = key
         while not self.shutdown.has_begun:
             async with self._calls:
-                reply = await self.state.scripts.look_robots(
+                reply = await self.state.shard_for(source).scripts.look_robots(
                     pending.token, origin, source, fetches=self.fetcher.has_room
                 )
             if reply.slower:
@@ -292,7 +292,7 @@ class RobotsCache:
     async def _serve_old(self, key: tuple[str, str], pending: _Pending) -> None:
         """Use the copy that has run out until there is another (RFC 9309, 2.4)."""
         async with self._calls:
-            scripts = self.state.scripts
+            scripts = self.state.shard_for(key[1]).scripts
             reply = await scripts.look_robots(pending.token, *key, fetches=False)
         if reply.what != "wait":
             await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
@@ -356,7 +356,7 @@ class RobotsCache:
         while held:
             await asyncio.sleep(ROBOTS_LOCK_S / 4)
             try:
-                held = await self.state.scripts.hold_robots(token, url)
+                held = await self.state.shard_for(source).scripts.hold_robots(token, url)
             except REDIS_TROUBLE as error:
                 self.state.failed(error)
 
@@ -373,10 +373,11 @@ class RobotsCache:
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})
         requested = fetched.requested
         async with self._calls:
-            if requested is not None and (payer := self.state.shard_for(requested.source)) is not self.state:
+            shard = self.state.shard_for(source)  # not that of this process in `scrapy shell`, which has no leases
+            if requested is not None and (payer := self.state.shard_for(requested.source)) is not shard:
                 await payer.scripts.note_request(requested)  # a redirect has led to a source of another shard
                 requested = None
-            kept = await self.state.scripts.keep_robots(
+            kept = await shard.scripts.keep_robots(
                 token,
                 url,
                 kind=fetched.kind,

@@ -313,7 +313,7 @@ class State:
         """Note that a worker is to serve this shard; return how many have done so within the last minute."""
         async with self.redis.pipeline() as pipe:
             pipe.incr(self.keys.starting)
-            pipe.expire(self.keys.starting, _CLAIM_S)
+            pipe.expire(self.keys.starting, _CLAIM_S, nx=True)  # one that died is forgotten, whoever else looks
             count, _ = await pipe.execute()
         return int(count)
 

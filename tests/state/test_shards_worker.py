@@ -179,6 +179,16 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
         assert MOVES_TO not in os.environ
 
 
+async def test_the_claim_of_a_worker_that_died_at_its_start_ends_whoever_else_looks(
+    worker: FrontierScheduler,
+) -> None:
+    shard = worker.state.shards[2]
+    assert await shard.claim() == 1
+    await shard.redis.expire(shard.keys.starting, 5)
+    assert await shard.claim() == 2
+    assert await shard.redis.ttl(shard.keys.starting) <= 5
+
+
 async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unserved, "_PATIENCE_S", 0)
     async with opened(redis_url, CRAWL_SHARD="1") as one:

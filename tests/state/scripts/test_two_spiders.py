@@ -162,3 +162,18 @@ async def test_junk_of_others_shares_nothing_and_stops_nobody(state: State, page
     clock = await Clock.of(state)
     given = await crawl(clock, 4, {state: OFTEN_S, pages: SELDOM_S})
     assert 0.2 <= given["pages"] / given.total() <= 0.8
+
+
+async def test_a_source_that_another_spiders_leader_has_moved_to_another_tier_is_due_once(
+    state: State, pages: State
+) -> None:
+    """Rates are of all spiders, due sets of each: what is added finds the source where it was due by the rate before."""
+    fence = await rule(state, ("museum", 5.0))
+    await put(pages, [entry("low", priority=1)])
+    assert await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
+    await put(pages, [entry("high", priority=3)])
+    standing = [key async for key in db(pages).scan_iter(f"{pages.keys.due_of}*")]
+    assert len(standing) == 1
+    [grant] = (await lease(pages, want=1)).grants
+    assert grant.entry == entry("high", priority=3)
+    assert sum([await db(pages).zcard(f"{pages.keys.due_of}0{rank}") for rank in range(5)]) == 1

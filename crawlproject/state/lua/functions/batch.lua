@@ -22,4 +22,4 @@ register('batch', function(ctx, K, A)
   local found = redis.call('LRANGE', batch, 0, -1)
   redis.call('LSET', batch, 0, found[1])
   return found
-end)
+end, {'allow-oom'})

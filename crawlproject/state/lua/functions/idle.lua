@@ -27,7 +27,7 @@ register('idle', function(ctx, K, A)
     return true
   end
 
-  local last = {}
-  for shard = 0, (A.shards or 0) - 1 do last[shard + 1] = redis.call('ZREVRANGE', K.received_of .. shard, 0, 0)[1] or '' end
+  local last = {redis.call('ZREVRANGE', K.received_of .. 'users', 0, 0)[1] or ''}
+  for shard = 0, (A.shards or 0) - 1 do last[shard + 2] = redis.call('ZREVRANGE', K.received_of .. shard, 0, 0)[1] or '' end
   return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, redis.call('GET', K.lease_sequence) or '', table.concat(last, ' ')}
 end, {'no-writes'})

@@ -123,7 +123,7 @@ register('lease', function(ctx, K, A)
     for position, source in ipairs(sources) do
       while position > ends[index] do index = index + 1 end
       if chosen[source] then
-        due_index.depart(ctx, source, places_read[position]) -- it stands elsewhere, too
+        due_index.stand_once(ctx, source, places_read[position], scores[position])
       else
         chosen[source], unknown[#unknown + 1] = true, source
         ctx.standing[source] = {place = places_read[position], at = scores[position]}

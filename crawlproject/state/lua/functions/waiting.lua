@@ -10,4 +10,4 @@ register('waiting', function(ctx, K, A)
   end
   if #found > 0 then redis.call('SET', K.forwarder, A.worker, 'PX', A.ttl) end
   return found
-end)
+end, {'allow-oom'})
