@@ -76,6 +76,10 @@ from benchmarks.redis_servers import Server
 SERVICE = "crawl"
 _DOWN_AFTER_S = 2.0  # until sentinels find a server down,
 _DOWN_AFTER_LAG_S = 5.0  # where the master refuses writes by then
+_SHARDED: dict[str, object] = {  # each worker serves all shards
+    "CRAWL_SHARDS": SHARDS,
+    "CRAWL_SHARD": ",".join(map(str, range(SHARDS))),
+}
 _SETTINGS: dict[str, object] = {
     "MAX_IDLE_TIME_BEFORE_CLOSE": 0,
     "CRAWL_HEARTBEAT_TIMEOUT": 5,
@@ -430,7 +434,7 @@ def run(
     )
     scenario = Scenario(trial.name, [Source(name, rate) for name, rate in rates.items()], seconds=seconds)
     listeners = [source.listener for source in scenario.sources]
-    settings = _SETTINGS | ({"CRAWL_SHARDS": SHARDS} if trial.sharded else {})
+    settings = _SETTINGS | (_SHARDED if trial.sharded else {})
     settings |= {"CRAWL_REDIS_WAIT": "all"} if trial.waits else {}
     with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as stack:
         folder = Path(name)

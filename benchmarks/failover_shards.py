@@ -18,7 +18,7 @@ from benchmarks.redis_servers import Cluster, Server
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace, shard_of
 
-SHARDS = 16
+SHARDS = 4
 NODE_TIMEOUT_S = 3.0  # cluster-node-timeout: a master is replaced after one and a half to twice that
 LAG_S = 0.3  # for which a replica has been cut off when its master is killed
 MOST_SILENT_S = 2.0  # for a shard whose master was not hurt

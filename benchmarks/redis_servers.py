@@ -15,8 +15,9 @@ from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.crc import key_slot
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
-from crawlproject.config import Config, cluster_address
+from crawlproject.config import Config, cluster_address, sentinel_address
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace, shard_of
@@ -34,6 +35,10 @@ def free_port() -> int:
 
 def client_of(url: str, **options: Any) -> Any:
     """Return a client that blocks, for keys wherever they are on a Redis Cluster, as redis-cli -c is."""
+    if (watched := sentinel_address(url)) is not None:
+        return Sentinel(watched.sentinels, sentinel_kwargs=watched.sentinel_credentials).master_for(
+            watched.service, db=watched.db, **watched.credentials, **options
+        )
     if (address := cluster_address(url)) is None:
         return redis.Redis.from_url(url, **options)
     node: Any = ClusterNode

@@ -126,7 +126,8 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
         crawl.redis.set(KEYS.override_rate_of + "museum", "0")  # until all workers are there
         crawl.seed("museum", *names)
         crawl.start(3)
-        crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 3 and crawl.redis.get(KEYS.outstanding) == b"30")
+        crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 3)
+        crawl.until(lambda: sum(int(n or 0) for n in crawl.redis.mget(KEYS.outstanding, KEYS.overflow)) == 30)
         crawl.redis.delete(KEYS.override_rate_of + "museum")
         crawl.finish()
         assert crawl.arrivals("museum") == []

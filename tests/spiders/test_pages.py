@@ -176,7 +176,8 @@ def test_images_that_nobody_crawls_are_spilled_too(crawl: Crawl) -> None:
 def test_a_worker_without_the_store_says_so_when_others_begin_to_spill(crawl: Crawl) -> None:
     worker = crawl.start("images", MAX_IDLE_TIME_BEFORE_CLOSE="60")
     until(lambda: crawl.redis.zcard(IMAGES.workers))
-    crawl.redis.set(IMAGES.spilled, 7)  # as spill_commit.lua does
+    crawl.redis.rpush(f"{IMAGES.extents_of}0:site", "pack:0:1:7")
+    crawl.redis.mset({IMAGES.overflow: 7, IMAGES.spilled: 7})
     said = worker.stdout
     assert said is not None
     told = "7 requests of this frontier are in the store of another worker"

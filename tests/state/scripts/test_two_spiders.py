@@ -167,7 +167,7 @@ async def test_junk_of_others_shares_nothing_and_stops_nobody(state: State, page
 async def test_a_source_that_another_spiders_leader_has_moved_to_another_tier_is_due_once(
     state: State, pages: State
 ) -> None:
-    """Rates are of all spiders, due sets of each: what is added finds the source where it was due by the rate before."""
+    """Rates are of all spiders, due sets of each: what is added finds the source where its former rate put it."""
     fence = await rule(state, ("museum", 5.0))
     await put(pages, [entry("low", priority=1)])
     assert await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
