@@ -36,9 +36,9 @@ def free_port() -> int:
 def client_of(url: str, **options: Any) -> Any:
     """Return a client that blocks, for keys wherever they are on a Redis Cluster, as redis-cli -c is."""
     if (watched := sentinel_address(url)) is not None:
-        return Sentinel(watched.sentinels, sentinel_kwargs=watched.sentinel_credentials).master_for(
-            watched.service, db=watched.db, **watched.credentials, **options
-        )
+        sentinels: Any = Sentinel
+        known = sentinels(watched.sentinels, sentinel_kwargs=watched.sentinel_credentials)
+        return known.master_for(watched.service, db=watched.db, **watched.credentials, **options)
     if (address := cluster_address(url)) is None:
         return redis.Redis.from_url(url, **options)
     node: Any = ClusterNode
