@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from crawlproject.errors import BadInput
 from crawlproject.state import functions
@@ -34,8 +33,15 @@ class Feed:
 
     async def begin(self, *, resume: bool) -> None:
         """Begin it, or go on with it."""
-        position: bytes = await self._call("begin_feed", resume=resume)
-        self.position = position.decode(errors="replace")
+        key = f"{(self._place or self._state.keys).feed_of}{self._feed}"
+        async with self._state.client_for(self._state.keys.users_seeds) as users, users.pipeline() as pipe:
+            pipe.hset(key, "run", self._run)
+            if not resume:
+                pipe.hset(key, "position", "")
+            pipe.hget(key, "position")
+            pipe.expire(key, _KEPT_S)
+            *_, position, _ = await pipe.execute()
+        self.position = (position or b"").decode(errors="replace")
 
     async def push(self, seeds: Sequence[str], to: Sequence[int], position: str) -> bool:
         """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
@@ -47,13 +53,10 @@ class Feed:
 
         """
         more = {"to": list(to), "overflow_maxlen": self._state.bounds.overflow_maxlen} if self._place else {}
-        reply = await self._call("feed", seeds=list(seeds), position=position, **more)
+        feed = {"feed": self._feed, "run": self._run, "keep": _KEPT_S, "seeds": list(seeds), "position": position}
+        command = functions.command("feed", self._place or self._state.keys, feed | more)
+        async with self._state.client_for(self._state.keys.users_seeds) as users:
+            reply = await functions.call(users, command)
         if reply == b"taken":
             raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
         return bool(reply == b"fed")
-
-    async def _call(self, verb: str, **arguments: Any) -> Any:
-        common = {"feed": self._feed, "run": self._run, "keep": _KEPT_S}
-        command = functions.command(verb, self._place or self._state.keys, common | arguments)
-        async with self._state.client_for(self._state.keys.users_seeds) as users:
-            return await functions.call(users, command)

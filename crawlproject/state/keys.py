@@ -520,13 +520,10 @@ class Keys:
         return self._of_spider("totals")
 
     @property
-    def dead_refusals(self) -> str:
-        """Integer: the dead letters of what its site forbids, or was found on a page; beside the bound."""
-        return self._of_spider("dead_refusals")
-
-    @property
     def dead_sources(self) -> str:
-        """Hash: source to its dead letters at present."""
+        """Hash: source to its dead letters at present; "" to those of what its site forbids, or was found on a
+        page: beside the bound.
+        """
         return self._of_spider("dead_sources")
 
     @property

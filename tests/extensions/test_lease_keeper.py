@@ -203,7 +203,7 @@ async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound(
     response = await case.lease(**found)
     case.keeper.item_scraped(failure(403), response)
     assert await case.dead() == [("status 403", 0)]
-    assert await case.redis.get(case.keys.dead_refusals) == expected
+    assert await case.redis.hget(case.keys.dead_sources, "") == expected
 
 
 async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(case: Case) -> None:
@@ -211,7 +211,7 @@ async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(ca
     fault = Failure(outcome=of_exception(RuntimeError()), reason="a bug")
     case.keeper.item_scraped(fault, response)
     assert await case.dead() == [("a bug", 0)]
-    assert await case.redis.get(case.keys.dead_refusals) is None
+    assert await case.redis.hget(case.keys.dead_sources, "") is None
 
 
 async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) -> None:
@@ -234,7 +234,7 @@ async def test_a_seed_that_is_no_page_is_a_dead_letter(
     case.keeper.item_scraped(Failure(NOT_HTML, "not HTML: image/png", status=200), response)
     assert await case.dead() == [("not HTML: image/png", 0)]
     assert await case.redis.get(case.keys.outstanding) == b"0"
-    assert await case.redis.get(case.keys.dead_refusals) == expected
+    assert await case.redis.hget(case.keys.dead_sources, "") == expected
     totals = await case.redis.hgetall(case.keys.totals)
     assert (totals[b"failed"], totals[b"fetched"], b"not_html" in totals) == (b"1", b"1", False)
     [failed] = await case.failed()

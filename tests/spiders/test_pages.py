@@ -269,7 +269,7 @@ def test_what_a_site_forbids_is_not_followed_and_not_kept(crawl: Crawl) -> None:
     assert dead == dict.fromkeys(("/noindex", "/none", "/ours"), "opt-out: noindex") | {
         "/tdm": "opt-out: tdm-reservation"
     }
-    assert int(crawl.redis.get(KEYS.dead_refusals)) == len(dead) + 1
+    assert int(crawl.redis.hget(KEYS.dead_sources, "")) == len(dead) + 1
 
 
 def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> None:

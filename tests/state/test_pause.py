@@ -110,21 +110,21 @@ async def test_what_sites_forbid_pauses_nothing(frontier: Frontier, state: State
     letters = [(at.decode(), "museum") for at, _ in await redis.xrange(keys.dead)]
     await state.scripts.drop_dead([letters[0], letters[3]])
     await state.scripts.drop_dead([letters[0]])
-    assert await redis.get(keys.dead_refusals) == b"2"
+    assert await redis.hget(keys.dead_sources, "") == b"2"
     assert await asked(state) == (Pause("", ""), Pause("", ""))
     await refuse(frontier, 1, refusal=False)
     assert [pause.reason for pause in await asked(state)] == [FULL, FULL]
 
     await redis.delete(keys.dead)  # behind our back
     await state.scripts.trim(frontier.fence, maxlen=9)
-    assert not await redis.exists(keys.dead_refusals)
+    assert not await redis.hexists(keys.dead_sources, "")
 
 
 async def test_a_dead_letter_that_only_reads_like_a_refusal_is_none(frontier: Frontier, state: State) -> None:
     await refuse(frontier, 1)
     at = (await frontier.redis.xadd(state.keys.dead, {"reason": "refusal", "source": "refusal"})).decode()
     assert await state.scripts.drop_dead([(at, "refusal")]) == 1
-    assert await frontier.redis.get(state.keys.dead_refusals) == b"1"
+    assert await frontier.redis.hget(state.keys.dead_sources, "") == b"1"
 
 
 async def test_seeds_are_taken_while_only_refusals_are_at_the_bound(frontier: Frontier, state: State) -> None:

@@ -113,8 +113,11 @@ class CrawlScripts(ScriptRunner):
 
     async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
         """Return why nothing goes out of any source; see the Lua module `pause`."""
-        pause = await self._run("pause_reason", dead_maxlen=dead_maxlen, timeout=int(timeout * MICROS))
-        return Pause(*texts(pause))
+        overview = await self.collect(
+            "", must_lead=False, every=0, timeout=timeout, most=1, dead_maxlen=dead_maxlen
+        )
+        assert isinstance(overview, Overview)
+        return overview.pause
 
     async def collect(
         self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int, dead_maxlen: int

@@ -531,7 +531,7 @@ class FrontierScripts(ScriptRunner):
         `timeout`, at least two in each.
         """
         last, since, *lost = await self._run(
-            "reclaim",
+            "heartbeat",
             last=present.last,
             since=present.since,
             timeout=int(timeout * MICROS),
@@ -604,8 +604,8 @@ class FrontierScripts(ScriptRunner):
 
         "exact"; "bloom": as a link, or, by the rate of false positives, not at all; "": never.
         """
-        reply: bytes = await self._run("look_seen", digest=digest)
-        return reply.decode()
+        [[*_, kind]] = await self._run("attribute", requests=[{"digest": digest}])
+        return str(kind.decode())
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""
@@ -618,9 +618,9 @@ class FrontierScripts(ScriptRunner):
             )
             for letter in dead_letters
         ]
-        return int(await self._run("retry_dead", dead_letters=packed))
+        return int(await self._run("take_dead", dead_letters=packed))
 
     async def drop_dead(self, dead_letters: Sequence[tuple[str, str]]) -> int:
         """Delete dead letters (id, source); return how many there were."""
         packed = [{"id": name, "source": source} for name, source in dead_letters]
-        return int(await self._run("drop_dead", dead_letters=packed))
+        return int(await self._run("take_dead", dead_letters=packed))

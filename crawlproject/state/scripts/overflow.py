@@ -80,11 +80,11 @@ class OverflowScripts(ScriptRunner):
 
     async def refill_commit(self, wanted: Wanted, entries: Sequence[bytes]) -> bool:
         """Queue the requests of an extent; without any it is lost. Return False if another worker was first."""
-        return bool(await self._run("refill_commit", **wanted._asdict(), entries=list(entries)))
+        return bool(await self._run("take_extent", **wanted._asdict(), entries=list(entries)))
 
     async def drop_extent(self, reference: bytes, entries: Sequence[bytes]) -> bool:
         """Put the requests of an extent that was dropped to those whose seen places are given up."""
-        return bool(await self._run("drop_extent", reference=reference, entries=list(entries)))
+        return bool(await self._run("take_extent", reference=reference, entries=list(entries)))
 
     async def sweep_packs(self, names: Sequence[str], removed: Sequence[str] = ()) -> list[str]:
         """Return those of the packs `names` that may be removed; `removed` are gone since an earlier call."""

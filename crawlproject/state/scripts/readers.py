@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from crawlproject.state.scripts.runner import ScriptRunner
@@ -48,8 +48,7 @@ class ReaderScripts(ScriptRunner):
         reply = await self._run("take_reader", reader=reader, holder=dict(holder), ttl=_TTL_US, file=file)
         kind, *rest = _decoded(reply)
         if kind == "held":
-            token, host, pid, output, left, until = rest
-            return LeaseHolder(host, pid, output, int(left) / 1e6, f"{token} {until}")
+            return _held(rest)
         length, *positions = rest
         return Taken(_pairs(positions), _length(length))
 
@@ -90,10 +89,9 @@ class ReaderScripts(ScriptRunner):
 
     async def forget_reader(self, reader: str) -> Mapping[str, str] | LeaseHolder | None:
         """Forget a reader; return where it stood, by stream, None if there is none, or who reads as it."""
-        kind, *rest = _decoded(await self._run("forget_reader", reader=reader, ttl=_TTL_US))
+        kind, *rest = _decoded(await self._run("take_reader", reader=reader, forget=True, ttl=_TTL_US))
         if kind == "held":
-            host, pid, output, left = rest
-            return LeaseHolder(host, pid, output, int(left) / 1e6)
+            return _held(rest)
         return _pairs(rest) if kind == "forgotten" else None
 
     async def count_unread(self, stream: str, after: str, most: int, upto: str = "+") -> tuple[int, str]:
@@ -104,6 +102,11 @@ class ReaderScripts(ScriptRunner):
 
 def _decoded(reply: list[bytes]) -> list[str]:
     return [item.decode(errors="surrogateescape") for item in reply]  # as `packed` encodes
+
+
+def _held(reply: Sequence[str]) -> LeaseHolder:
+    token, host, pid, output, left, until = reply
+    return LeaseHolder(host, pid, output, int(left) / 1e6, f"{token} {until}")
 
 
 def _pairs(flat: list[str]) -> dict[str, str]:

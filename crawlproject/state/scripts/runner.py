@@ -48,6 +48,7 @@ class ScriptRunner:
         waits: bool = False,
     ) -> None:
         self._redis = redis
+        self._shards = shard[1]
         self._shard = {"shard": shard[0], "shards": shard[1]} if shard[1] > 1 else {}
         self._settings = functions.packed(
             {

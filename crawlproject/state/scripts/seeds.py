@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
+
+from redis.exceptions import OutOfMemoryError
 
 from crawlproject.state.scripts.runner import ScriptRunner
 
@@ -24,8 +27,22 @@ class ForwardingScripts(ScriptRunner):
     """What is called where entries wait for other shards, and at these."""
 
     async def waiting(self, worker: str) -> list[int]:
-        """Return the shards for which something waits; none while it is another worker's turn to forward it."""
-        found: list[int] = await self._run("waiting", worker=worker, ttl=_TURN_MS)
+        """Return the shards for which something waits; none while it is another worker's turn to forward it.
+
+        To forward the same twice does no harm; the turns save the work.
+        """
+        keys = self._known
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.get(keys.forwarder)
+            for number in range(self._shards):
+                pipe.exists(f"{keys.foreign_of}{number}", f"{keys.batch_of}{number}")
+            whose, *waits = await pipe.execute()
+        found = [number for number, is_waiting in enumerate(waits) if is_waiting]
+        if whose not in (None, worker.encode()):
+            return []
+        if found:
+            with suppress(OutOfMemoryError):  # what waits is what fills the memory: it goes without a turn
+                await self._redis.set(keys.forwarder, worker, px=_TURN_MS)
         return found
 
     async def batch(self, to: int, *, count: int, size: int = _BATCH_BYTES) -> Batch | None:
@@ -40,7 +57,7 @@ class ForwardingScripts(ScriptRunner):
 
     async def forget_batch(self, to: int, batch: Batch) -> None:
         """Forget a batch that shard `to` has."""
-        await self._run("forget_batch", to=to, name=batch.name)
+        await self._run("batch", to=to, taken=batch.name)
 
     async def receive(self, origin: str, batch: Batch, *, refuse_unknown: bool) -> bool:
         """Take the seeds and requests of a batch, once; a replica has them, too.
@@ -64,7 +81,7 @@ class UsersSeedsScripts(ForwardingScripts):
 
     async def peek_seeds(self, worker: str, count: int, size: int = _BATCH_BYTES) -> list[bytes]:
         """Return the seeds that come next, which stay where they are; none while another worker divides them."""
-        seeds: list[bytes] = await self._run("peek_seeds", worker=worker, ttl=_TURN_MS, count=count, size=size)
+        seeds: list[bytes] = await self._run("split_seeds", worker=worker, ttl=_TURN_MS, count=count, size=size)
         return seeds
 
     async def split_seeds(self, seeds: Sequence[bytes], to: Sequence[int]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
@@ -81,7 +81,7 @@ class Attribution(NamedTuple):
     @classmethod
     def of(cls, reply: Sequence[bytes]) -> Self:
         """Return what attribute.lua has said of one request."""
-        source, kind, domains = texts(reply)
+        source, kind, domains, _ = texts(reply)
         return cls(source, kind, domains.split())
 
 
@@ -205,8 +205,10 @@ class SourceScripts(ScriptRunner):
 
     async def confirm(self, slot: Slot, *, host: str = "") -> bool:
         """Tell whether a slot reserved a while ago may still be used: neither halted nor excluded since."""
-        late = int(slot.late * MICROS)
-        return bool(await self._run("confirm", source=slot.source, host=host, slot=slot.at, late=late))
+        _, moment, _ = await self._run(
+            "renew", source=slot.source, host=host, missed=slot.at, late=int(slot.late * MICROS)
+        )
+        return bool(moment)
 
     async def exclude(
         self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None
@@ -222,8 +224,8 @@ class SourceScripts(ScriptRunner):
     async def include(
         self, names: Sequence[str], *, by: str | None = None, fence: int | None = None
     ) -> dict[str, str]:
-        """Include names again; return what each is by now: see include.lua. Empty when another leads by now."""
-        reply = await self._run("include", names=list(names), by=by, fence=fence)
+        """Include names again; return what each is by now: see exclude.lua. Empty when another leads by now."""
+        reply = await self._run("exclude", names=list(names), by=by, fence=fence)
         return dict(zip(names, texts(reply), strict=True)) if reply else {}
 
     async def review_exclusions(
@@ -259,11 +261,15 @@ class SourceScripts(ScriptRunner):
             + ([] if options is None else [options.get(source, ""), (claims or {}).get(source, "")])
             for source, in_force, by_size in rates
         ]
-        return bool(await self._run("set_rates", fence=fence, rates=rows, hosts=dict(hosts)))
+        return await self._set_rates(fence, rates=rows, hosts=dict(hosts))
 
     async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:
         """Take sources and domains out of the catalogue's part; False when another leads by now."""
-        return bool(await self._run("forget", fence=fence, sources=list(sources), domains=list(domains)))
+        return await self._set_rates(fence, gone=list(sources), gone_hosts=list(domains))
+
+    async def _set_rates(self, fence: int, **written: Any) -> bool:
+        nothing: dict[str, Any] = {"rates": [], "hosts": {}, "gone": [], "gone_hosts": []}
+        return bool(await self._run("set_rates", fence=fence, **nothing | written))
 
     async def watch(self, fence: int) -> int:
         """Look at sources on the watchlist; return 1, or 2 if there are more, or 0 if another leads by now."""
@@ -333,7 +339,9 @@ class SourceScripts(ScriptRunner):
 
     async def hold_robots(self, token: str, url: str) -> bool:
         """Keep the lock of `token` on fetching `url`; False when it was lost."""
-        return bool(await self._run("hold_robots", token=token, url=url, lock=int(ROBOTS_LOCK_S * MICROS)))
+        return bool(
+            await self._run("keep_robots", token=token, url=url, kind="held", lock=int(ROBOTS_LOCK_S * MICROS))
+        )
 
     async def keep_robots(
         self,

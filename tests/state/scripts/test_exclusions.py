@@ -1,4 +1,4 @@
-"""exclude.lua, include.lua, review_exclusions.lua, drop_queued.lua, forget_dropped.lua, and what heeds them."""
+"""exclude.lua, review_exclusions.lua, drop_queued.lua, forget_dropped.lua, and what heeds them."""
 
 from __future__ import annotations
 

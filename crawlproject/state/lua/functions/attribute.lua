@@ -1,8 +1,10 @@
--- Says which sources requests belong to, and why.
+-- Says which sources requests belong to, and why; and whether they were ever enqueued. Changes nothing.
 --
--- A: requests, of each the `source` that its seed names and the `domain` of its URL; either may be missing.
+-- A: requests, of each the `source` that its seed names, the `domain` of its URL, and its `digest` (see the seen filter); each
+--    may be missing.
 -- Reply, for each in order: {source; what is known of the name: 'bound' to domains, 'row' of the catalogue without such,
---    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to}
+--    'rate' of an operator, 'domain' that lends no rate, 'unknown'; '' where none is given; the domains that it is bound to;
+--    'exact', 'bloom' (as a link, or, by its rate of false positives, not at all) or '': as what the seen filter has its digest}
 register('attribute', function(ctx, K, A)
   belonging.look_up(ctx, A.requests)
   local reply = {}
@@ -15,7 +17,8 @@ register('attribute', function(ctx, K, A)
       local has_row = belief and redis.call('HEXISTS', K.limits, name) == 1
       kind = has_row and 'row' or belief and 'rate' or belonging.is_domain(name) and 'domain' or 'unknown'
     end
-    reply[index] = {belonging.source_of(ctx, name, domain) or '', kind, kind == 'bound' and belief or ''}
+    reply[index] = {belonging.source_of(ctx, name, domain) or '', kind, kind == 'bound' and belief or '',
+      request.digest and seen_filter.kind_of(ctx, request.digest) or ''}
   end
   return reply
 end, {'no-writes'})

@@ -6,7 +6,7 @@
 -- Reply: {requests dropped, requests that still wait}
 --
 -- An extent counts as one request towards `count`: only its reference moves. A worker with the store reads it later, and has
--- its requests forgotten like the others (drop_extent.lua).
+-- its requests forgotten like the others (take_extent.lua).
 --
 -- With what was dropped goes what it took of the source's budget for links: all of it, for what was fetched is not counted
 -- apart. Otherwise links that are found again would be beyond it.

@@ -1,8 +1,9 @@
--- Keeps what came of fetching a robots.txt, for all workers, and ends the lock on fetching it.
+-- Keeps what came of fetching a robots.txt, for all workers, and ends the lock on fetching it; or makes that last, for as long as
+-- its holder lives: nobody else fetches it meanwhile.
 --
 -- A: url (of a robots.txt, or where one leads to); token (that look_robots has locked it with); kind ('rules', 'short', 'none',
---    'refused', 'redirect' (to the URL in body), 'unreachable', or '' when nothing was requested: another may try at
---    once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none); reason (of
+--    'refused', 'redirect' (to the URL in body), 'unreachable', '' when nothing was requested: another may try at
+--    once; or 'held', and the lock lasts for `lock` us from now); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none); reason (of
 --    'unreachable'); retry, retry_max (us: the first pause before another try, and the longest); maxsize (bytes that all
 --    copies may take). source: whose look-up it was; payer, sent (us), result, received (bytes), sent_rate (1/1000 rps) of
 --    the request: it is counted, whether the lock was lost or not (see the report).
@@ -20,7 +21,10 @@ register('keep_robots', function(ctx, K, A)
     report.note_robots(ctx, A.source, A.url, A.result)
   end
   if redis.call('GET', lock) ~= A.token then return 0 end
-  if A.kind == 'unreachable' then
+  if A.kind == 'held' then
+    redis.call('PEXPIRE', lock, text(A.lock / 1000))
+    return 1
+  elseif A.kind == 'unreachable' then
     redis.call('HSETNX', key, 'since', text(ctx.now))
     local failures = (tonumber(redis.call('HGET', key, 'failures')) or 0) + 1
     redis.call('HSET', key, 'failures', text(failures))

@@ -2,7 +2,7 @@
 --
 -- A: origin (scheme://host:port/robots.txt); source (that asks); token (of the caller's look-up, nobody else's; nil: says
 --    only what holds, notes nothing and has nobody fetch anything); fetches (whether the caller can fetch now); lock (us
---    that a lock lasts without hold_robots); min_rate; circuit.
+--    that a lock lasts unless it is `held`, see keep_robots.lua); min_rate; circuit.
 -- Reply: {what, body, seconds that it may be used, reason, 1 when the source is visited less often from now on,
 -- else 0, url: where the redirects of the robots.txt that are known lead}; what is
 --    'ignore'        the source has given permission: no robots.txt counts

@@ -1,5 +1,5 @@
 -- Says what the store has to do for overflows: which extents sources need next, which requests make new ones, and which extent
--- was dropped. Nothing is taken away: spill_commit.lua, refill_commit.lua and drop_extent.lua do that.
+-- was dropped. Nothing is taken away: spill_commit.lua and take_extent.lua do that.
 --
 -- A: most (sources at most); folder (of the store, for the packs of this crawl, if it has none yet); most_dropped (as long as so
 --    many dropped requests wait to be forgotten, no extent is read for more); high_water; min_rate; pace.

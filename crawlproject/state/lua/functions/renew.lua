@@ -1,7 +1,9 @@
--- Exchanges a slot that was missed, because the connection took too long, for the present moment or the next slot.
+-- Exchanges a slot that was missed, because the connection took too long, for the present moment or the next slot; or tells whether
+-- one that was reserved further ahead than leases are may still be used.
 --
 -- A: source; host (of the request); missed (the slot, us) and rate (when it was given out); within (us ahead that the new
---    one may be); worker and lease (none: a request without one); min_rate; circuit; pace.
+--    one may be), or late (us that this one may be used late: then it is not exchanged); worker and lease (none: a request
+--    without one); min_rate; circuit; pace.
 -- Reply: {moment, slot, rate}; slot is '' when there is none so soon, without a pulse, for a source that is halted, held,
 -- excluded (or the host is) or at rate 0, and for a lease that this worker has no more, or that was granted before the
 -- circuit changed its state.
@@ -18,6 +20,9 @@ register('renew', function(ctx, K, A)
   if redis.call('EXISTS', K.pulse) == 0 or ctx.resume > ctx.now then return none end
   if not interval or due_index.held_until(ctx, source) > 0 then return none end
   if exclusions.has(ctx, source) or exclusions.has_host(ctx, A.host) then return none end
+  if A.late then -- over, or perhaps: the clock was set forward since, so that others have the slots of this moment
+    return ctx.now <= A.missed + A.late and {text(ctx.now), text(A.missed), string.format('%.17g', rate)} or none
+  end
   if A.lease then
     local _, generation = grants.parts_of(A.lease)
     local leases = K.leases_of .. A.worker

@@ -3,7 +3,8 @@
 -- A: fence; min_rate; circuit; rates, a list of {source, limit in force, rate by size or '' if the catalogue
 --    has none, and, when the catalogue was read, what else it says of the source as JSON or '', and the domains that it is
 --    bound to, with a blank before and after each, or ''};
---    hosts (domain -> source).
+--    hosts (domain -> source); gone, gone_hosts (sources and domains that the catalogue no longer names: they lose their rate by
+--    size, or their source).
 --    Of a source of another shard only what says which requests belong to it is written: rate by size, and domains.
 -- Reply: 1, or 0 when another leads by now.
 register('set_rates', function(ctx, K, A)
@@ -44,5 +45,9 @@ register('set_rates', function(ctx, K, A)
   end
   due_index.save(ctx)
   for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end
+  for _, source in ipairs(A.gone) do
+    for _, key in ipairs({K.limits, K.options, K.claims}) do redis.call('HDEL', key, source) end
+  end
+  for _, domain in ipairs(A.gone_hosts) do redis.call('HDEL', K.hosts, domain) end
   return 1
 end)

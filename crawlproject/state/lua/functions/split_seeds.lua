@@ -1,11 +1,19 @@
--- Moves seeds that users have pushed to the lists of the shards that they are for.
+-- Divides the seeds that users have pushed: returns those that come next, and then moves them to the lists of the shards that they
+-- are for.
 --
--- A: digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head); to (the shard of each); size (as
---    they were peeked at); shards; overflow_maxlen.
--- Reply: 1, or 0 when others come next by now (some worker was faster, or this call is late), or one of these lists is full.
+-- A: worker, ttl (ms that it is the one that divides them), count, size (seeds, and bytes beyond which there is no further one); or
+--    digest (SHA-1 of the seeds that come next, joined by newlines, the first one at the head), to (the shard of each), size (as
+--    before), shards, overflow_maxlen.
+-- Reply: the seeds that come next, the first one at the head, which stay where they are; none while it is another worker's turn.
+--    Or 1; 0 when others come next by now (some worker was faster, or this call is late), or one of these lists is full.
 register('split_seeds', function(ctx, K, A)
-  local count = #A.to
+  if A.worker and (redis.call('GET', K.forwarder) or A.worker) ~= A.worker then return {} end
+  local count = A.to and #A.to or A.count
   local seeds = seed_list.peek(K.users_seeds, K.foreign_of .. 'next', count, A.size)
+  if not A.to then
+    if #seeds > 0 then redis.call('SET', K.forwarder, A.worker, 'PX', A.ttl) end
+    return seeds
+  end
   if #seeds < count or redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return 0 end
   if not shards.have_room(ctx, A.to) then return 0 end
   shards.send_seeds(ctx, A.to, seeds)

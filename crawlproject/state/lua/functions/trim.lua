@@ -18,7 +18,7 @@ register('trim', function(ctx, K, A)
 
   drop_older(K.slots, '(' .. text(ctx.now))
   robots.forget_expired(ctx, 100)
-  if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources, K.dead_refusals) end -- somebody has deleted them
+  if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 
   local bound = 'CRAWL_STREAM_MAXLEN events'
   if A.shards then

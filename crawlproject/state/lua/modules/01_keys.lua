@@ -29,7 +29,7 @@ local OF_SPIDER = {
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
   lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
-  totals = 'totals', dead_refusals = 'dead_refusals', dead_sources = 'dead_sources', latencies = 'latencies',
+  totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
   active = 'active', sample = 'reading',
 }
 

@@ -3,7 +3,9 @@
 -- A: dead_maxlen (most dead letters; refusals do not count towards it).
 local dead_letters = {}
 
-function dead_letters.refusals_kept(ctx) return tonumber(redis.call('GET', ctx.K.dead_refusals)) or 0 end
+local REFUSALS = '' -- where it is counted, beside the sources, how many are refusals
+
+function dead_letters.refusals_kept(ctx) return tonumber(redis.call('HGET', ctx.K.dead_sources, REFUSALS)) or 0 end
 
 -- `what` is 'entry' (a stored request) or 'seed' (a line of the seed list, as it came). A `refusal` (the site forbids the
 -- picture) is no trouble, and does not count towards the bound of dead letters: of these at most `A.dead_maxlen` are
@@ -22,7 +24,7 @@ function dead_letters.add(ctx, what, body, source, reason, deliveries, refusal, 
     return
   elseif refusal then
     fields[#fields + 1], fields[#fields + 2] = 'refusal', 1
-    redis.call('INCR', ctx.K.dead_refusals)
+    statistics.add(ctx.K.dead_sources, REFUSALS, 1)
   end
   redis.call('XADD', ctx.K.dead, '*', unpack(fields))
   if source and source ~= '' then statistics.add(ctx.K.dead_sources, source, 1) end
@@ -34,7 +36,7 @@ function dead_letters.remove(ctx, id, source)
   if not found then return false end
   redis.call('XDEL', ctx.K.dead, id)
   for index = 1, #found[2], 2 do
-    if found[2][index] == 'refusal' then redis.call('DECR', ctx.K.dead_refusals) end
+    if found[2][index] == 'refusal' then redis.call('HINCRBY', ctx.K.dead_sources, REFUSALS, -1) end
   end
   if source and source ~= '' then
     local left = redis.call('HINCRBY', ctx.K.dead_sources, source, -1)

@@ -1,4 +1,4 @@
--- Why nothing goes out of any source: decided here alone. lease.lua, collect.lua and pause_reason.lua tell it.
+-- Why nothing goes out of any source: decided here alone. lease.lua and collect.lua tell it.
 --
 -- A: dead_maxlen (most dead letters); timeout (us that a worker may be silent; nil: a worker calls, so one runs);
 --    overflow_maxlen (most requests in the tails of all sources: a fifth of them while they cannot be spilled); spider.

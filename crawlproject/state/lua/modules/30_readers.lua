@@ -62,3 +62,16 @@ function readers.lease_to(ctx, key, holder, ttl)
   for field, value in pairs(holder) do redis.call('HSET', key, field, value) end
   redis.call('HSET', key, 'until', text(ctx.server_time + ttl))
 end
+
+function readers.forget(ctx, name)
+  local reply = {'forgotten'}
+  for _, field in ipairs(redis.call('HKEYS', ctx.K.readers)) do
+    local reader, stream = field:match('^(.*)\n(.*)$')
+    if reader == name then
+      reply[#reply + 1], reply[#reply + 2] = stream, redis.call('HGET', ctx.K.readers, field)
+      redis.call('HDEL', ctx.K.readers, field)
+    end
+  end
+  if redis.call('DEL', ctx.K.reader_of .. name) == 0 and #reply == 1 then return {'unknown'} end
+  return reply
+end

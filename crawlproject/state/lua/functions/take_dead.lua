@@ -1,11 +1,12 @@
--- Gives dead letters another life.
+-- Takes dead letters out: for another life, or for good.
 --
--- A: min_rate; circuit; dead_letters, a list of {id, source, entry, name, domain} or {id, source, seed}; a request goes to the
+-- A: min_rate; circuit; dead_letters, a list of {id, source, entry, name, domain} or {id, source, seed}, or of {id, source}
+--    for those that are deleted for good; a request goes to the
 --    source that `name` and `domain`, each of which may be missing, tell by now, else to the one that it was of.
--- Reply: dead letters moved. One that is gone already is passed over, so that a repeated call moves nothing twice; so is one for
+-- Reply: dead letters taken. One that is gone already is passed over, so that a repeated call moves nothing twice; so is one for
 --    another shard, the list of which is full.
-register('retry_dead', function(ctx, K, A)
-  local moved, requests, touched = 0, 0, {}
+register('take_dead', function(ctx, K, A)
+  local taken, requests, touched = 0, 0, {}
 
   local function source_of(letter)
     return letter.domain and belonging.source_of(ctx, letter.name, letter.domain) or letter.source
@@ -24,14 +25,14 @@ register('retry_dead', function(ctx, K, A)
   end
 
   for _, letter in ipairs(A.dead_letters) do
-    local source = not letter.seed and source_of(letter)
+    local source = letter.entry and source_of(letter)
     local shard = source and shards.is_elsewhere(ctx, source) and shards.shard_of(ctx, source)
     if (not shard or shards.has_room(ctx, shard)) and dead_letters.remove(ctx, letter.id, letter.source) then
-      moved = moved + 1
-      retry(letter, source, shard)
+      taken = taken + 1
+      if letter.seed or source then retry(letter, source, shard) end
     end
   end
   if requests > 0 then redis.call('INCRBY', K.outstanding, requests) end
   due_index.schedule_all(ctx, touched)
-  return moved
+  return taken
 end, {'allow-oom'})
