@@ -82,7 +82,7 @@ async def _one_domain(state: State, packs: FolderPacks, measured: Measured, coun
     print(f"disk {disk / count:.1f} B a link, {len(packs.names(folder)) - 1} packs")
     await state.redis.hset(state.keys.rates, SITE, "100000")
     number, refilling = 0, 0.0
-    while not await state.scripts.idle():
+    while not (await state.scripts.idleness()).is_idle:
         before = measured.cpu()
         await overflow.step()
         refilling += measured.cpu() - before

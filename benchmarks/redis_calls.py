@@ -179,6 +179,7 @@ class Worker:
             self.worker_id,
             min(room, 64),
             **self.shares(),
+            **self._of_version(),
             horizon=0.25 / self.pace,
             dead_maxlen=10**6,
         )
@@ -188,6 +189,11 @@ class Worker:
             source = grant.id.partition(":")[2]
             self.held[source] += 1
             heapq.heappush(self.under_way, (grant.slot + _LATENCY_S / self.pace, grant.id, grant.entry))
+
+    def _of_version(self) -> dict[str, Any]:
+        """Return further arguments that the version that is measured takes."""
+        alone = {"idle": False, "max_deliveries": 3}  # up to the quarantine
+        return {name: value for name, value in alone.items() if name in signature(self.scripts.lease).parameters}
 
     def shares(self) -> dict[str, Any]:
         """Return how many leases each source may get: far more than it needs."""

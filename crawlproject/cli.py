@@ -155,10 +155,10 @@ def check_spider(command: ScrapyCommand, spider: str) -> type[Spider]:
 
 @asynccontextmanager
 async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncIterator[State]:
-    """Connect a command of coroutines to the frontier of `spider` for as long as the block lasts.
+    """Open the frontier of `spider` for an asynchronous command, and close it at the end of the block.
 
     Raises:
-        ConfigError, RedisUnavailable: see there.
+        ConfigError, RedisUnavailable: see State.open.
 
     """
     assert command.settings is not None
@@ -184,7 +184,7 @@ class Connection:
 
 @contextmanager
 def connected(settings: config.Config, spider: str = "images") -> Iterator[Connection]:
-    """Connect a command that blocks to the frontier of `spider` for as long as the block lasts.
+    """Open the frontier of `spider` for a command that blocks, on a loop in a thread, until the end of the block.
 
     Raises:
         ConfigError, RedisUnavailable: see State.open.

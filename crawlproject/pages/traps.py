@@ -11,8 +11,6 @@ LONGEST_URL = 1024  # characters
 DEEPEST = 20  # links from the seed
 MOST_SEGMENTS = 16
 MOST_PARAMETERS = 6
-MOST_HOSTS = 100  # of a domain: for the caller, who knows the hosts it has
-POOR_SHARE = 0.25  # of a source's budget that poor links may use together: for the caller
 FIRST_YEAR = 1990
 
 _POOR_DEPTH = 8

@@ -19,7 +19,7 @@ _WAIT_S = 1
 
 
 class Room(NamedTuple):
-    """How many requests the frontier takes, and how many seeds may wait beyond their sources' shares of it."""
+    """How many requests the frontier takes, and how many seeds may wait beyond their sources' windows."""
 
     frontier: int
     overflow: int
@@ -63,7 +63,7 @@ async def has_room(state: State) -> bool:
 
 
 async def is_overflow_half_full(state: State) -> bool:
-    """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' shares of the frontier.
+    """Tell whether half of CRAWL_OVERFLOW_MAXLEN seeds wait beyond their sources' windows.
 
     With several shards, half of one's part of that, in one of them.
     """
@@ -128,7 +128,7 @@ def _counters(state: State) -> tuple[str, str, str]:
 
 
 def _in_tails(overflow: Any, spilled: Any) -> int:
-    """Return how many requests beyond the shares are in Redis: those in the store need no room there."""
+    """Return how many requests beyond the windows are in Redis: those in the store need no room there."""
     return (whole_number(overflow) or 0) - (whole_number(spilled) or 0)
 
 

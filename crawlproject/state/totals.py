@@ -65,7 +65,7 @@ async def totals(state: State) -> dict[str, Any]:
     """Return the totals since the crawl began, of all shards: of the frontier, of the seeds, and per source.
 
     `workers` are those alive; `leased` counts what dead ones hold, too, until another worker takes it back.
-    `seeds_waiting` are those in the list, and those beyond their sources' shares of the frontier. What others have
+    `seeds_waiting` are those in the list, and those beyond their sources' windows. What others have
     written, in place of a number or a key of ours, counts as none.
 
     Raises:

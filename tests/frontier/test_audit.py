@@ -113,7 +113,7 @@ class Crawl:
                     "w", items, seeds=seeds, high_water=9999, dead_maxlen=99, refuse_unknown=False
                 )
             await self.lease(100)
-            return not self.held and await state.scripts.idle()
+            return not self.held and (await state.scripts.idleness()).is_idle
 
         await until_async(is_done)
 

@@ -146,14 +146,14 @@ async def arrived(state: State) -> Counter[str]:
 @KINDS
 async def test_all_comes_there_once(shards: tuple[State, ...], kind: Kind) -> None:
     expected = await kind(shards[0])
-    assert not await shards[0].scripts.idle()
+    assert not (await shards[0].scripts.idleness()).is_idle
     forwarder = Forwarder(shards[0])
     assert await shards[0].scripts.waiting("w") == [1]
     assert await forwarder.give(1) is True
     assert await forwarder.give(1) is None
     assert await arrived(shards[1]) == Counter(expected)
-    assert await shards[0].scripts.idle()
-    assert not await shards[1].scripts.idle()
+    assert (await shards[0].scripts.idleness()).is_idle
+    assert not (await shards[1].scripts.idleness()).is_idle
     assert await shards[0].scripts.waiting("w") == []
 
 
@@ -188,7 +188,7 @@ async def test_a_killed_forwarder_loses_and_doubles_nothing(
     while await Forwarder(shards[0]).give(1) is not None:
         pass
     assert await arrived(shards[1]) == Counter([*expected, "http://more/"])
-    assert await shards[0].scripts.idle()
+    assert (await shards[0].scripts.idleness()).is_idle
 
 
 async def kind_again(state: State) -> None:
@@ -319,7 +319,7 @@ async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind
     expected = await kind(shards[0])
     await db(shards[1]).sadd(shards[1].keys.excluded, OWN[1])
     assert await Forwarder(shards[0]).give(1)
-    assert await shards[1].scripts.idle()
+    assert (await shards[1].scripts.idleness()).is_idle
     counted = await db(shards[1]).hget(f"{shards[1].keys.counts_of}excluded", OWN[1])
     assert int(counted) == len(expected)
 
@@ -332,7 +332,7 @@ async def test_what_is_unknown_there_is_a_dead_letter_there(redis_url: str, kind
         letters = await db(shards[1]).xrange(shards[1].keys.dead)
         assert sorted(url_of(fields[b"entry"]) for _, fields in letters) == expected
         assert {fields[b"reason"] for _, fields in letters} == {f"unknown source: {OWN[1]}".encode()}
-        assert await shards[1].scripts.idle()
+        assert (await shards[1].scripts.idleness()).is_idle
 
 
 async def test_what_was_seen_there_is_a_duplicate(shards: tuple[State, ...]) -> None:

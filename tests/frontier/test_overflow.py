@@ -104,7 +104,7 @@ async def crawled(state: State, overflow: Overflow, site: str = SITE, count: int
         reply = await lease(state, horizon=1.0)
         urls.extend(url_of(grant.entry) for grant in reply.grants)
         await state.scripts.settle("w", [Settlement(grant.id, site, done=True) for grant in reply.grants])
-        return 0 < count <= len(urls) or await state.scripts.idle()
+        return 0 < count <= len(urls) or (await state.scripts.idleness()).is_idle
 
     await until_async(is_done)
     return urls
@@ -361,15 +361,15 @@ async def test_a_purge_counts_what_is_in_extents(crawl: State, packs: FolderPack
     assert status.queued + status.waiting == 500
     assert await drop_queued(crawl, SITE, "purged", by="me") == 500
     assert await counters(crawl) == (0, 0, 0)
-    assert await crawl.scripts.idle()
+    assert (await crawl.scripts.idleness()).is_idle
 
 
 async def test_halted_work_in_extents_does_not_keep_a_crawl_open(crawl: State, packs: FolderPacks) -> None:
     await discover(crawl, 500)
     await spilled(crawl, Overflow(crawl, packs))
     await db(crawl).sadd(crawl.keys.halted, SITE)
-    assert not await crawl.scripts.idle()
-    assert await crawl.scripts.idle(halted_too=True)
+    assert not (await crawl.scripts.idleness()).is_idle
+    assert (await crawl.scripts.idleness(halted_too=True)).is_idle
 
 
 async def test_a_worker_spills_and_refills_by_itself(crawl: State, packs: FolderPacks) -> None:

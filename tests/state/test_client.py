@@ -165,10 +165,10 @@ def test_every_worker_has_its_own_name(redis_url: str) -> None:
 
 
 async def test_an_open_state_talks_to_its_redis(state: State, redis_url: str) -> None:
-    assert await state.scripts.idle()
+    assert (await state.scripts.idleness()).is_idle
     with redis.Redis.from_url(redis_url) as client:
         client.lpush(state.keys.seeds, "http://a/")
-    assert not await state.scripts.idle()
+    assert not (await state.scripts.idleness()).is_idle
 
 
 def test_a_redis_that_may_evict_is_refused_at_the_start_unless_that_is_accepted(

@@ -187,13 +187,13 @@ async def test_a_redis_that_hangs_holds_no_reactor_up(server: Server) -> None:
 
     ticking = asyncio.create_task(tick())
     server.process.send_signal(signal.SIGSTOP)
-    calls = [asyncio.create_task(state.scripts.idle()) for _ in range(20)]
+    calls = [asyncio.create_task(state.scripts.idleness()) for _ in range(20)]
     await asyncio.sleep(1)
     server.process.send_signal(signal.SIGCONT)
-    assert await asyncio.gather(*calls) == [True] * 20
+    assert [idleness.is_idle for idleness in await asyncio.gather(*calls)] == [True] * 20
     server.kill()
     with pytest.raises(redis.ConnectionError):
-        await state.scripts.idle()
+        await state.scripts.idleness()
     stopping = True
     await ticking
     await state.close()

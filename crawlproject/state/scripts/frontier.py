@@ -547,16 +547,12 @@ class FrontierScripts(ScriptRunner):
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
 
-    async def idle(self, *, halted_too: bool = False) -> bool:
+    async def idleness(self, *, halted_too: bool = False) -> Idleness:
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
         `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
-        and nothing waits here for others.
+        and nothing waits here for others. All are idle when each is, in two looks with the same marks.
         """
-        return (await self.idleness(halted_too=halted_too)).is_idle
-
-    async def idleness(self, *, halted_too: bool = False) -> Idleness:
-        """Tell whether it is idle, and how much has come and gone: what says whether all shards are."""
         return _idleness(await self._run("idle", halted_too=halted_too))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:

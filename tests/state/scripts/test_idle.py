@@ -20,21 +20,21 @@ async def test_work_of_many_halted_sources_is_counted_page_by_page(state: State)
         "w", work, high_water=1_000, refuse_unknown=False
     )  # at once: it must not take 3 s
     await db(state).sadd(state.keys.halted, *halted)
-    assert await state.scripts.idle(halted_too=True)
-    assert not await state.scripts.idle()
+    assert (await state.scripts.idleness(halted_too=True)).is_idle
+    assert not (await state.scripts.idleness()).is_idle
     await put(state, [entry("a")])
-    assert not await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle
     assert names(await lease(state)) == ["a"]
-    assert not await state.scripts.idle(halted_too=True)  # in flight
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle  # in flight
 
 
 async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: State) -> None:
     await join(state)
-    assert await state.scripts.idle()
+    assert (await state.scripts.idleness()).is_idle
     await db(state).lpush(state.keys.seeds, "a")
-    assert not await state.scripts.idle()
+    assert not (await state.scripts.idleness()).is_idle
     await state.scripts.take_seeds("w", 1)
-    assert not await state.scripts.idle()
+    assert not (await state.scripts.idleness()).is_idle
     await rule(state, ("museum", 100))
     await state.scripts.enqueue(
         "w",
@@ -44,11 +44,11 @@ async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: Stat
         dead_maxlen=1000,
         refuse_unknown=False,
     )
-    assert not await state.scripts.idle()
+    assert not (await state.scripts.idleness()).is_idle
     (grant,) = (await lease(state)).grants
-    assert not await state.scripts.idle()
+    assert not (await state.scripts.idleness()).is_idle
     await state.scripts.settle("w", [Settlement(grant.id, "museum", dead="x")])
-    assert await state.scripts.idle()
+    assert (await state.scripts.idleness()).is_idle
 
 
 async def test_work_of_halted_sources_can_count_as_none(state: State) -> None:
@@ -57,12 +57,12 @@ async def test_work_of_halted_sources_can_count_as_none(state: State) -> None:
     await put(state, [entry("a"), entry("b")])
     await put(state, [entry("c")], "photos")
     await db(state).sadd(state.keys.halted, "museum")
-    assert not await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle
     (grant,) = (await lease(state)).grants
-    assert not await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle
     await state.scripts.settle("w", [Settlement(grant.id, "photos", dead="x")])
-    assert await state.scripts.idle(halted_too=True)
-    assert not await state.scripts.idle()
+    assert (await state.scripts.idleness(halted_too=True)).is_idle
+    assert not (await state.scripts.idleness()).is_idle
 
 
 async def test_work_that_waits_for_an_extent_counts(state: State) -> None:
@@ -71,13 +71,13 @@ async def test_work_that_waits_for_an_extent_counts(state: State) -> None:
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
     await db(state).sadd(state.keys.halted, "museum")
-    assert await state.scripts.idle(halted_too=True)
+    assert (await state.scripts.idleness(halted_too=True)).is_idle
     await db(state).rpush(state.keys.extents_of + "0:photos", f"images-0/1-a:0:9:{'a' * 40}:64")
     await db(state).set(state.keys.overflow, 64)
     await db(state).zadd(state.keys.overflow_due, {"photos": 1})
-    assert not await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle
     await db(state).sadd(state.keys.halted, "photos")
-    assert await state.scripts.idle(halted_too=True)
+    assert (await state.scripts.idleness(halted_too=True)).is_idle
 
 
 async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State) -> None:
@@ -85,9 +85,9 @@ async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
     await db(state).delete(state.keys.outstanding)
-    assert not await state.scripts.idle()
-    assert not await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness()).is_idle
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle
     await db(state).set(state.keys.outstanding, 1)
     await db(state).delete(*state.keys.due)
-    assert not await state.scripts.idle()
-    assert not await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness()).is_idle
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle

@@ -138,8 +138,8 @@ async def test_seeds_apart_keep_the_crawl_open_unless_their_source_is_halted(sta
     await begin(state)
     await feed(state, *requests("abcdefghij"), high_water=99)
     await db(state).delete(state.keys.outstanding)
-    assert not await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness(halted_too=True)).is_idle
     await db(state).set(state.keys.outstanding, 8)
     await db(state).sadd(state.keys.halted, "museum")
-    assert not await state.scripts.idle()
-    assert await state.scripts.idle(halted_too=True)
+    assert not (await state.scripts.idleness()).is_idle
+    assert (await state.scripts.idleness(halted_too=True)).is_idle

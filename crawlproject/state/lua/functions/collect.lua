@@ -7,7 +7,7 @@
 --    their sources' windows, dead letters, workers alive, workers registered, {kind, sentence} of a pause
 --    (see the pause), sources known, sources due, names excluded, halted, halted for a while, totals,
 --    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}, sources due by
---    now, bytes that Redis uses, requests of those beyond shares that are spilled},
+--    now, bytes that Redis uses, requests of those beyond windows that are spilled},
 --    those of totals to feeders as lists; hashes as field, value, field, ...
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the

@@ -23,7 +23,7 @@ register('drop_queued', function(ctx, K, A)
     return redis.call(command, key, ...) or {}
   end
 
-  -- First what is beyond its share: whoever stops here leaves a queue, which the rest of it goes through.
+  -- First what is beyond its window: whoever stops here leaves a queue, which the rest of it goes through.
   local references = {}
   for _, key in ipairs(queues.extents_of(ctx, source)) do
     for _, reference in ipairs(left > #references and redis.call('LPOP', key, left - #references) or {}) do

@@ -1,5 +1,5 @@
--- Keeps what came of fetching a robots.txt, for all workers, and ends the lock on fetching it; or makes that last, for as long as
--- its holder lives: nobody else fetches it meanwhile.
+-- Keeps the result of fetching a robots.txt, for all workers, and ends the lock on fetching it. With the kind 'held' it renews the
+-- lock of a worker that still fetches.
 --
 -- A: url (of a robots.txt, or where one leads to); token (that look_robots has locked it with); kind ('rules', 'short', 'none',
 --    'refused', 'redirect' (to the URL in body), 'unreachable', '' when nothing was requested: another may try at

@@ -2,7 +2,7 @@
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
 --    suspect (the worker holds one, see below; none: it does not); horizon (us ahead that slots are reserved); spread (us
---    between sources that have waited); min_rate; circuit; pace; spider; namespace; refuse_unknown; dead_maxlen; high_water.
+--    between sources that have waited); min_rate; circuit; pace; refuse_unknown; dead_maxlen; high_water.
 -- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    A lease whose slot is '' is of a request that does not belong to its source (see belonging.lua): it must not go
 --    out, but back to where it belongs, which the caller finds by its domain.
