@@ -16,7 +16,7 @@ all the while, a reader of the events (`scrapy events --follow`), and in the mid
 The last three come without and with what docs/reliability.md recommends: `min-replicas-to-write 1`,
 `min-replicas-max-lag 2` and `down-after-milliseconds 5000`.
 
-And a crawl of sixteen shards on a Redis Cluster of three masters, each with a replica (failover_shards.py;
+And a crawl of four shards on a Redis Cluster of three masters, each with a replica (failover_shards.py;
 `cluster-node-timeout 3000`):
 
 - `cluster-killed`: the master that users push seeds to is killed, and comes back when its replica has taken over.
@@ -272,7 +272,7 @@ class Trial:
     min_replicas: bool = False
     lossless: bool = False  # nothing may be lost
     polite: bool = True  # no second with too many requests
-    sharded: bool = False  # sixteen shards on a Redis Cluster
+    sharded: bool = False  # four shards on a Redis Cluster
     waits: bool = False  # with CRAWL_REDIS_WAIT=all, so that nothing is fetched twice
 
 

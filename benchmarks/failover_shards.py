@@ -31,7 +31,7 @@ _USERS_SEEDS = "images:start_urls"
 
 
 def sources() -> dict[str, float]:
-    """Return the rates of sixteen sources, one in each shard."""
+    """Return the rates of four sources, one in each shard."""
     names = [next(name for n in count() if shard_of(name := f"site{n}", SHARDS) == k) for k in range(SHARDS)]
     return {name: 10.0 if number % 2 else 5.0 for number, name in enumerate(names)}
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.crc import key_slot
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from crawlproject.config import Config, cluster_address, sentinel_address
 from crawlproject.state import embedded
@@ -33,12 +34,29 @@ def free_port() -> int:
         return port
 
 
+class _FollowingPool(SentinelConnectionPool):
+    """Asks the sentinels once a second, as a worker does, and leaves a master that they have replaced.
+
+    redis-py's own stays with one that wakes as a second master, and loses what it writes there.
+    """
+
+    _asked = 0.0
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        if time.monotonic() > self._asked + 1.0:
+            self._asked = time.monotonic()
+            with suppress(redis.RedisError):  # nobody knows another one
+                self.get_master_address()  # type: ignore[no-untyped-call]
+        return super().get_connection(*args, **options)
+
+
 def client_of(url: str, **options: Any) -> Any:
     """Return a client that blocks, for keys wherever they are on a Redis Cluster, as redis-cli -c is."""
     if (watched := sentinel_address(url)) is not None:
         sentinels: Any = Sentinel
         known = sentinels(watched.sentinels, sentinel_kwargs=watched.sentinel_credentials)
-        return known.master_for(watched.service, db=watched.db, **watched.credentials, **options)
+        options |= {"db": watched.db, "connection_pool_class": _FollowingPool}
+        return known.master_for(watched.service, **watched.credentials, **options)
     if (address := cluster_address(url)) is None:
         return redis.Redis.from_url(url, **options)
     node: Any = ClusterNode
