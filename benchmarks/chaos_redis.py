@@ -17,7 +17,7 @@ from crawlproject import config
 from crawlproject.sinks.entries import event_of
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
-from crawlproject.state.streams import EventEntry
+from crawlproject.streams.streams import EventEntry
 
 _END_S = 20.0
 _ANSWER_S = 2.0  # for a node to answer the harness, which is to wake it

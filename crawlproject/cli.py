@@ -29,7 +29,7 @@ from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError
-from crawlproject.sources.exclusions import exclusion_names
+from crawlproject.exclusions.names import exclusion_names
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State, keys_for, without_secrets
 from crawlproject.state.health import known_fault

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
+from crawlproject.robots.copies import expire_copies
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
 from crawlproject.state.halts import add_halts, delete_statuses, note_order, remove_halts
 from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
-from crawlproject.state.robots_copies import expire_copies
 from crawlproject.state.source_table import delete_override, set_override
 
 

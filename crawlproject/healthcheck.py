@@ -13,9 +13,9 @@ import sys
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError
+from crawlproject.frontier.workers import alive_workers
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.over_shards import ask_shards, not_answering
-from crawlproject.state.workers import alive_workers
 from crawlproject.texts import visible
 
 _TIMEOUT_S = 2.0  # for an answer: a check has ten seconds

@@ -27,7 +27,7 @@ from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import rate_for
 from crawlproject.state import embedded
 from crawlproject.state.client import REDIS_TROUBLE, crawl_dir
-from crawlproject.state.totals import totals
+from crawlproject.status.totals import totals
 from demo import sources
 from demo.gallery import Arrival, Gallery
 from demo.tables import mean_rate, print_table

@@ -32,7 +32,7 @@ from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import rate_for
 from crawlproject.state import embedded
 from crawlproject.state.client import State, crawl_dir
-from crawlproject.state.totals import totals
+from crawlproject.status.totals import totals
 from demo import pictures
 from demo.sites import BEHIND_NOFOLLOW, FORBIDDEN, LICENCE, NOINDEX, Arrival, Site, Sites
 from demo.tables import mean_rate, print_table

@@ -40,9 +40,9 @@ class Command(crawl.Command):
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
+        from crawlproject.exclusions.names import read_exclusions
         from crawlproject.net.pool import fit_open_files
         from crawlproject.sources.catalogue_reader import check_catalogue
-        from crawlproject.sources.exclusions import read_exclusions
 
         assert self.settings is not None
         settings = config.load(self.settings)

@@ -22,7 +22,7 @@ from crawlproject.state.client import State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import DeadRetry
-from crawlproject.state.streams import dead_letters
+from crawlproject.streams.streams import dead_letters
 from crawlproject.texts import counted, printable
 
 _BATCH = 500  # dead letters a call

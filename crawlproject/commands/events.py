@@ -28,9 +28,9 @@ from crawlproject.sinks.sink import Sink
 from crawlproject.state.client import State
 from crawlproject.state.health import fault_of, known_fault, plain
 from crawlproject.state.over_shards import ask_shards, not_answering, shown
-from crawlproject.state.readers import EventsLost, ReaderStatus, forget, readers
 from crawlproject.storage.blobs import lookup_of
 from crawlproject.storage.parts import parts_of
+from crawlproject.streams.readers import EventsLost, ReaderStatus, forget, readers
 from crawlproject.texts import counted, printable, without_pyarrow
 
 _BLOCK_S = 1.0

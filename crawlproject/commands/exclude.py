@@ -8,7 +8,7 @@ import json
 
 from crawlproject import cli
 from crawlproject.controls import exclude
-from crawlproject.sources.exclusions import is_domain
+from crawlproject.exclusions.names import is_domain
 
 
 class Command(cli.Command):

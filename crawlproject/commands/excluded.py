@@ -9,7 +9,7 @@ import json
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
-from crawlproject.state.exclusions import ExcludedName, excluded_names
+from crawlproject.exclusions.stored import ExcludedName, excluded_names
 from crawlproject.texts import scrapy_command
 
 

@@ -14,8 +14,10 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.config import Config
+from crawlproject.exclusions.stored import exclusion_of
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import SeenFilter, digest_of
+from crawlproject.frontier.lookup import find_request, next_look
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
 from crawlproject.net.resolver import Resolver
@@ -27,8 +29,6 @@ from crawlproject.robots.verdicts import refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
-from crawlproject.state.exclusions import exclusion_of
-from crawlproject.state.place import find_request, next_look
 from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources

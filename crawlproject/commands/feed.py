@@ -15,19 +15,19 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli, config
 from crawlproject.errors import BadSeed
+from crawlproject.frontier import seed_list
 from crawlproject.frontier.seeds import parse_seed, shard_of_seed
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
+from crawlproject.ingest.feeders import Feeder
+from crawlproject.ingest.feeds import Feed
 from crawlproject.ingest.hold import Hold
 from crawlproject.ingest.positions import Position, feed_name
 from crawlproject.ingest.seed_files import STDIN, SeedFile
 from crawlproject.ingest.seed_rows import Columns
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
-from crawlproject.state import seed_list
 from crawlproject.state.client import State
-from crawlproject.state.feeders import Feeder
-from crawlproject.state.feeds import Feed
 from crawlproject.state.shards import shard_of
 from crawlproject.texts import counted, visible
 

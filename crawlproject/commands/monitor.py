@@ -19,8 +19,8 @@ from crawlproject import cli, config
 from crawlproject.dashboard.sessions import check_address
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import State, check_redis
-from crawlproject.state.spiders import present_spiders
 from crawlproject.status.reporter import Reporter
+from crawlproject.status.spiders import present_spiders
 from crawlproject.storage.blobs import reader_of
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Command(cli.Command):
         if args:
             raise UsageError(f"expected no arguments; did you mean --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
+        from crawlproject.exclusions.names import read_exclusions
         from crawlproject.sources.catalogue_reader import check_catalogue
-        from crawlproject.sources.exclusions import read_exclusions
         from crawlproject.webserver import check_port
 
         assert self.settings is not None

@@ -11,7 +11,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.state.shard_status import ShardStatus, shard_status
+from crawlproject.status.shard_status import ShardStatus, shard_status
 from crawlproject.texts import counted, printable
 
 

@@ -11,8 +11,8 @@ from crawlproject import cli
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.source_counts import read_all_fetches
-from crawlproject.state.totals import histograms, totals
 from crawlproject.status.histogram import quantile
+from crawlproject.status.totals import histograms, totals
 
 
 class Command(cli.Command):

@@ -9,8 +9,8 @@ from typing import Any
 
 from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.state.client import State
-from crawlproject.state.newest_entries import RawEntry, entries_after, newest_entries
 from crawlproject.state.over_shards import ask_shards
+from crawlproject.streams.newest import RawEntry, entries_after, newest_entries
 from crawlproject.texts import printable
 
 _THUMBNAILS, _ROWS = 24, 40

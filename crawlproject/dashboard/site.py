@@ -15,13 +15,13 @@ from twisted.web.server import NOT_DONE_YET
 
 from crawlproject.config import Config
 from crawlproject.controls import halt, include, resume, set_rate
+from crawlproject.dashboard.ended_sessions import end_session, has_ended
 from crawlproject.dashboard.live_events import Feed
 from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.models import thumbnail_type
 from crawlproject.report.rendering import page, policy
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.ended_sessions import end_session, has_ended
 from crawlproject.state.health import fault_of
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.site_report import UnknownSource, site_report

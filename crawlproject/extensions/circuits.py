@@ -18,8 +18,8 @@ from crawlproject.loops import Loops
 from crawlproject.models import FETCH_TIME
 from crawlproject.politeness.outcomes import Outcome, Sample
 from crawlproject.sources.domains import host_of_url
-from crawlproject.state.newest_entries import entries_after, newest_entries
 from crawlproject.state.scripts import Settlement
+from crawlproject.streams.newest import entries_after, newest_entries
 from crawlproject.worker import worker_of
 
 # Signals. Receivers, which may be coroutines, get `source`, `reason`, `by` (docs/operators.md) and `spider`.

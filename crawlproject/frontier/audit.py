@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from crawlproject.frontier.sweep import counters, scan_keys, spiders_of
 from crawlproject.state.client import State
-from crawlproject.state.sweep import counters, scan_keys, spiders_of
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from crawlproject.exclusions.stored import oldest_dropped
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import digest_of, name_in
 from crawlproject.state.client import State
-from crawlproject.state.exclusions import oldest_dropped
 
 DROPPED_A_CALL = 500  # requests: some milliseconds
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from crawlproject.errors import ConfigError
+from crawlproject.exclusions.names import is_domain, read_exclusions
+from crawlproject.exclusions.stored import are_published, excluded_by_file
 from crawlproject.frontier.dropped import DROPPED_A_CALL, forget_dropped
-from crawlproject.sources.exclusions import is_domain, read_exclusions
 from crawlproject.state.client import State
-from crawlproject.state.exclusions import are_published, excluded_by_file
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.texts import printable
 from crawlproject.threads import in_thread

@@ -22,6 +22,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.frontier.pace import Pace
 from crawlproject.frontier.shares import Shares
+from crawlproject.frontier.workers import stored_leases
 from crawlproject.models import LEASE, PACED_AS, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff
@@ -30,7 +31,6 @@ from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LeaseReply, Settlement, Stray
-from crawlproject.state.workers import stored_leases
 from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from crawlproject.state import overflow as state_of_overflow
+from crawlproject.frontier import overflow_lists as state_of_overflow
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Due, Extent, Tail, Wanted, digest_of
 from crawlproject.storage.blobs import described

@@ -18,10 +18,12 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
+from crawlproject.frontier.agreement import disagreements
 from crawlproject.frontier.detached import detached
 from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
+from crawlproject.frontier.overflow_lists import count_spilled
 from crawlproject.frontier.seeds import (
     SeedReader,
     UsersSeeds,
@@ -30,6 +32,7 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
+from crawlproject.frontier.seen import seen_filter_notes
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
@@ -38,16 +41,13 @@ from crawlproject.net.route import Route
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.agreement import disagreements
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.state.overflow import count_spilled
 from crawlproject.state.scripts import NewRequest
-from crawlproject.state.seen import seen_filter_notes
-from crawlproject.state.unread import count_without_reader
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
+from crawlproject.streams.unread import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
 from crawlproject.worker import MOVES_TO, Leasing, Shutdown, Worker, collect_rarely
 

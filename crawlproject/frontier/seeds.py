@@ -15,7 +15,7 @@ from scrapy.spiders import CrawlSpider
 from scrapy.statscollectors import StatsCollector
 
 from crawlproject.errors import BadSeed, ConfigError
-from crawlproject.frontier import codec
+from crawlproject.frontier import codec, seed_list
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
@@ -24,7 +24,6 @@ from crawlproject.pages.traps import DEEPEST
 from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
-from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Rejected
 from crawlproject.state.shards import shard_of

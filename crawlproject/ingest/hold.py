@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from crawlproject.errors import BadSeed
+from crawlproject.frontier import seed_list
 from crawlproject.frontier.seeds import parse_seed
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from crawlproject.texts import scrapy_command
 

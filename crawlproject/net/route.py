@@ -23,11 +23,11 @@ from twisted.internet.protocol import Factory, Protocol
 
 from crawlproject.breaker import Circuit
 from crawlproject.errors import NoRoute
+from crawlproject.exclusions.stored import exclusion_of
 from crawlproject.politeness.addresses import port_of
 from crawlproject.politeness.outcomes import of_exception
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.exclusions import exclusion_of
 from crawlproject.state.source_counts import read_statuses
 
 _OWN = {

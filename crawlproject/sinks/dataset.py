@@ -18,9 +18,9 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.entries import default_name, event_of
 from crawlproject.sinks.sink import Sink
 from crawlproject.state.client import State
-from crawlproject.state.readers import StreamReader, is_behind, is_entry_id
-from crawlproject.state.streams import EventEntry
 from crawlproject.storage.parts import PartExists, Parts
+from crawlproject.streams.readers import StreamReader, is_behind, is_entry_id
+from crawlproject.streams.streams import EventEntry
 from crawlproject.texts import printable, scrapy_command
 
 ABOUT = "_dataset.json"  # whose the dataset is; readers of Parquet pass over names that begin with `_`

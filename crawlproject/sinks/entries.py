@@ -8,7 +8,7 @@ from typing import Any
 
 from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.state.client import State
-from crawlproject.state.streams import EventEntry
+from crawlproject.streams.streams import EventEntry
 from crawlproject.texts import one_line
 
 _LONGEST_NAME = 80  # characters of the file's name in that of its reader

@@ -15,8 +15,8 @@ from crawlproject.kafka import Kafka
 from crawlproject.sinks.entries import event_of, json_of
 from crawlproject.sinks.sink import Sink
 from crawlproject.state.client import State
-from crawlproject.state.readers import StreamReader
-from crawlproject.state.streams import EventEntry
+from crawlproject.streams.readers import StreamReader
+from crawlproject.streams.streams import EventEntry
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

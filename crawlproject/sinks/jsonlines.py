@@ -16,9 +16,9 @@ from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.entries import default_name, event_of
 from crawlproject.sinks.sink import Sink
 from crawlproject.state.client import State
-from crawlproject.state.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
-from crawlproject.state.streams import EventEntry
 from crawlproject.storage.folder import sync
+from crawlproject.streams.readers import START, Overtaken, StreamReader, is_behind, is_entry_id
+from crawlproject.streams.streams import EventEntry
 from crawlproject.texts import one_line, printable, scrapy_command
 
 

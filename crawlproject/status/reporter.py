@@ -16,9 +16,9 @@ from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.state.scripts import Overview
-from crawlproject.state.spiders import present_spiders
 from crawlproject.status.sample import collect
 from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
+from crawlproject.status.spiders import present_spiders
 from crawlproject.status.survey import Survey
 from crawlproject.texts import one_line
 
@@ -150,7 +150,7 @@ class Reporter:
     """Runs in every worker and in `scrapy monitor`; the leader's writes the lines, and tells of halts and such.
 
     `reports` has the crawl of each spider that is reported on, by name, first the one of `state`. A leader,
-    whichever spider it crawls, reports on all that have something in the namespace (state/spiders.py; `project`
+    whichever spider it crawls, reports on all that have something in the namespace (status/spiders.py; `project`
     are those of this project), or on `only`. With `always` the reports go on while another process leads.
     """
 

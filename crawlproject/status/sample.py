@@ -6,17 +6,17 @@ from collections import Counter
 from contextlib import suppress
 
 from crawlproject.frontier import codec
+from crawlproject.frontier.leases import read_leases
 from crawlproject.models import utc_now
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
-from crawlproject.state.leases import read_leases
 from crawlproject.state.scripts import Overview
 from crawlproject.state.source_counts import read_counts, read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due
-from crawlproject.state.unread import UnreadEvents
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 from crawlproject.status.source_status import statuses_of_shard
+from crawlproject.streams.unread import UnreadEvents
 
 MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least

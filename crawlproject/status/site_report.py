@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 
 from crawlproject.config import Config
 from crawlproject.errors import CrawlprojectError
+from crawlproject.exclusions.stored import exclusion_of, noted_exclusion
 from crawlproject.politeness.robots_txt import TOKEN, Rules, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
-from crawlproject.state.exclusions import exclusion_of, noted_exclusion
-from crawlproject.state.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.state.scripts import SourceStatus
 from crawlproject.state.source_table import gone_statuses, stored, unknown_sources
 from crawlproject.status.attribution import attribution
+from crawlproject.status.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.status.source_status import source_statuses
 
 MOST_ROBOTS = 50  # files

@@ -9,12 +9,12 @@ from typing import Any
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.scripts import Feeding, Overview, Pause
-from crawlproject.state.shard_status import node_of
 from crawlproject.state.shards import shard_of
 from crawlproject.state.source_table import RateSum, count_sources
-from crawlproject.state.unread import MOST_READERS, UnreadEvents
 from crawlproject.status.sample import collect, most_of_shard, take_sample
+from crawlproject.status.shard_status import node_of
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others
+from crawlproject.streams.unread import MOST_READERS, UnreadEvents
 
 
 class Survey:

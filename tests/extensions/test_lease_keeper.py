@@ -62,7 +62,7 @@ from crawlproject.politeness.outcomes import (
 )
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.scripts import NewRequest, SourceStatus
-from crawlproject.state.streams import EventEntry
+from crawlproject.streams.streams import EventEntry
 from tests.leading import lead
 from tests.waiting import until_async
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from crawlproject.exclusions.stored import excluded_names, exclusion_of
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.state.client import State
-from crawlproject.state.exclusions import excluded_names, exclusion_of
 from tests.state.scripts.calls import db, entry, join, outstanding, put, rule
 
 

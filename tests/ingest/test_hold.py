@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from crawlproject import config
+from crawlproject.frontier import seed_list
 from crawlproject.ingest.hold import Hold
-from crawlproject.state import seed_list
 from crawlproject.state.client import State
 from tests.state.scripts.calls import db
 

@@ -20,9 +20,9 @@ from crawlproject.middlewares.token import TokenMiddleware
 from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.politeness.slots import tolerance
 from crawlproject.robots import cache
+from crawlproject.robots.copies import expire_copies
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.robots_copies import expire_copies
 from crawlproject.state.scripts import sources
 from demo.gallery import Gallery, set_faults
 from tests.conftest import Scrapy

@@ -24,8 +24,8 @@ from crawlproject.sinks.dataset import ABOUT, FOOTER, Dataset
 from crawlproject.sinks.event_rows import SCHEMA
 from crawlproject.sinks.parquet import ParquetForm
 from crawlproject.state.client import State
-from crawlproject.state.readers import readers
 from crawlproject.storage.parts import FolderParts
+from crawlproject.streams.readers import readers
 from tests.sinks.events import KEYS, emit, gone, image, status_of
 from tests.sinks.lines import before_line, die
 from tests.sinks.running import let_leases_end, run, trace
@@ -35,7 +35,7 @@ TRACED = (
     "crawlproject/sinks/dataset.py",
     "crawlproject/sinks/parquet.py",
     "crawlproject/storage/parts.py",
-    "crawlproject/state/readers.py",
+    "crawlproject/streams/readers.py",
 )
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from crawlproject.sinks.entries import event_of, json_of
-from crawlproject.state.streams import EventEntry
+from crawlproject.streams.streams import EventEntry
 
 
 def failed(**fields: bytes) -> EventEntry:

@@ -40,8 +40,8 @@ IMAGES = "image_metadata_updates"
 ROOT = Path(__file__).parents[2]
 TRACED = (
     "crawlproject/sinks/forwarder.py",
-    "crawlproject/state/streams.py",
-    "crawlproject/state/readers.py",
+    "crawlproject/streams/streams.py",
+    "crawlproject/streams/readers.py",
 )
 LEASE = KEYS.reader_of + READER
 

@@ -19,11 +19,11 @@ import redis
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import State
-from crawlproject.state.readers import EventsLost
+from crawlproject.streams.readers import EventsLost
 from tests.sinks.lines import before_line, die
 from tests.sinks.running import KEYS, let_leases_end, run, trace
 
-TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/state/streams.py", "crawlproject/state/readers.py")
+TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/streams/streams.py", "crawlproject/streams/readers.py")
 
 
 @pytest.fixture

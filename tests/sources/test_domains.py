@@ -10,6 +10,7 @@ import pytest
 from scrapy import Request
 
 from crawlproject.errors import BadSeed
+from crawlproject.exclusions.names import exclusion_names
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.ingest.seed_rows import Columns, line_of
@@ -18,7 +19,6 @@ from crawlproject.pages.scope import Scope
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.catalogue import parse_catalogue
 from crawlproject.sources.domains import canonical_host, domain_of, domain_of_url, host_of_url, url_fault
-from crawlproject.sources.exclusions import exclusion_names
 from crawlproject.spiders.images import ImagesSpider
 
 SPIDER, SEEN = ImagesSpider(), SeenFilter()

@@ -23,7 +23,7 @@ from crawlproject.state.client import State
 from crawlproject.state.cluster import ShardRedis, Slot
 from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
-from crawlproject.state.readers import StreamReader
+from crawlproject.streams.readers import StreamReader
 from tests.state.scripts.calls import db
 from tests.state.servers import Cluster, Server, free_port
 from tests.waiting import PATIENCE_S, until, until_async

@@ -12,7 +12,7 @@ from crawlproject.config import CircuitRules
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from crawlproject.state.source_counts import read_counts, read_statuses
-from crawlproject.state.totals import totals
+from crawlproject.status.totals import totals
 from tests.state.test_circuit_script import MUSEUM, Crawl
 from tests.waiting import until_async
 

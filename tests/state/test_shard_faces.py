@@ -16,15 +16,15 @@ import redis
 
 from crawlproject import config, controls, healthcheck
 from crawlproject.dashboard.recent import Recent
+from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
-from crawlproject.state.exclusions import excluded_names
-from crawlproject.state.spiders import present_spiders
 from crawlproject.status.reporter import Report, Reporter
 from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import source_statuses
+from crawlproject.status.spiders import present_spiders
 from tests.leading import lead
 from tests.sinks.events import image
 from tests.state.scripts.calls import request

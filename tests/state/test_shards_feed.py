@@ -11,7 +11,7 @@ import msgpack
 import pytest
 import redis
 
-from crawlproject.state.feeds import Feed
+from crawlproject.ingest.feeds import Feed
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_of
 from tests.conftest import Scrapy

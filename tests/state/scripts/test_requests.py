@@ -11,8 +11,8 @@ import pytest
 from crawlproject.config import CircuitRules
 from crawlproject.models import Requested
 from crawlproject.state.client import State
-from crawlproject.state.requests import Hour, read_requests
 from crawlproject.state.scripts import Grant, Settlement
+from crawlproject.status.requests import Hour, read_requests
 from tests.leading import lead
 from tests.state.scripts.calls import db, entry, join, lease, put, rule
 from tests.state.test_circuit_script import MUSEUM, Crawl

@@ -15,9 +15,9 @@ from benchmarks.seen_filter import KEYS, Marks, digests
 from crawlproject import config
 from crawlproject.config import SeenRules
 from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.seen import seen_filter_notes
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
-from crawlproject.state.seen import seen_filter_notes
 from tests.state.scripts.calls import db, entry, rule
 
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]

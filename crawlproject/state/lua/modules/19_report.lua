@@ -14,7 +14,7 @@
 -- Hours are written at the end of a call, by report.save().
 local report = {}
 
-local BLOCK_HOURS = 96 -- crawlproject/state/requests.py reads these hashes, too
+local BLOCK_HOURS = 96 -- crawlproject/status/requests.py reads these hashes, too
 local HOUR_US = 3600000000
 local KEPT_S = 7776000 -- 90 days
 local KEPT_SECONDS = 64

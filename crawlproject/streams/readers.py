@@ -17,7 +17,7 @@ from redis import RedisError
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
-from crawlproject.state.streams import EventEntry, entries_of
+from crawlproject.streams.streams import EventEntry, entries_of
 from crawlproject.texts import counted, printable
 
 START = "0-0"  # where a reader stands that has read nothing

@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from crawlproject.errors import BadInput
+from crawlproject.ingest.feeds import Feed
 from crawlproject.state.client import State
-from crawlproject.state.feeds import Feed
 from tests.state.scripts.calls import db
 
 KEY = "crawl:images:feed:f"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from crawlproject.state import unread as counting
 from crawlproject.state.client import State
-from crawlproject.state.unread import UnreadEvents
+from crawlproject.streams import unread as counting
+from crawlproject.streams.unread import UnreadEvents
 
 
 async def emit(state: State, stream: str, first: int, count: int) -> None:

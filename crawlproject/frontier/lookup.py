@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from crawlproject.frontier.leases import read_leases
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
-from crawlproject.state.leases import read_leases
 from crawlproject.state.numbers import whole_number
 
 MOST = 10_000  # requests of each list that are looked at

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawlproject.errors import ConfigError
-from crawlproject.sources.exclusions import (
+from crawlproject.exclusions.names import (
     domains_above,
     exclusion_names,
     is_domain,

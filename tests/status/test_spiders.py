@@ -8,7 +8,7 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.spiders import present_spiders
+from crawlproject.status.spiders import present_spiders
 
 
 async def test_spiders_are_there_once_they_have_seeds_requests_or_results(state: State) -> None:

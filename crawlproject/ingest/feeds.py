@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Sequence
 
 from crawlproject.errors import BadInput
+from crawlproject.frontier.seed_list import users_seeds
 from crawlproject.state import functions
 from crawlproject.state.client import State
-from crawlproject.state.seed_list import users_seeds
 
 _KEPT_S = 30 * 86_400  # after the last seeds
 

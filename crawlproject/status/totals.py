@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
+from crawlproject.frontier.workers import alive_workers
 from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
@@ -13,7 +14,6 @@ from crawlproject.state.numbers import whole_number
 from crawlproject.state.over_shards import not_answering
 from crawlproject.state.scripts import Histograms
 from crawlproject.state.source_counts import counts_in
-from crawlproject.state.workers import alive_workers
 
 _COUNTS = (
     "fetched",

@@ -13,8 +13,8 @@ import redis
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.readers import START, EventsLost, Overtaken, StreamReader, forget, readers
 from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder
+from crawlproject.streams.readers import START, EventsLost, Overtaken, StreamReader, forget, readers
 from crawlproject.texts import counted
 from tests.sinks.running import state_of
 from tests.state.servers import Server

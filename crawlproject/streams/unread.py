@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from crawlproject.state.client import State
-from crawlproject.state.readers import is_behind, is_entry_id, positions_in
+from crawlproject.streams.readers import is_behind, is_entry_id, positions_in
 from crawlproject.texts import printable
 
 MOST_READERS = 20  # those furthest behind

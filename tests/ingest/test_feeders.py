@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from crawlproject.state import feeders
+from crawlproject.ingest import feeders
+from crawlproject.ingest.feeders import Feeder
 from crawlproject.state.client import State
-from crawlproject.state.feeders import Feeder
 from crawlproject.state.scripts import Feeding, Overview
 from tests.state.scripts.calls import db
 from tests.waiting import until_async as until

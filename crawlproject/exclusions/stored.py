@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from crawlproject.sources.exclusions import domains_above
+from crawlproject.exclusions.names import domains_above
 from crawlproject.state.client import REDIS_TROUBLE, State
 
 _PAGE = 1000  # names a call

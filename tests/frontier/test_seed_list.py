@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from crawlproject.state import seed_list
+from crawlproject.frontier import seed_list
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import UsersSeedsScripts

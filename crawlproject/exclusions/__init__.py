@@ -1,0 +1,1 @@
+"""What is excluded from the crawl."""
