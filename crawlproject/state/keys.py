@@ -500,17 +500,12 @@ class Keys:
         return self._of_spider("dead")
 
     @property
-    def counts_of(self) -> str:
-        """Prefix + count, hash: source to fetched, thumbnails, probes, pages, link_rot, failed, retried, bytes,
-        answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + what
-        became of them, and error_ + kind.
+    def counts(self) -> str:
+        """Hash: source to its counts (msgpack): fetched, thumbnails, probes, pages, link_rot, failed, retried,
+        bytes, answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ +
+        what became of them, and error_ + kind.
         """
-        return self._of_spider("counts:")
-
-    @property
-    def counts_at_rest(self) -> str:
-        """Hash: source to the counts (msgpack) from before it last rested, to be added to those above."""
-        return self._of_spider("counts_at_rest")
+        return self._of_spider("counts")
 
     @property
     def totals(self) -> str:
