@@ -47,7 +47,7 @@ from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import NewRequest
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
-from crawlproject.streams.unread import count_without_reader
+from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
 from crawlproject.worker import MOVES_TO, Leasing, Shutdown, Worker, collect_rarely
 

@@ -16,7 +16,7 @@ from crawlproject.state.source_counts import read_counts, read_dead_letter_count
 from crawlproject.state.source_table import RateSum, count_due
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
 from crawlproject.status.source_status import statuses_of_shard
-from crawlproject.streams.unread import UnreadEvents
+from crawlproject.streams.readers import furthest_behind
 
 MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
@@ -61,11 +61,11 @@ async def collect(
 
 
 async def take_sample(
-    state: State, overview: Overview, rate_sum: RateSum | None = None, unread: UnreadEvents | None = None
+    state: State, overview: Overview, rate_sum: RateSum | None = None, *, unread: bool = False
 ) -> CrawlSample:
     """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more.
 
-    `unread` tells how far readers are behind.
+    `unread`: it tells how far readers are behind.
     """
     leases: Counter[str] = Counter()
     domains: set[str] = set()
@@ -91,5 +91,5 @@ async def take_sample(
         leased = [source for source in leases if source not in sources]
         others = Others(await rate_sum.look(), len(leased) - await count_due(state, leased))
     in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
-    behind = await unread.look() if unread is not None else {}
+    behind = await furthest_behind(state) if unread else {}
     return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others, behind)

@@ -14,7 +14,7 @@ from crawlproject.state.source_table import RateSum, count_sources
 from crawlproject.status.sample import collect, most_of_shard, take_sample
 from crawlproject.status.shard_status import node_of
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others
-from crawlproject.streams.unread import MOST_READERS, UnreadEvents
+from crawlproject.streams.readers import MOST_READERS
 
 
 class Survey:
@@ -23,7 +23,7 @@ class Survey:
     def __init__(self, state: State, *, unread: bool) -> None:
         self.state = state
         self._rates = {shard: RateSum(shard) for shard in state.shards}
-        self._unread = {shard: UnreadEvents(shard) for shard in state.shards} if unread else {}
+        self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
         self._known = 0  # sources, of all shards
 
@@ -52,7 +52,7 @@ class Survey:
                 own = await collect(shard, must_lead=False, most=most)
             wanted = [name for name in names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
-            return await take_sample(shard, own, self._rates[shard], self._unread.get(shard))
+            return await take_sample(shard, own, self._rates[shard], unread=self._unread)
 
         state = self.state
         found, away = await ask_shards(state.shards, look)
