@@ -22,6 +22,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.lost_leases import LOST_PAUSE_S
+from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
@@ -53,9 +54,9 @@ from crawlproject.politeness.outcomes import (
 )
 from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import GiveUp, decide, delay
+from crawlproject.runtime import PAUSES_EVERY_S
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
-from crawlproject.worker import PAUSES_EVERY_S, worker_of
 
 logger = logging.getLogger(__name__)
 

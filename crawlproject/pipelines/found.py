@@ -18,6 +18,7 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
 from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link
+from crawlproject.frontier.worker import worker_of
 from crawlproject.models import (
     FOUND,
     LEASE,
@@ -44,7 +45,6 @@ from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.scripts import Budget
-from crawlproject.worker import worker_of
 
 T = TypeVar("T")
 
