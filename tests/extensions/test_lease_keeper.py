@@ -62,6 +62,7 @@ from crawlproject.politeness.outcomes import (
 )
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.scripts import NewRequest, SourceStatus
+from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
 from tests.leading import lead
 from tests.waiting import until_async
@@ -414,10 +415,8 @@ async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
     case.keeper.item_scraped(down, await case.lease())
     case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
     await case.flush()
-    counts = {
-        key.decode().removeprefix(case.keys.counts_of): int(await case.redis.hget(key, "museum"))
-        for key in await case.redis.keys(case.keys.counts_of + "error_*")
-    }
+    counted = counts_in(await case.redis.hget(case.keys.counts, "museum"))
+    counts = {name: number for name, number in counted.items() if name.startswith("error_")}
     assert counts == {"error_timeout": 2, "error_http_4xx": 1, "error_store": 1, "error_ours": 1}
     totals = await case.redis.hgetall(case.keys.totals)
     assert {name: int(totals[name.encode()]) for name in counts} == counts
