@@ -22,14 +22,13 @@ from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, No
 from crawlproject.imaging.messages import Job
 from crawlproject.models import (
     Analysis,
-    Failure,
     FetchedBeginning,
     FetchedImage,
     ProbedFacts,
     StoredThumbnail,
     Thumbnail,
 )
-from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE
+from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE, Failure
 from crawlproject.politeness.probes import PROBE_BYTES
 from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
