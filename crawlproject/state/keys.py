@@ -282,13 +282,10 @@ class Keys:
         "which nothing is trimmed (msgpack, see the Lua module `readers`)."
     )
     dead = _OfSpider("Stream: dead letters: the stored request or seed, and the reason.")
-    counts_of = _OfSpider(
-        "Prefix + count, hash: source to fetched, thumbnails, probes, pages, link_rot, failed, retried, bytes, "
-        "answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + what "
-        "became of them, and error_ + kind."
-    )
-    counts_at_rest = _OfSpider(
-        "Hash: source to the counts (msgpack) from before it last rested, to be added to those above."
+    counts = _OfSpider(
+        "Hash: source to its counts (msgpack): fetched, thumbnails, probes, pages, link_rot, failed, retried, "
+        "bytes, answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + "
+        "what became of them, and error_ + kind."
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "

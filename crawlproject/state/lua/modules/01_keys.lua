@@ -28,7 +28,7 @@ local OF_SPIDER = {
   spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
-  lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
+  lease_sequence = 'lease_sequence', dead = 'dead', counts = 'counts',
   totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
   active = 'active', sample = 'reading',
 }
