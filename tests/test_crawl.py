@@ -21,6 +21,7 @@ from PIL import Image
 
 from crawlproject.politeness.slots import tolerance
 from crawlproject.state.keys import Keys
+from crawlproject.state.source_counts import counts_in
 from demo.gallery import ANY_PATH, Arrival, Fault, Gallery, set_faults
 from tests.conftest import Zone
 from tests.forks import forks
@@ -178,8 +179,7 @@ def test_what_a_stopped_worker_misses_is_not_charged_to_the_sites(crawl: Crawl) 
         crawl.finish()
         assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(60))
         assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
-        assert crawl.redis.hget(KEYS.counts_of + "error_timeout", "photos") is None
-        assert crawl.redis.hget(KEYS.counts_of + "retried", "photos") is None
+        assert not {"error_timeout", "retried"} & counts_in(crawl.redis.hget(KEYS.counts, "photos")).keys()
         assert crawl.redis.hget(KEYS.circuit_of + "photos", "slowed") in {None, b"", b"0"}
         assert crawl.log().count("stood still for 5.") == 2
 
@@ -671,7 +671,7 @@ def test_what_a_file_excludes_gets_no_request_until_its_line_is_gone(crawl: Craw
         crawl.run()
         assert [arrival for arrival in crawl.gallery.arrivals() if arrival["source"] == "photos"] == []
         assert len(crawl.outcomes()) == 20
-        assert int(crawl.redis.hget(KEYS.counts_of + "excluded", "photos")) == 20
+        assert counts_in(crawl.redis.hget(KEYS.counts, "photos"))["excluded"] == 20
 
         crawl.start(MAX_IDLE_TIME_BEFORE_CLOSE="0")
         listed.write_text("")

@@ -28,7 +28,7 @@ except ImportError:  # there are wheels for the usual platforms only
 
 # The decoded JPEG has at least this many times the width and height of the thumbnail. So pictures of 1,920 and
 # 2,048 pixels, as many are, are decoded at a half for 640. 2 would cost half as much again for these, for worst
-# thumbnails that are better by 0.005 of SSIM (benchmarks/draft.py).
+# thumbnails that are better by 0.005 of SSIM.
 _DRAFT = 1.5
 
 # Pixels converted at a time: a second copy of a large picture, at four bytes a pixel, would double the memory.

@@ -107,14 +107,9 @@ async def _totals_of_shard(state: State) -> dict[str, Any]:
         for source, written in (await _all(state, keys.rates)).items()
     }
     unknown = {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)}
-    # A source that is put to rest meanwhile may be counted without what it has at rest, never twice.
-    async for source, packed in _scan(state, keys.counts_at_rest):
+    async for source, packed in _scan(state, keys.counts):
         row = sources.setdefault(source, dict(unknown))
         row |= {count: number for count, number in counts_in(packed).items() if count in _COUNTS}
-    for count in _COUNTS:
-        of_source = await _all(state, keys.counts_of + count)
-        for source, number in of_source.items():
-            sources.setdefault(source, dict(unknown))[count] += whole_number(number) or 0
     return {
         "workers": len(await alive_workers(state)),
         "seeds_waiting": seeds + (whole_number(overflow) or 0),

@@ -1,7 +1,6 @@
 """WARC records of pages: a request and its response in, gzip members out (WARC 1.1, ISO 28500:2017).
 
-warcio makes the records; ISA-L compresses them, in a sixth of the time that warcio's own compression takes
-(benchmarks/warc_writing.py).
+warcio makes the records; ISA-L compresses them, in a sixth of the time that warcio's own compression takes.
 """
 
 from __future__ import annotations

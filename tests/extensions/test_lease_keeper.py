@@ -43,25 +43,26 @@ from crawlproject.models import (
     RETRIES,
     REVISIT,
     SOURCE,
-    Failure,
     ImageEvent,
     ImageFacts,
     LinkRotEvent,
     PageEvent,
-    ReadPage,
 )
+from crawlproject.pages.items import ReadPage
 from crawlproject.politeness.outcomes import (
     INTERNAL_FAULT,
     NOT_HTML,
     STOPPED,
     STORAGE_UNAVAILABLE,
     UNREADABLE,
+    Failure,
     Outcome,
     of_exception,
     of_status,
 )
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.scripts import NewRequest, SourceStatus
+from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
 from tests.leading import lead
 from tests.waiting import until_async
@@ -187,7 +188,9 @@ async def test_a_page_emits_its_event_and_counts_as_good_when_it_is_new(case: Ca
     page = PageEvent(url=URL, source="museum", status=200, **FETCH, digest=None, title=None, language=None,
                      licence=None, links=0, images=0, depth=0, fetched_at="z")  # fmt: skip
     for is_new in (True, False):
-        case.keeper.item_scraped(ReadPage(page, is_new), await case.lease())
+        case.keeper.item_scraped(
+            ReadPage(page, counts={"pages": 1, "good_pages": int(is_new)}), await case.lease()
+        )
     assert [event["url"] for event in await case.events(case.keys.page_events)] == [URL, URL]
     totals = await case.redis.hgetall(case.keys.totals)
     assert (totals[b"pages"], totals[b"good_pages"], totals[b"fetched"]) == (b"2", b"1", b"2")
@@ -414,10 +417,8 @@ async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
     case.keeper.item_scraped(down, await case.lease())
     case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
     await case.flush()
-    counts = {
-        key.decode().removeprefix(case.keys.counts_of): int(await case.redis.hget(key, "museum"))
-        for key in await case.redis.keys(case.keys.counts_of + "error_*")
-    }
+    counted = counts_in(await case.redis.hget(case.keys.counts, "museum"))
+    counts = {name: number for name, number in counted.items() if name.startswith("error_")}
     assert counts == {"error_timeout": 2, "error_http_4xx": 1, "error_store": 1, "error_ours": 1}
     totals = await case.redis.hgetall(case.keys.totals)
     assert {name: int(totals[name.encode()]) for name in counts} == counts

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from crawlproject.state.source_counts import counts_in
 from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
 from tests.spiders.test_sitemaps import robots, totals, urlset, xml
 from tests.storage.warc_reading import all_records
@@ -117,7 +118,7 @@ def test_a_page_that_says_what_it_said_comes_back_later_and_adds_nothing_to_the_
         crawl.run(**HOUR)
     assert told(crawl) == [("/", 200, None), *[("/", 200, "unchanged")] * 2]
     assert intervals(crawl) == {4 * 3600}
-    assert crawl.redis.hget(KEYS.counts_of + "good_pages", "site") == b"1"
+    assert counts_in(crawl.redis.hget(KEYS.counts, "site"))["good_pages"] == 1
     assert totals(crawl)["revisits_unchanged"] == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
 import pytest
 
 from crawlproject.config import SeenRules
@@ -194,32 +195,20 @@ async def test_the_budget_grows_with_good_pages_and_leaves_no_trace_of_what_it_k
     for _ in range(3):  # again, as after a lost reply
         await state.scripts.settle("w", [done])
     assert await discover(state, links, budget=small) == ("kkaaabb", [2])
-    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 100)
+    await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 100}))
     assert await discover(state, links, budget=small) == ("kkkkkab", [2])  # at most that many
     assert await discover(state, links, budget=None) == ("kkkkkka", [0])
-
-
-async def test_good_pages_count_after_a_rest(state: State) -> None:
-    await join(state)
-    fence = await lead(state)
-    small = Budget(2, 3, 6, 100)
-    assert await discover(state, group("a", "b", "c"), budget=small) == ("aab", [2])
-    [grant] = (await lease(state, room=1)).grants
-    await state.scripts.settle("w", [Settlement(grant.id, "museum.org", done=True, counts={"good_pages": 1})])
-    assert await state.scripts.rest(fence, quiet=0.0, count=9) == 1
-    assert not await db(state).hexists(state.keys.counts_of + "good_pages", "museum.org")
-    assert await discover(state, group("c"), budget=small) == ("a", [0])
 
 
 async def test_what_good_pages_have_earned_is_not_all_taken_by_one_call(state: State) -> None:
     """Else of several pages under way the first takes what all have earned, with links into a trap."""
     await lead(state)
     small, links = Budget(2, 3, 1000, 100), [group(*(f"{page}-{n}" for n in range(50))) for page in range(4)]
-    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 4)
+    await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4}))
     assert await discover(state, links[0], budget=small) == ("a" * 5 + "b" * 45, [0])  # 2, and what one page earns
     for page in links[1:]:
         assert await discover(state, page, budget=small) == ("a" * 3 + "b" * 47, [2 if page is links[3] else 0])
-    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 4 + 160)
+    await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4 + 160}))
     assert (await discover(state, links[0], budget=small)).letters == "k" * 5 + "a" * 30 + "b" * 15  # of 480 left
 
 

@@ -22,6 +22,7 @@ from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, EnqueueReply, NewRequest, Settlement
+from crawlproject.state.source_counts import counts_in
 from tests.state.scripts.calls import db, join, lease, outstanding, rule
 from tests.waiting import until_async
 
@@ -49,7 +50,7 @@ async def urls(state: State, **more: Any) -> list[str]:
 async def dropped(state: State, source: str, what: str = "excluded") -> int:
     """Return how many were counted of a source; the total is no less."""
     total = int(await db(state).hget(state.keys.totals, what) or 0)
-    of_source = int(await db(state).hget(state.keys.counts_of + what, source) or 0)
+    of_source = counts_in(await db(state).hget(state.keys.counts, source)).get(what, 0)
     assert total >= of_source
     return of_source
 

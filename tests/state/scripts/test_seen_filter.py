@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from benchmarks.redis_servers import Server
-from benchmarks.seen_filter import KEYS, Marks, digests
 from crawlproject import config
 from crawlproject.config import SeenRules
 from crawlproject.frontier.dupefilter import digest_of
@@ -19,6 +18,7 @@ from crawlproject.frontier.seen import seen_filter_notes
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
 from tests.state.scripts.calls import db, entry, rule
+from tests.state.scripts.marking import KEYS, Marks, digests
 
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]
 SINGLE = 32  # bytes of a digest

@@ -30,7 +30,7 @@ register('discover', function(ctx, K, A)
   local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', q = 'without_room',
     m = 'without_room', r = 'refused',
     x = 'excluded', w = 'without_room'}
-  local letters, closed, counts = {}, {}, {} -- counts: result -> source -> how many links
+  local letters, closed, counts = {}, {}, {}
   local FOUND_RANK = 2 -- of links
   local own_tails = {} -- source -> how much of the tails was its own, where it was asked for
 
@@ -87,9 +87,7 @@ register('discover', function(ctx, K, A)
       local letter = whole or shard and forward(shard, group, index) or judge(source, group, index)
       letters[#letters + 1] = letter
       if RESULTS[letter] then
-        local of_result = counts[RESULTS[letter]] or {}
-        counts[RESULTS[letter]] = of_result
-        of_result[source] = (of_result[source] or 0) + 1
+        statistics.note(counts, ctx.admitted_of[source] > 0 and source or '', 'links_' .. RESULTS[letter], 1)
       end
       if letter == 'a' then rates.register(ctx, source) end
       if letter == 'f' or letter == 'q' or letter == 'm' or letter == 'w' then whole = letter end
@@ -101,17 +99,7 @@ register('discover', function(ctx, K, A)
   local touched = queues.save(ctx)
   budgets.save(ctx)
   budgets.free_hosts(ctx)
-  local totals = {}
-  for result, of_sources in pairs(counts) do
-    local name, total = 'links_' .. result, 0
-    for source, count in pairs(of_sources) do
-      total = total + count
-      if ctx.admitted_of[source] == 0 then of_sources[source] = nil end
-    end
-    totals[name] = total
-    if next(of_sources) then statistics.add_all(K.counts_of .. name, of_sources) end
-  end
-  if next(totals) then statistics.add_all(K.totals, totals) end
+  statistics.count(ctx, counts)
   due_index.schedule_all(ctx, touched)
   return {table.concat(letters), closed}
 end)

@@ -14,7 +14,7 @@ local OF_CRAWL = {
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
   link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
   halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
-  audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers', reader_of = 'reader:',
+  audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers',
 }
 
 -- Those of a spider, behind its name and a further colon.
@@ -28,7 +28,7 @@ local OF_SPIDER = {
   spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
-  lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
+  lease_sequence = 'lease_sequence', dead = 'dead', counts = 'counts',
   totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
   active = 'active', sample = 'reading',
 }

@@ -33,8 +33,7 @@ function grants.return_one(ctx, lease)
     return true
   end
   dead_letters.add(ctx, 'entry', entry, lease.source, 'lost with its worker, delivery ' .. deliveries, deliveries)
-  statistics.add(ctx.K.counts_of .. 'failed', lease.source, 1)
-  statistics.add(ctx.K.totals, 'failed', 1)
+  statistics.count(ctx, {[lease.source] = {failed = 1}})
   return false
 end
 

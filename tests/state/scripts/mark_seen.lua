@@ -1,4 +1,4 @@
--- Marks requests as seen, or looks whether they are, and does nothing else: what benchmarks and tests of the seen filter call.
+-- Marks requests as seen, or looks whether they are, and does nothing else: what tests of the seen filter call.
 --
 -- A: digests (one string, 32 bytes each), is_link, what ('mark', 'look', or 'nothing' but what any call does).
 -- Reply: {new, known}, or {0, 0}.
