@@ -277,11 +277,8 @@ class Keys:
         "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
     )
     readers = _OfCrawl(
-        "Hash: reader + newline + stream to the last entry id it has written; nothing above is trimmed."
-    )
-    reader_of = _OfCrawl(
-        "Prefix + reader, hash: who reads as it or did last, since when, until when it has the lease (µs); by "
-        "stream where it stands, and how many entries there were up to that, if Redis knew."
+        "Hash: reader of the events to who reads as it, or did last, and how far it has read each stream, above "
+        "which nothing is trimmed (msgpack, see the Lua module `readers`)."
     )
     dead = _OfSpider("Stream: dead letters: the stored request or seed, and the reason.")
     counts = _OfSpider(

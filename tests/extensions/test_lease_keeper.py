@@ -43,19 +43,19 @@ from crawlproject.models import (
     RETRIES,
     REVISIT,
     SOURCE,
-    Failure,
     ImageEvent,
     ImageFacts,
     LinkRotEvent,
     PageEvent,
-    ReadPage,
 )
+from crawlproject.pages.items import ReadPage
 from crawlproject.politeness.outcomes import (
     INTERNAL_FAULT,
     NOT_HTML,
     STOPPED,
     STORAGE_UNAVAILABLE,
     UNREADABLE,
+    Failure,
     Outcome,
     of_exception,
     of_status,
@@ -188,7 +188,9 @@ async def test_a_page_emits_its_event_and_counts_as_good_when_it_is_new(case: Ca
     page = PageEvent(url=URL, source="museum", status=200, **FETCH, digest=None, title=None, language=None,
                      licence=None, links=0, images=0, depth=0, fetched_at="z")  # fmt: skip
     for is_new in (True, False):
-        case.keeper.item_scraped(ReadPage(page, is_new), await case.lease())
+        case.keeper.item_scraped(
+            ReadPage(page, counts={"pages": 1, "good_pages": int(is_new)}), await case.lease()
+        )
     assert [event["url"] for event in await case.events(case.keys.page_events)] == [URL, URL]
     totals = await case.redis.hgetall(case.keys.totals)
     assert (totals[b"pages"], totals[b"good_pages"], totals[b"fetched"]) == (b"2", b"1", b"2")

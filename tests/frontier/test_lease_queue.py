@@ -25,10 +25,10 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import Passage
 from crawlproject.politeness.slots import HORIZON_S, MAX_LATE_S, tolerance
 from crawlproject.robots.cache import RobotsCache
+from crawlproject.runtime import Shutdown
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Scripts, Settlement
-from crawlproject.worker import Shutdown
 from tests.conftest import Engine, local_network
 from tests.leading import lead
 from tests.waiting import until_async

@@ -28,6 +28,7 @@ from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.kafka_broker import Broker
 from tests.state.servers import Server, SlowLine
+from tests.streams.records import write
 from tests.test_crawl import KEYS, Crawl, worst_second
 from tests.waiting import PATIENCE_S
 
@@ -322,13 +323,13 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
             assert client.xlen(images) == 1
         # What was read while there was memory is kept, until there is none.
         client.config_set("maxmemory", "0")
-        client.hset(state.keys.readers, f"late\n{images}", "0-0")
+        write(client, "late", state.keys, last={images: "0-0"})
         emit(100)
-        client.hdel(state.keys.readers, f"late\n{images}")
-        newest = client.xrevrange(images, count=1)[0][0]
+        client.hdel(state.keys.readers, "late")
+        newest = client.xrevrange(images, count=1)[0][0].decode()
         client.config_set("maxmemory", "0")
         for reader in (file.streams.name, "kafka"):
-            client.hset(state.keys.readers, f"{reader}\n{images}", newest)
+            write(client, reader, state.keys, last={images: newest})
         assert await state.scripts.trim(fence, maxlen=1000) == ("", 0)
         assert client.xlen(images) == 101
         client.config_set("maxmemory", "100kb")

@@ -23,10 +23,10 @@ from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.extensions.unserved import UnservedShards
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
+from crawlproject.frontier.worker import MOVES_TO
 from crawlproject.leader import Leader
 from crawlproject.state.client import State
 from crawlproject.state.shards import shard_of
-from crawlproject.worker import MOVES_TO
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
 from tests.shards import domain_in
