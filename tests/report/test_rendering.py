@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import msgpack
@@ -34,7 +35,7 @@ async def report_of(state: State, *hours: list[Any], gone: tuple[int, ...] = ())
 def said(report: dict[str, Any]) -> str:
     """Return the page of a report without its tags."""
     text = page(report).decode()
-    return re.sub(r"<[^>]*>", " ", text.partition("<main>")[2]).replace("&apos;", "'")
+    return unescape(re.sub(r"<[^>]*>", " ", text.partition("<main>")[2]))
 
 
 async def text_of(state: State, *hours: list[Any], gone: tuple[int, ...] = ()) -> str:
