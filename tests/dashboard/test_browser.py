@@ -106,7 +106,7 @@ def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: An
     crawl.redis.hset(keys.totals, mapping=links | {"overflow_lost": 2, "links_without_room": 5})
     crawl.redis.rpush(f"{keys.extents_of}0:site", "pack:0:1:4000")
     crawl.redis.rpush(f"{keys.overflow_of}0:site", *range(1000))
-    crawl.redis.mset({keys.overflow: 5000, keys.spilled: 4000})
+    crawl.redis.hset(keys.counters, mapping={"overflow": 5000, "spilled": 4000})
     one = Monitor(crawl.environ, tmp_path / "pages.log", "pages")
     try:
         one.start()
