@@ -267,9 +267,6 @@ class Keys:
         "Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."
     )
     audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
-    ended_sessions = _OfCrawl(
-        "Sorted set: sessions of the dashboard that were logged out, by the time at which they expire."
-    )
     ordered_by_of = _OfCrawl(
         "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
     )
