@@ -301,10 +301,6 @@ class Keys:
         "`parse_us`, the same of reading pages."
     )
     active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs); others rest.")
-    sample = _OfSpider(
-        "Hash, TTL 60 s: when the monitor last sampled the counters (µs), and their values (msgpack).",
-        key="reading",
-    )
 
     @property
     def due(self) -> tuple[str, ...]:
