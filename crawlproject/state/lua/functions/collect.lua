@@ -51,21 +51,16 @@ register('collect', function(ctx, K, A)
     end
   end
 
-  local outstanding, overflow, spilled, pulse, unread =
-    unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse, K.paused))
-  overflow, spilled = tonumber(overflow or 0), tonumber(spilled or 0)
-  outstanding = tonumber(outstanding or 0)
-
   return cmsgpack.pack({
     now = ctx.now,
     leads = leads,
-    outstanding = outstanding + shards.waiting(ctx),
+    outstanding = ctx.counters.outstanding + shards.waiting(ctx),
     seeds = redis.call('LLEN', K.seeds),
-    overflow = overflow,
+    overflow = ctx.counters.overflow,
     dead = redis.call('XLEN', K.dead),
     alive = pause.workers_alive(ctx),
     workers = redis.call('ZRANGE', K.workers, 0, -1),
-    pause = pause.reason(ctx, pulse, unread, outstanding, overflow - spilled),
+    pause = pause.reason(ctx),
     known = known,
     due = due,
     excluded = redis.call('SCARD', K.excluded),
@@ -77,6 +72,6 @@ register('collect', function(ctx, K, A)
     feeding = {processes, left or nil},
     ready = ready,
     redis_bytes = tonumber(redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or 0,
-    spilled = spilled,
+    spilled = ctx.counters.spilled,
   })
 end, {'no-writes'})
