@@ -59,7 +59,7 @@ def plant(url: str) -> None:
         for source in ("museum", NASTY):
             client.set(KEYS.override_rate_of + source, NASTY)
             client.rpush(KEYS.statuses_of + source, NASTY)
-            client.hset(KEYS.circuit_of + source, mapping={"state": NASTY, "reason": NASTY})
+            client.set(KEYS.circuit_of + source, msgpack.packb({"state": NASTY, "why": NASTY}, use_bin_type=False))
         client.set(KEYS.paused, NASTY)
         record = {"last": {KEYS.image_events: NASTY}, "numbers": {}, "lengths": {}, "host": NASTY, "output": NASTY}
         client.hset(KEYS.readers, nasty, msgpack.packb(record, use_bin_type=False))

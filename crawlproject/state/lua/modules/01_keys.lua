@@ -9,7 +9,7 @@ local OF_CRAWL = {
   excluded_by_file = 'excluded_by_file', watchlist = 'troubled', robots_of = 'robots:',
   robots_stored = 'robots_stored', robots_size = 'robots_size', robots_fetch_of = 'robots_fetch:',
   robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
-  requests_of = 'requests:', seconds_of = 'seconds:', incidents_of = 'incidents:', pulse = 'pulse',
+  requests_of = 'requests:', incidents_of = 'incidents:', pulse = 'pulse',
   leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock',
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
   link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
