@@ -23,7 +23,6 @@ from crawlproject.frontier.detached import detached
 from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
-from crawlproject.frontier.overflow_lists import count_spilled
 from crawlproject.frontier.seeds import (
     SeedReader,
     UsersSeeds,
@@ -140,8 +139,7 @@ class FrontierScheduler(Scheduler):
             if self._is_alone:
                 self._own.append(request)
                 return True
-            is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
-            new = new_request(request, self.spider, self.df, found=is_found)
+            new = new_request(request, self.spider, self.df)
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
         except Exception:
@@ -479,7 +477,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone or now < self._look_for_spilled_at:
             return
         self._look_for_spilled_at = now + _SPILLED_EVERY_S
-        if spilled := await count_spilled(self.state):
+        if spilled := int(await self.state.redis.get(self.state.keys.spilled) or 0):
             self._look_for_spilled_at = math.inf
             logger.warning(
                 "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "
