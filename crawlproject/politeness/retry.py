@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crawlproject.config import Config
-from crawlproject.models import Failure
-from crawlproject.politeness.outcomes import Becomes
+from crawlproject.politeness.outcomes import Becomes, Failure
 
 MOST_FREE_RETRIES = 5  # of one request, after a 429 or a 503 with Retry-After
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crawlproject.state.client import State
-from crawlproject.status.snapshot import Counters, Snapshot, snapshot
-from crawlproject.status.survey import Survey
+from crawlproject.status.sample import Survey
+from crawlproject.status.snapshot import CrawlSample, Snapshot, snapshot
 
 
 class SnapshotReader:
@@ -19,7 +19,7 @@ class SnapshotReader:
     def __init__(self, state: State, names: Sequence[str] = ()) -> None:
         self.state = state
         self.names = names
-        self._before: Counters | None = None
+        self._before: CrawlSample | None = None
         self._survey = Survey(state, unread=False)
 
     async def look(self) -> Snapshot | None:
@@ -30,9 +30,9 @@ class SnapshotReader:
 
         """
         latest = await self._survey.take(names=self.names)
-        before, self._before = self._before, Counters.of(latest)
+        before, self._before = self._before, latest
         made = None if before is None else snapshot(before, latest)
         if made is None or not self.names:
             return made
         specific = {name: made.specific[name] for name in self.names if name in made.specific}
-        return replace(made, general=replace(made.general, sources_listed=len(specific)), specific=specific)
+        return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)

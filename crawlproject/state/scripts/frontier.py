@@ -62,21 +62,19 @@ class Stray(NamedTuple):
 class LeaseReply(NamedTuple):
     """Answer to `lease`. `state` is "ok", "lapsed", or the kind of a pause, whose `reason` is a sentence then.
 
-    `outstanding` counts the requests in the frontier; `next_due` is the moment, on this worker's clock, at
-    which the next source has work and a free slot, None when there is none. `strays` have no slots: they must not
-    go out.
+    `next_due` is the moment, on this worker's clock, at which the next source has work and a free slot, None when
+    there is none. `strays` have no slots: they must not go out.
     """
 
     state: str
     reason: str
-    outstanding: int
     next_due: float | None
     grants: list[Grant]
     strays: list[Stray]
 
 
 class EnqueueReply(NamedTuple):
-    """Answer to `enqueue`: what became of the batch, and the requests then in the frontier.
+    """Answer to `enqueue`: what became of the batch.
 
     `forwarded` wait for the shard that they belong to. Items without a seed that could not be stored, as the list
     for that shard is full, are to come again: `unstored` has their places in the batch.
@@ -88,7 +86,6 @@ class EnqueueReply(NamedTuple):
     returned: int
     excluded: int
     forwarded: int
-    outstanding: int
     unstored: list[int]
 
 
@@ -156,13 +153,6 @@ class Lost(NamedTuple):
     worker: str
     returned: int
     dead: int
-
-
-class Present(NamedTuple):
-    """When a monitor was last answered, and since when without a gap (µs, Redis' clock)."""
-
-    last: int = 0
-    since: int = 0
 
 
 class Idleness(NamedTuple):
@@ -330,18 +320,6 @@ class DeadRetry(NamedTuple):
     name: str | None = None
 
 
-def _lost(reply: Sequence[Any]) -> list[Lost]:
-    """Return the workers found dead, as a function names them: worker, returned, dead, worker, ..."""
-    return [
-        Lost(worker.decode(errors="replace"), returned, dead)
-        for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-    ]
-
-
-def _idleness(reply: Sequence[Any]) -> Idleness:
-    return Idleness(bool(reply[0]), tuple(reply[1:]))
-
-
 class FrontierScripts(ScriptRunner):
     """What happens to requests, from the seed list to their settlement.
 
@@ -443,7 +421,7 @@ class FrontierScripts(ScriptRunner):
         `high_water`: with so many requests in the frontier each source's window is a few.
         """
         sent = local_time()
-        ran, state, outstanding, due, *grants = await self._run(
+        ran, state, due, *grants = await self._run(
             "lease",
             worker=worker,
             want=want,
@@ -462,7 +440,6 @@ class FrontierScripts(ScriptRunner):
         return LeaseReply(
             kind,
             reason,
-            int(outstanding),
             self._clock.local(int(due)) if due else None,
             [
                 Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry, int(slot))
@@ -520,24 +497,8 @@ class FrontierScripts(ScriptRunner):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        return HeartbeatReply(bool(alive), leases, _lost(lost))
-
-    async def reclaim(
-        self, present: Present, *, timeout: float, max_deliveries: int
-    ) -> tuple[Present, list[Lost]]:
-        """Return the leases of a worker silent for `timeout` seconds; for a caller that is not a worker.
-
-        `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
-        `timeout`, at least two in each.
-        """
-        last, since, *lost = await self._run(
-            "heartbeat",
-            last=present.last,
-            since=present.since,
-            timeout=int(timeout * MICROS),
-            max_deliveries=max_deliveries,
-        )
-        return Present(int(last), int(since)), _lost(lost)
+        found = zip(lost[::3], lost[1::3], lost[2::3], strict=True)
+        return HeartbeatReply(bool(alive), leases, [Lost(one.decode(), *counts) for one, *counts in found])
 
     async def alive(self, *, timeout: float) -> list[str]:
         """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
@@ -553,7 +514,8 @@ class FrontierScripts(ScriptRunner):
         `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
         and nothing waits here for others. All are idle when each is, in two looks with the same marks.
         """
-        return _idleness(await self._run("idle", halted_too=halted_too))
+        is_idle, *marks = await self._run("idle", halted_too=halted_too)
+        return Idleness(bool(is_idle), tuple(marks))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
@@ -583,14 +545,12 @@ class FrontierScripts(ScriptRunner):
         )
         return Mended((outstanding, overflow, spilled), *mended)
 
-    async def recount(self, before: Sequence[bytes | None], found: Sequence[int]) -> list[tuple[str, int, int]]:
+    async def recount(self, before: Sequence[int], found: Sequence[int]) -> list[tuple[str, int, int]]:
         """Set the counters to what there is; return those that were wrong: their names, before and after.
 
         `before` are their values when the audit began, `found` the sums of what it has seen; see recount.lua.
         """
-        reply = await self._run(
-            "recount", before=[False if value is None else value for value in before], found=list(found)
-        )
+        reply = await self._run("recount", before=list(before), found=list(found))
         rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         return [(name.decode(), int(was), int(now)) for name, was, now in rows]
 

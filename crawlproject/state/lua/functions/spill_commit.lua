@@ -22,7 +22,7 @@ register('spill_commit', function(ctx, K, A)
   end
   if committed > 0 then
     redis.call('ZADD', K.packs, committed, A.pack)
-    redis.call('INCRBY', K.spilled, requests)
+    queues.count(ctx, 'spilled', requests)
   end
   return reply
 end, {'allow-oom'})

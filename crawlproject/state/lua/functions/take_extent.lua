@@ -16,9 +16,9 @@ register('take_extent', function(ctx, K, A)
   end
   for first = 1, #A.entries, 1000 do queues.append(ctx, source, {unpack(A.entries, first, math.min(first + 999, #A.entries))}) end
   local count = queues.requests_in(A.reference)
-  redis.call('INCRBY', K.outstanding, #A.entries)
-  redis.call('DECRBY', K.overflow, count)
-  redis.call('DECRBY', K.spilled, count)
+  queues.count(ctx, 'outstanding', #A.entries)
+  queues.count(ctx, 'overflow', -count)
+  queues.count(ctx, 'spilled', -count)
   statistics.add(K.totals, 'overflow_lost', math.max(count - #A.entries, 0))
   redis.call('ZADD', K.overflow_due, text(ctx.now), source) -- it may need the next one
   queues.promote(ctx, source) -- where it was the last one, or lost
