@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from crawlproject.loops import Loops
+from crawlproject.politeness.retry import MOST_DELIVERIES
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import Present
@@ -44,7 +45,7 @@ class LostLeases:
             self._present[looked], lost = await state.scripts.reclaim(
                 self._present.get(looked, Present()),
                 timeout=config.heartbeat_timeout,
-                max_deliveries=config.max_deliveries,
+                max_deliveries=MOST_DELIVERIES,
             )
             for worker, returned, dead in lost:
                 of = "" if state.count == 1 else f" of {shown(state)}"

@@ -14,7 +14,7 @@ from tests.commands.conftest import Frontier
 
 LED = {"leader": "leader", "pulse": "leader"}
 WORK = {"outstanding": 3}
-FULL = "dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it"
+FULL = "dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (scrapy dead), or raise it"
 
 
 @pytest_asyncio.fixture

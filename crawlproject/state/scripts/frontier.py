@@ -547,13 +547,13 @@ class FrontierScripts(ScriptRunner):
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
 
-    async def idleness(self, *, halted_too: bool = False) -> Idleness:
+    async def idleness(self) -> Idleness:
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
-        `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
-        and nothing waits here for others. All are idle when each is, in two looks with the same marks.
+        Of several shards: whether those of this one are, and nothing waits here for others. All are idle when each
+        is, in two looks with the same marks.
         """
-        return _idleness(await self._run("idle", halted_too=halted_too))
+        return _idleness(await self._run("idle"))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
