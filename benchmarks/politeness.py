@@ -60,6 +60,7 @@ from crawlproject import config
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
+from crawlproject.state.source_counts import counts_in
 from crawlproject.status.site_report import site_report
 
 OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
@@ -441,8 +442,9 @@ def _all_have_ended(crawl: Crawl, seeds: int) -> bool:
 def _have_ended(crawl: Crawl, seeds: Mapping[str, int]) -> bool:
     """Whether so many seeds of each source have ended."""
     redis: Any = crawl.redis
-    ends = [redis.hmget(KEYS.counts_of + end, *seeds) for end in ("thumbnails", "link_rot", "failed")]
-    return all(sum(int(end or 0) for end in of) >= count for count, *of in zip(seeds.values(), *ends, strict=True))
+    counts = map(counts_in, redis.hmget(KEYS.counts, *seeds))
+    ended = (sum(of.get(end, 0) for end in ("thumbnails", "link_rot", "failed")) for of in counts)
+    return all(many >= count for many, count in zip(ended, seeds.values(), strict=True))
 
 
 def finish(
@@ -476,8 +478,8 @@ def account(crawl: Crawl, seeds: int, held: int, *, with_rest: bool) -> list[str
     """
     redis: Any = crawl.redis
     ends = {name: redis.xlen(key) for name, key in (("images", KEYS.image_events), ("dead letters", KEYS.dead))}
-    ends["link rot"], ends["outstanding"] = redis.xlen(KEYS.link_rot_events), int(redis.get(KEYS.outstanding) or 0)
-    ends["outstanding"] += int(redis.get(KEYS.overflow) or 0)
+    ends["link rot"] = redis.xlen(KEYS.link_rot_events)
+    ends["outstanding"] = sum(int(n or 0) for n in redis.hmget(KEYS.counters, "outstanding", "overflow"))
     ends["seeds not read"] = redis.llen(KEYS.seeds)
     as_wanted = ends == dict.fromkeys(ends, 0) | {"images": seeds - held, "outstanding": held}
     if sum(ends.values()) == seeds if with_rest else as_wanted:

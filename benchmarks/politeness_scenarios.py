@@ -20,6 +20,7 @@ from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
 from crawlproject.state import embedded
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import LEADER_TTL_S
+from crawlproject.state.source_counts import counts_in
 
 KEYS = Keys("crawl", "images")
 SECOND = Keys("crawl", "second")  # second_spider
@@ -319,8 +320,8 @@ def two_spiders(seconds: float) -> Scenario:
 
     def fetched(run: Run) -> list[tuple[int, int]]:
         names = [source.name for source in sources]
-        counts = [run.redis.hmget(keys.counts_of + "fetched", names) for keys in (KEYS, SECOND)]
-        return [(int(one or 0), int(other or 0)) for one, other in zip(*counts, strict=True)]
+        counts = [map(counts_in, run.redis.hmget(keys.counts, names)) for keys in (KEYS, SECOND)]
+        return [(one.get("fetched", 0), other.get("fetched", 0)) for one, other in zip(*counts, strict=True)]
 
     def share(run: Run) -> None:
         """Compare what each spider gets while both have work."""

@@ -24,8 +24,9 @@ import uvloop
 from PIL import Image
 
 from crawlproject import config
-from crawlproject.models import Failure, Fetch, FetchedImage, utc_now
+from crawlproject.models import Fetch, FetchedImage, utc_now
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
+from crawlproject.politeness.outcomes import Failure
 
 
 def _saved(form: str, size: tuple[int, int] = (64, 48), **options: Any) -> bytes:

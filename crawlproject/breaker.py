@@ -1,4 +1,4 @@
-"""A circuit breaker: pauses leasing while something that every picture needs is down."""
+"""Pauses leasing while something that every picture needs is down."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 from scrapy.crawler import Crawler
 
-from crawlproject.worker import worker_of
+from crawlproject.runtime import runtime_of
 
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 
 
-class Circuit:
+class Breaker:
     """Pauses leasing from the moment it trips until a probe succeeds.
 
     `name` is its name in the statistics. `outage` says what is wrong; it is empty while nothing is.
@@ -31,7 +31,7 @@ class Circuit:
         self.count("down")
         self.outage = outage
         if self.crawler is not None:
-            worker_of(self.crawler).leasing.pause(outage)
+            runtime_of(self.crawler).leasing.pause(outage)
         self._recovery = asyncio.create_task(self._recover(probe))
 
     def close(self) -> None:
@@ -52,4 +52,4 @@ class Circuit:
             await asyncio.sleep(pause)
         reason, self.outage = self.outage, ""
         if self.crawler is not None:
-            worker_of(self.crawler).leasing.resume(reason)
+            runtime_of(self.crawler).leasing.resume(reason)

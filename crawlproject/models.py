@@ -11,13 +11,6 @@ from crawlproject.texts import one_line
 
 if TYPE_CHECKING:
     from scrapy import Request
-    from scrapy.http import Response
-
-    from crawlproject.pages.page import Page
-    from crawlproject.pages.revisits import Look
-    from crawlproject.pages.sitemaps import Sitemap
-    from crawlproject.politeness.outcomes import Outcome
-    from crawlproject.storage.warc import Exchange
 
 # Names in request.meta. The project puts nothing else there.
 LEASE = "lease"  # Lease: what this request owes the frontier; shared by reference, never copied
@@ -392,58 +385,6 @@ class FetchedBeginning:
     whole: bool
 
 
-@dataclass(slots=True)
-class FetchedPage:
-    """Item of the spider `pages`: a response to be read. The pipelines turn it into an event.
-
-    Links are followed as far as `scope` and `most_depth` say (None: as the settings do). `body` is the beginning
-    of the response's without its content codings, `page` what was read in it, in `parse_s` seconds.
-    `refused` are the opt-outs that forbid to keep it. `before` is what was known of it, if it is looked at again:
-    with status 304 nothing has changed, and nothing is read; `look`, if it is to be looked at again, what is known
-    of it now. What is in `exchange` goes to the content store,
-    which puts its place into `warc`.
-    """
-
-    url: str
-    source: str
-    depth: int
-    scope: str | None
-    most_depth: int | None
-    fetched_at: str
-    fetch: Fetch
-    response: Response = field(repr=False)
-    extra: Mapping[str, Any] | None = None
-    body: bytes = field(default=b"", repr=False)
-    page: Page | None = field(default=None, repr=False)
-    parse_s: float = 0.0
-    refused: tuple[str, ...] = ()
-    before: Look | None = None
-    look: Look | None = None
-    exchange: Exchange | None = field(default=None, repr=False)
-    warc: Mapping[str, Any] | None = None
-
-
-@dataclass(slots=True)
-class FetchedSitemap:
-    """Item of the spider `pages`: a response that should be a sitemap. The pipelines make a `ReadSitemap` of it.
-
-    `scope`, `most_depth` and `depth` are those of its pages. There are `indexes` indexes above it; it may lead to
-    `sitemaps` others. `sitemap` is what was read in it. `before` and `look` are as in `FetchedPage`.
-    """
-
-    url: str
-    source: str
-    depth: int
-    scope: str | None
-    most_depth: int | None
-    indexes: int
-    sitemaps: int
-    response: Response = field(repr=False)
-    before: Look | None = None
-    look: Look | None = None
-    sitemap: Sitemap | None = field(default=None, repr=False)
-
-
 @dataclass(frozen=True, slots=True)
 class ImageEvent:
     """Event `image_metadata_updates`, field for field as in docs/events.md."""
@@ -599,49 +540,3 @@ def _as_json(event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent, optional
         if not data[name]:
             del data[name]
     return one_line(data)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPage:
-    """Item: a page that was read, and whose links are stored. `is_new`: what it shows was not seen before.
-
-    `size` is the number of bytes that were read, in `parse_s` seconds. `counts`: what became of links and sitemaps
-    that Redis has not counted yet. `look`: it is to be looked at again.
-    """
-
-    event: PageEvent
-    is_new: bool
-    size: int = 0
-    parse_s: float | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    look: Look | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSitemap:
-    """Item: a sitemap that was read, and whose pages are stored, or that is gone or unchanged (`status`).
-
-    It has no event. `counts` and `look` are as of a `ReadPage`, and `revisit` as in the event of a page.
-    """
-
-    status: int = 200
-    counts: Mapping[str, int] = field(default_factory=dict)
-    look: Look | None = None
-    revisit: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Item of the spider or of a pipeline: the attempt did not yield an event.
-
-    `outcome`, a row of `politeness/outcomes.py`, says what follows from that; `reason` is a sentence for people.
-    `status` is the HTTP status, None when there was no response. `retry_after` is how long the site wants to be
-    left alone, in seconds, or when its robots.txt is fetched again; None if that is not known. `facts`
-    are those of the header of a picture that cannot be decoded.
-    """
-
-    outcome: Outcome
-    reason: str
-    status: int | None = None
-    retry_after: float | None = None
-    facts: ImageFacts | None = None

@@ -21,6 +21,7 @@ from PIL import Image
 
 from crawlproject.politeness.slots import tolerance
 from crawlproject.state.keys import Keys
+from crawlproject.state.source_counts import counts_in
 from demo.gallery import ANY_PATH, Arrival, Fault, Gallery, set_faults
 from tests.conftest import Zone
 from tests.forks import forks
@@ -178,8 +179,7 @@ def test_what_a_stopped_worker_misses_is_not_charged_to_the_sites(crawl: Crawl) 
         crawl.finish()
         assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(60))
         assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
-        assert crawl.redis.hget(KEYS.counts_of + "error_timeout", "photos") is None
-        assert crawl.redis.hget(KEYS.counts_of + "retried", "photos") is None
+        assert not {"error_timeout", "retried"} & counts_in(crawl.redis.hget(KEYS.counts, "photos")).keys()
         assert crawl.redis.hget(KEYS.circuit_of + "photos", "slowed") in {None, b"", b"0"}
         assert crawl.log().count("stood still for 5.") == 2
 
@@ -411,7 +411,7 @@ def test_killing_one_of_two_workers_neither_loses_nor_doubles_a_seed(crawl: Craw
         victim.kill()
         crawl.finish()
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
-    assert crawl.redis.get(KEYS.outstanding) == b"0"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
 
 
 def test_sigterm_finishes_requests_in_flight_and_returns_the_rest(crawl: Crawl) -> None:
@@ -424,7 +424,7 @@ def test_sigterm_finishes_requests_in_flight_and_returns_the_rest(crawl: Crawl) 
         assert crawl.workers[0].wait(PATIENCE_S) == 0
         done = crawl.redis.xlen(KEYS.image_events)
         assert 50 < done < 300
-        assert crawl.redis.get(KEYS.outstanding) == str(300 - done).encode()
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(300 - done).encode()
         assert not crawl.redis.keys(KEYS.leases_of + "*")
         assert crawl.redis.zcard(KEYS.workers) == 0
         assert len(crawl.arrivals("photos")) == done
@@ -549,7 +549,9 @@ def test_overrides_and_seeds_from_before_the_first_start_count_from_the_first_re
         crawl.seed("museum", *(f"{n}.jpg" for n in range(20)))
         crawl.start(CRAWL_UNKNOWN_SOURCES="refuse")
         # Known, though fed before the catalogue; without a rate eight are queued.
-        crawl.until(lambda: sum(int(n or 0) for n in crawl.redis.mget(KEYS.outstanding, KEYS.overflow)) == 20)
+        crawl.until(
+            lambda: sum(int(n or 0) for n in crawl.redis.hmget(KEYS.counters, "outstanding", "overflow")) == 20
+        )
         time.sleep(1)
         assert crawl.arrivals("museum") == []
         crawl.redis.delete(KEYS.override_rate_of + "museum")
@@ -647,7 +649,7 @@ def test_an_exclusion_in_mid_crawl_lets_nothing_more_out_and_loses_no_count(craw
         assert len(ends) + counted() == len(lines) + 1
         assert counted() > 100
         assert not [reason for reason in crawl.dead().values() if "500" not in reason]
-        assert crawl.redis.get(KEYS.outstanding) == b"0"
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
 
         # Included again, what was dropped is crawled when it is fed again, and only that.
         dropped = counted()
@@ -671,7 +673,7 @@ def test_what_a_file_excludes_gets_no_request_until_its_line_is_gone(crawl: Craw
         crawl.run()
         assert [arrival for arrival in crawl.gallery.arrivals() if arrival["source"] == "photos"] == []
         assert len(crawl.outcomes()) == 20
-        assert int(crawl.redis.hget(KEYS.counts_of + "excluded", "photos")) == 20
+        assert counts_in(crawl.redis.hget(KEYS.counts, "photos"))["excluded"] == 20
 
         crawl.start(MAX_IDLE_TIME_BEFORE_CLOSE="0")
         listed.write_text("")

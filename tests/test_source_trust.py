@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from crawlproject.state.keys import Keys
+from crawlproject.state.source_counts import counts_in
 from demo.gallery import Fault, Gallery, set_faults
 from tests.test_crawl import Crawl, picture, size_for, worst_second
 
@@ -51,8 +52,8 @@ def push(crawl: Crawl, site: str, host: str, source: str, *paths: str) -> None:
 
 def thumbnails(crawl: Crawl) -> dict[str, int]:
     """Return how many pictures were counted for each source."""
-    found = crawl.redis.hgetall(KEYS.counts_of + "thumbnails")
-    return {source.decode(): int(count) for source, count in found.items()}
+    found = {source.decode(): counts_in(packed) for source, packed in crawl.redis.hgetall(KEYS.counts).items()}
+    return {source: counts["thumbnails"] for source, counts in found.items() if "thumbnails" in counts}
 
 
 @pytest.mark.judges
@@ -124,7 +125,7 @@ def test_seeds_that_name_a_museum_but_lead_to_a_failing_host_leave_its_circuit_c
     assert set(halted) == {"failing.org"}
     letters = crawl.dead_letters().values()
     assert {(letter["source"], letter["reason"]) for letter in letters} == {("failing.org", "status 500")}
-    assert crawl.redis.hget(KEYS.counts_of + "failed", "museum") is None
+    assert "failed" not in counts_in(crawl.redis.hget(KEYS.counts, "museum"))
 
 
 def test_with_source_trust_hosts_a_row_lends_its_rate_to_no_other_host(crawl: Crawl) -> None:

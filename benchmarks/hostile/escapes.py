@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any
 
+import msgpack
 import redis
 
 from benchmarks.forks import forks
@@ -60,7 +61,8 @@ def plant(url: str) -> None:
             client.rpush(KEYS.statuses_of + source, NASTY)
             client.hset(KEYS.circuit_of + source, mapping={"state": NASTY, "reason": NASTY})
         client.set(KEYS.paused, NASTY)
-        client.hset(KEYS.readers, nasty + b"\nimage_metadata_updates", nasty)
+        record = {"last": {KEYS.image_events: NASTY}, "numbers": {}, "lengths": {}, "host": NASTY, "output": NASTY}
+        client.hset(KEYS.readers, nasty, msgpack.packb(record, use_bin_type=False))
 
 
 def _plant_more(url: str) -> None:

@@ -15,10 +15,10 @@ from scrapy.commands import crawl
 from crawlproject import cli, config
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
+from crawlproject.frontier.worker import MOVES_TO
 from crawlproject.models import IMAGE_FORMATS
 from crawlproject.state.client import check_redis
 from crawlproject.storage.blobs import check_storage, is_same_place
-from crawlproject.worker import MOVES_TO
 
 logger = logging.getLogger(__name__)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
-import math
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crawlproject import cli
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
-from crawlproject.status.snapshot import Snapshot, Specific
+from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import duration
 from crawlproject.texts import one_line, printable
@@ -25,19 +25,16 @@ if TYPE_CHECKING:
 _WIDE = 2000  # columns where no terminal bounds them
 _FIRST_S = 1.0  # at most, between the first two samples, and between two attempts while Redis fails
 _ALARM = "bold red"
+_SEEN = ("success_rps", "error_rps", "link_rot_rps")  # results a second, good and bad
+_NUMBERS: tuple[str, ...] = ("limit", "allowed", "seen", "queued", "in flight", "done", "failed", "eta")
 _STYLES = {3: _ALARM, 2: "yellow", 1: "yellow"}  # by how much a source is in trouble
-_TEXTS = ("source", "state", "reason")
-_NUMBERS = ("limit", "allowed", "seen", "queued", "in flight", "done", "failed", "eta")
 
 
 def _interval(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0.5 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds from 0.5 to 3600")
-    return seconds
+    with suppress(ValueError):
+        if 0.5 <= (seconds := float(text)) <= 3600:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds from 0.5 to 3600")
 
 
 class Command(cli.Command):
@@ -55,13 +52,8 @@ class Command(cli.Command):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--once", action="store_true", help="print one table and exit")
-        parser.add_argument(
-            "--interval",
-            type=_interval,
-            default=2.0,
-            metavar="S",
-            help="seconds over which rates are measured (default: 2)",
-        )
+        rates = "seconds over which rates are measured (default: 2)"
+        parser.add_argument("--interval", type=_interval, default=2.0, metavar="S", help=rates)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -90,42 +82,36 @@ class Command(cli.Command):
 
 async def _snapshot(reader: SnapshotReader, interval: float) -> Snapshot:
     """Return what the crawl does during `interval` seconds."""
-    while True:
+    made = await reader.look()
+    while made is None:  # the first look, or one that had other shards
+        await asyncio.sleep(interval)
         made = await reader.look()
-        if made is not None:
-            return made
-        await asyncio.sleep(interval)  # since the first look, or one that had other shards
+    return made
 
 
 async def _watch(reader: SnapshotReader, title: str, interval: float, console: Console) -> None:
     """Show a sample every `interval` seconds until Ctrl-C, SIGTERM or SIGHUP; while Redis fails, the last one."""
     from rich.live import Live
 
-    left = asyncio.Event()
-
-    async def look(live: Live) -> None:
-        made, fault = None, ""
-        while not left.is_set():
-            try:
-                made, fault = await reader.look() or made, ""
-            except REDIS_TROUBLE as error:
-                said, detail = fault_of(error), plain(error)
-                fault = said if detail in said else f"{said} ({detail})"
-            live.update(view(title, made, fault, most=console.height))
-            await asyncio.sleep(min(interval, _FIRST_S) if fault or made is None else interval)
-
-    live = Live(view(title, None), console=console, screen=True, refresh_per_second=2)
-    looks = asyncio.ensure_future(look(live))
+    watching, left, made = asyncio.current_task(), asyncio.Event(), None
+    assert watching is not None
 
     def leave() -> None:
         left.set()  # besides: redis-py can swallow a cancellation on Python 3.11
-        looks.cancel()
+        watching.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, leave)
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped process would leave its screen behind
+    live = Live(view(title, None), console=console, screen=True, refresh_per_second=2)
     with live, suppress(asyncio.CancelledError):
-        await looks
+        while not left.is_set():
+            try:
+                made, fault = await reader.look() or made, ""
+            except REDIS_TROUBLE as error:
+                fault = f"{fault_of(error)} ({plain(error)})"
+            live.update(view(title, made, fault, most=console.height))
+            await asyncio.sleep(min(interval, _FIRST_S) if fault or made is None else interval)
 
 
 def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize) -> Group:
@@ -138,62 +124,51 @@ def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.ma
     from rich.table import Table
     from rich.text import Text
 
+    def line(text: str, style: str = "") -> Text:
+        return Text(printable(text, 500), style, no_wrap=not style, overflow="ellipsis")
+
     alarms = [fault] if fault else []
     if shown is None:
-        return Group(Text(f"{title}  reading ..."), *(Text(printable(one, 500), _ALARM) for one in alarms))
+        return Group(line(f"{title}  reading ..."), *(line(alarm, _ALARM) for alarm in alarms))
     general = shown.general
-    alarms += [f"NOTHING GOES OUT: {general.paused}"] if general.paused is not None else []
-    alarms += [f"SHARD {number}: {reason}" for number, reason in general.shards_stopped.items()]
-    alarms += [f"LOST {general.overflow_lost} requests"] if general.overflow_lost else []
-    lines = [
-        f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s",
-        f"{_digits(general.processing_rate)} results/s  ok {_digits(general.success_rps)}  "
-        f"errors {_digits(general.error_rps)}  limit {_digits(general.global_max_rps)}  "
-        f"{_digits(general.bytes_per_s / 1e6)} MB/s",
-        f"workers {general.workers}  sources {general.sources}  {general.outstanding} outstanding  "
-        f"{general.in_flight} in flight  {general.seeds_waiting} waiting  {general.dead} dead letters  "
-        f"halted {len(general.circuit_breaker_tripped)}  ETA {duration(general.eta_s)}",
+    alarms += [f"NOTHING GOES OUT: {general['paused']}"] if general["paused"] is not None else []
+    alarms += [f"SHARD {number}: {reason}" for number, reason in general["shards_stopped"].items()]
+    alarms += [f"LOST {general['overflow_lost']} requests"] if general["overflow_lost"] else []
+    lines = [f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s"]
+    lines += [
+        f"{_digits(general['processing_rate'])} results/s  ok {_digits(general['success_rps'])}  "
+        f"errors {_digits(general['error_rps'])}  limit {_digits(general['global_max_rps'])}  "
+        f"{_digits(general['bytes_per_s'] / 1e6)} MB/s",
+        "workers {workers}  sources {sources}  {outstanding} outstanding  {in_flight} in flight  "
+        "{seeds_waiting} waiting  {dead} dead letters  ".format(**general)
+        + f"halted {len(general['circuit_breaker_tripped'])}  ETA {duration(general['eta_s'])}",
     ]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
     for head in ("source", "state", *_NUMBERS, "reason"):
-        is_text = head in _TEXTS
+        is_text = head not in _NUMBERS
         table.add_column(head, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
-    rows = sorted(shown.specific.items(), key=lambda row: (-row[1].trouble, -_rate(row[1]), -row[1].work, row[0]))
-    listed = len(rows)
-    rows = rows[: max(most - len(lines) - len(alarms) - 2, 0)]
-    for name, source in rows:
-        cells = (Text(printable(cell, 500)) for cell in _cells(name, source))
-        table.add_row(*cells, style=_STYLES.get(source.trouble, ""))
-    return Group(
-        *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines),
-        *(Text(printable(alarm, 500), _ALARM) for alarm in alarms),
-        table,
-        *([Text(f"and {more} more")] if (more := max(general.sources_listed, listed) - len(rows)) else []),
-    )
+    rows = [(name, one, sum(one[rate] or 0 for rate in _SEEN)) for name, one in shown.specific.items()]
+    rows.sort(key=lambda row: (-row[1]["trouble"], -row[2], -row[1]["work"], row[0]))
+    kept = rows[: max(most - len(lines) - len(alarms) - 2, 0)]
+    for row in kept:
+        table.add_row(*map(line, _cells(*row)), style=_STYLES.get(row[1]["trouble"], ""))
+    more = max(general["sources_listed"], len(rows)) - len(kept)
+    last = [line(f"and {more} more")] if more else []
+    return Group(*map(line, lines), *(line(alarm, _ALARM) for alarm in alarms), table, *last)
 
 
-def _cells(name: str, source: Specific) -> tuple[str, ...]:
-    slowed = "slowed" if source.trouble else source.state
-    return (
-        name,
-        slowed if source.state == "closed" else source.state.upper().replace("_", " "),
-        _digits(source.rate_limit),
-        _digits(source.effective_rate),
-        "-" if source.success_rps is None else _digits(_rate(source)),
-        str(source.queued + source.waiting),
-        str(source.in_flight),
-        str(source.successful),
-        str(source.failed),
-        duration(source.eta_s),
-        source.reason,
-    )
-
-
-def _digits(value: float) -> str:
+def _digits(value: float | None) -> str:
     """Return a number with three significant digits, or all its digits before the point."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _rate(source: Specific) -> float:
-    """Return the results a second, good and bad."""
-    return (source.success_rps or 0) + (source.error_rps or 0) + (source.link_rot_rps or 0)
+def _cells(name: str, source: Mapping[str, Any], seen: float) -> list[str]:
+    is_slowed = source["state"] == "closed" and source["trouble"]
+    state = source["state"] if source["state"] == "closed" else source["state"].upper().replace("_", " ")
+    rates = (source["rate_limit"], source["effective_rate"], None if source["success_rps"] is None else seen)
+    numbers = (
+        source["queued"] + source["waiting"],
+        *(source[key] for key in ("in_flight", "successful", "failed")),
+    )
+    last = (duration(source["eta_s"]), source["reason"])
+    return [name, "slowed" if is_slowed else state, *map(_digits, rates), *map(str, numbers), *last]

@@ -40,7 +40,7 @@ class Crawl:
         if latest is None or latest is self._seen:
             return False
         self._seen = latest
-        self.history.append((latest.time, latest.general.success_rps, latest.general.error_rps))
+        self.history.append((latest.time, latest.general["success_rps"], latest.general["error_rps"]))
         self.snapshot = event("snapshot", latest.as_event())
         return True
 
@@ -49,9 +49,9 @@ class Crawl:
         general = None if self._seen is None else self._seen.general
         return {
             "spider": self.report.state.keys.spider,
-            "success_rps": general and general.success_rps,
+            "success_rps": general and general["success_rps"],
             # Without workers it is in trouble if it has work: then it is paused.
-            "trouble": bool(general and set(general.trouble) - {"workers"}),
+            "trouble": bool(general and set(general["trouble"]) - {"workers"}),
         }
 
     async def read_recent(self) -> None:

@@ -14,13 +14,13 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
+from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.models import FETCH_TIME
 from crawlproject.politeness.outcomes import Outcome, Sample
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.scripts import Settlement
 from crawlproject.streams.newest import entries_after, newest_entries
-from crawlproject.worker import worker_of
 
 # Signals. Receivers, which may be coroutines, get `source`, `reason`, `by` (docs/operators.md) and `spider`.
 circuit_opened = object()  # too many errors, or an operator: nothing goes out for a while

@@ -8,8 +8,8 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 
 from crawlproject import config
+from crawlproject.frontier.worker import worker_of
 from crawlproject.leader import Leader
-from crawlproject.worker import worker_of
 
 
 class Leadership:

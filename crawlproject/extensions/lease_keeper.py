@@ -22,6 +22,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.lost_leases import LOST_PAUSE_S
+from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
@@ -32,30 +33,29 @@ from crawlproject.models import (
     PACED_AS,
     RETRIES,
     REVISIT,
-    Failure,
     ImageEvent,
     ImageFacts,
     Lease,
     LinkRotEvent,
     PageEvent,
     ProbeEvent,
-    ReadPage,
-    ReadSitemap,
 )
-from crawlproject.pages.revisits import UNCHANGED, Look
+from crawlproject.pages.items import ReadPage
+from crawlproject.pages.revisits import Look
 from crawlproject.politeness.outcomes import (
     DROPPED,
     INTERNAL_FAULT,
     Becomes,
+    Failure,
     Outcome,
     of_exception,
     of_status,
 )
 from crawlproject.politeness.reasons import reason_of, retry_after_of
 from crawlproject.politeness.retry import LONGEST_DELAY_S, MOST_DELIVERIES, GiveUp, decide, delay
+from crawlproject.runtime import PAUSES_EVERY_S
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
-from crawlproject.worker import PAUSES_EVERY_S, worker_of
 
 logger = logging.getLogger(__name__)
 
@@ -141,14 +141,8 @@ class LeaseKeeper:
             case LinkRotEvent():
                 self._done(lease, request, item, item.status, {"link_rot": 1}, gone=(item.status,))
             case ReadPage():
-                counts = {"pages": 1, "good_pages": int(item.is_new), "bytes": item.size}
-                counts |= _of_links(item, item.event.revisit)
                 look = self._look(request, item.look)
-                self._done(lease, request, item.event, item.event.status, counts, parse_s=item.parse_s, **look)
-            case ReadSitemap():
-                counts = {"sitemaps": 1} if item.status == 200 else {}
-                counts |= _of_links(item, item.revisit)
-                self._done(lease, request, None, item.status, counts, **self._look(request, item.look))
+                self._done(lease, request, item.event, item.status, item.counts, parse_s=item.parse_s, **look)
             case Failure():
                 self._failed(lease, request, item)
 
@@ -452,11 +446,6 @@ def _attempt(request: Request, outcome: Outcome, status: int | None) -> str:
 def _counts(outcome: Outcome) -> dict[str, int]:
     """Return what an outcome adds to the counters of the source."""
     return {} if outcome.kind is None else {f"error_{outcome.kind}": 1}
-
-
-def _of_links(item: ReadPage | ReadSitemap, revisit: str | None) -> dict[str, int]:
-    """Return the counts of links and sitemaps, and of looks that have found nothing new."""
-    return dict(item.counts) | ({"revisits_unchanged": 1} if revisit == UNCHANGED else {})
 
 
 def _request_of(response: Response | TwistedFailure | None) -> Request | None:

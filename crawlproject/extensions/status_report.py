@@ -11,11 +11,11 @@ from scrapy.spiderloader import get_spider_loader
 
 from crawlproject import config
 from crawlproject.errors import ConfigError
+from crawlproject.frontier.worker import worker_of
 from crawlproject.metrics.collectors import CrawlsCollector, WorkerCollector, registry
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.snapshot import CrawlSample
 from crawlproject.webserver import Metrics, close, listen, url_of
-from crawlproject.worker import worker_of
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 
 from crawlproject.frontier.seeds import has_starts
+from crawlproject.frontier.worker import MOVES_TO, worker_of
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
-from crawlproject.worker import MOVES_TO, worker_of
 
 logger = logging.getLogger(__name__)
 

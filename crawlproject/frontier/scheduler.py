@@ -19,11 +19,11 @@ from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.agreement import disagreements
+from crawlproject.frontier.contents import read_counters
 from crawlproject.frontier.detached import detached
 from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
-from crawlproject.frontier.overflow_lists import count_spilled
 from crawlproject.frontier.seeds import (
     SeedReader,
     UsersSeeds,
@@ -33,14 +33,16 @@ from crawlproject.frontier.seeds import (
     requests_of,
 )
 from crawlproject.frontier.seen import seen_filter_notes
+from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
-from crawlproject.net.route import Route
+from crawlproject.net.route import route_of
 from crawlproject.politeness.retry import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
+from crawlproject.runtime import Leasing, Pauses, Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
@@ -48,9 +50,8 @@ from crawlproject.state.over_shards import shown
 from crawlproject.state.scripts import NewRequest
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
-from crawlproject.streams.unread import count_without_reader
+from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
-from crawlproject.worker import MOVES_TO, Leasing, Shutdown, Worker, collect_rarely
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -207,12 +208,11 @@ class FrontierScheduler(Scheduler):
             spider=spider,
             state=self.state,
             resolver=self.resolver,
-            route=Route(self.crawler, self.state),
             robots=self.robots,
             lease_queue=self.queue,
-            download_budget=budget_of_process(),
             leasing=self.leasing,
             shutdown=self.shutdown,
+            pauses=Pauses(),
         )
         collect_rarely()
         await self._join()
@@ -282,7 +282,7 @@ class FrontierScheduler(Scheduler):
             await forwarder.stop()
         if self._users_seeds is not None:
             await self._users_seeds.close()
-        self.worker.route.circuit.close()
+        route_of(self.crawler).breaker.close()
         await self.robots.close()
         await self.resolver.close()
         self.queue.give_back_waiting()
@@ -335,7 +335,7 @@ class FrontierScheduler(Scheduler):
         if (doubt := self.state.clock.valid_from - local_time()) > 0:
             await asyncio.sleep(min(doubt, _LEASE_EVERY_S))
             return
-        is_full = self.queue.room <= 0 or self.worker.download_budget.over_soft_limit
+        is_full = self.queue.room <= 0 or budget_of_process().over_soft_limit
         if is_full or engine.is_busy(self.crawler):
             await asyncio.sleep(_LEASE_EVERY_S)
             return
@@ -478,7 +478,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone or now < self._look_for_spilled_at:
             return
         self._look_for_spilled_at = now + _SPILLED_EVERY_S
-        if spilled := await count_spilled(self.state):
+        if (spilled := (await read_counters(self.state)).spilled) > 0:
             self._look_for_spilled_at = math.inf
             logger.warning(
                 "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "

@@ -10,9 +10,9 @@ from scrapy.exceptions import CannotResolveHostError
 
 from crawlproject import config
 from crawlproject.errors import AddressRefused, NoNameServer
+from crawlproject.frontier.worker import worker_of
 from crawlproject.models import LEASE
 from crawlproject.sources.domains import url_fault
-from crawlproject.worker import worker_of
 
 
 class AddressMiddleware:

@@ -11,10 +11,10 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from crawlproject.errors import Stopped
+from crawlproject.frontier.worker import worker_of
 from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE
-from crawlproject.worker import worker_of
 
 _LASTS_S = 60.0  # that what the catalogue says of a source is taken for known
 _MOST = 10_000  # sources of which it is

@@ -10,10 +10,10 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
+from crawlproject.frontier.worker import worker_of
 from crawlproject.models import LEASE, PASSAGE, SLOT, SOURCE, Lease, Slot
 from crawlproject.net.send_slot import Passage, take_send_slot
 from crawlproject.sources.domains import domain_of_url, host_of_url
-from crawlproject.worker import worker_of
 
 
 class TokenMiddleware:

@@ -29,14 +29,15 @@ from crawlproject.models import (
     Requested,
 )
 from crawlproject.net import pool
-from crawlproject.net.download_budget import Body
+from crawlproject.net.download_budget import Body, budget_of_process
 from crawlproject.net.heads import Heads
+from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
 from crawlproject.politeness.outcomes import Sample, of_exception
+from crawlproject.runtime import Runtime, runtime_of
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
-from crawlproject.worker import Worker, worker_of
 
 
 class CrawlDownloadHandler(HTTP11DownloadHandler):
@@ -56,6 +57,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         from twisted.internet import reactor
 
         self._pool = pool.BoundedPool(reactor)
+        self._budget = budget_of_process()
         self._under_way: dict[Request, Body] = {}
         self._failures: WeakKeyDictionary[SSL.Connection, str] | None = None
         if config.load(crawler.settings).tls_failures == "record":
@@ -76,25 +78,25 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             TlsFailed: no secure connection could be made.
 
         """
-        worker, lease = worker_of(self._crawler), request.meta.get(LEASE)
+        runtime, lease = runtime_of(self._crawler), request.meta.get(LEASE)
         source = lease.source if lease is not None else request.meta.get(SOURCE, domain_of_url(request.url))
-        return await worker.route.watch(request, source, self._download(worker, request, source))
+        return await route_of(self._crawler).watch(request, source, self._download(runtime, request, source))
 
-    async def _download(self, worker: Worker, request: Request, source: str) -> Response:
+    async def _download(self, runtime: Runtime, request: Request, source: str) -> Response:
         if self._stop is None:
-            self._begin(worker)
+            self._begin(runtime)
         leave: Passage | None = request.meta.pop(PASSAGE, None)
         carriers = self._tell_pool(request, leave)
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
-        if lease is not None and _wanted_bytes(worker, request):
+        if lease is not None and self._wanted_bytes(request):
             request.meta["download_maxsize"] = 0  # however much there is, `_received` takes the beginning
         began = asyncio.get_running_loop().time()
-        body = self._under_way[request] = worker.download_budget.begin(source, task.cancel)
+        body = self._under_way[request] = self._budget.begin(source, task.cancel)
         result = "none"
         try:
-            if worker.shutdown.grace_over.is_set():
+            if runtime.shutdown.grace_over.is_set():
                 raise Stopped(f"aborted: {request.url}")
             response = await super().download_request(request)
             result = str(response.status)
@@ -104,21 +106,21 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
                 self._crawler.stats.inc_value("download/broken_off")
                 message = f"aborted after {body.received} bytes: too many large bodies at the same time"
                 raise MemoryShort(message) from None
-            if worker.shutdown.grace_over.is_set():
+            if runtime.shutdown.grace_over.is_set():
                 task.uncancel()
                 raise Stopped(f"aborted: {request.url}") from None
             raise
         except Exception as error:
-            cause = _cause_of(error, worker, began)
+            cause = _cause_of(error, runtime, began)
             result = "network" if isinstance(cause, StaleConnection) else of_exception(cause).noted or result
             if cause is not error:
                 raise cause from error
             raise
         finally:
             del self._under_way[request]
-            worker.download_budget.end(body)
-            request.meta[FETCH_TIME] = _time_taken(worker, began, leave, lease)
-            await _note(worker, request, leave, result, body.received)
+            self._budget.end(body)
+            request.meta[FETCH_TIME] = _time_taken(runtime, began, leave, lease)
+            await _note(runtime, request, leave, result, body.received)
         if request.meta[FETCH_TIME] is None:
             request.meta.pop("download_latency", None)
         elif leave is not None:
@@ -127,8 +129,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta[TLS_FAILURE] = failure
         return response
 
-    def _begin(self, worker: Worker) -> None:
-        self._stop = asyncio.create_task(self._abort_after_grace(worker.shutdown.grace_over))
+    def _begin(self, runtime: Runtime) -> None:
+        self._stop = asyncio.create_task(self._abort_after_grace(runtime.shutdown.grace_over))
         self._crawler.signals.connect(self._received, signal=signals.bytes_received)
 
     def _tell_pool(self, request: Request, leave: Passage | None) -> list[Any]:
@@ -160,11 +162,15 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         """
         if (body := self._under_way.get(request)) is None:
             return
-        worker = worker_of(self._crawler)
-        worker.download_budget.receive(body, len(data))
-        wanted = _wanted_bytes(worker, request)
+        self._budget.receive(body, len(data))
+        wanted = self._wanted_bytes(request)
         if wanted and LEASE in request.meta and body.received >= wanted:
             raise StopDownload(fail=False)
+
+    def _wanted_bytes(self, request: Request) -> int:
+        """Return how many bytes of a body the spider wants, 0 for all of it."""
+        wanted = getattr(self._crawler.spider, "wanted_bytes", None)
+        return int(wanted(request)) if callable(wanted) else 0
 
     async def close(self) -> None:
         """Close the idle connections."""
@@ -173,18 +179,18 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         await super().close()
 
 
-def _cause_of(error: Exception, worker: Worker, began: float) -> Exception:
+def _cause_of(error: Exception, runtime: Runtime, began: float) -> Exception:
     """Return why a download that began at `began` has failed: `error`, or what is behind it."""
-    if worker.pauses.overlap(began) and of_exception(error).sample is Sample.ERROR:
+    if runtime.pauses.overlap(began) and of_exception(error).sample is Sample.ERROR:
         return Paused(f"this worker stood still meanwhile ({type(error).__name__}: {error})")
     if isinstance(error, DownloadFailedError) and (failure := tls_failure(error)):
         return TlsFailed(failure)
     return error
 
 
-def _time_taken(worker: Worker, began: float, leave: Passage | None, lease: Lease | None) -> float | None:
+def _time_taken(runtime: Runtime, began: float, leave: Passage | None, lease: Lease | None) -> float | None:
     """Return the seconds that a download took, without those for a slot; None if this worker stood still."""
-    if worker.pauses.overlap(began):
+    if runtime.pauses.overlap(began):
         return None
     ended = asyncio.get_running_loop().time()
     if lease is not None:
@@ -192,7 +198,7 @@ def _time_taken(worker: Worker, began: float, leave: Passage | None, lease: Leas
     return ended - began - (0.0 if leave is None else leave.waited)
 
 
-async def _note(worker: Worker, request: Request, leave: Passage | None, result: str, received: int) -> None:
+async def _note(runtime: Runtime, request: Request, leave: Passage | None, result: str, received: int) -> None:
     """Note what was requested, if a request was sent, for those who end its lease, or share its robots.txt.
 
     Any other (`scrapy shell`) is counted here.
@@ -207,12 +213,6 @@ async def _note(worker: Worker, request: Request, leave: Passage | None, result:
         request.meta[REQUESTED] = requested
         return
     try:
-        await worker.state.shard_for(requested.source).scripts.note_request(requested)
+        await runtime.state.shard_for(requested.source).scripts.note_request(requested)
     except REDIS_TROUBLE as error:
-        worker.state.failed(error)
-
-
-def _wanted_bytes(worker: Worker, request: Request) -> int:
-    """Return how many bytes of a body the spider wants, 0 for all of it."""
-    wanted = getattr(worker.spider, "wanted_bytes", None)
-    return int(wanted(request)) if callable(wanted) else 0
+        runtime.state.failed(error)

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -21,11 +22,12 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
-from crawlproject.breaker import Circuit
+from crawlproject.breaker import Breaker
 from crawlproject.errors import NoRoute
 from crawlproject.exclusions.stored import exclusion_of
 from crawlproject.politeness.addresses import port_of
 from crawlproject.politeness.outcomes import of_exception
+from crawlproject.runtime import runtime_of
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.source_counts import read_statuses
@@ -43,6 +45,8 @@ _TRIAL_S = 5.0  # for a trial connection; TCP repeats a lost packet after 1 s an
 _POLL_S = 0.1
 _MOST_TRIALS = 6  # in a minute: then it leases again, as perhaps other hosts can be reached
 
+_routes: WeakKeyDictionary[Crawler, Route] = WeakKeyDictionary()
+
 
 class Route:
     """Tells failures of this worker's connections from failures of the sites.
@@ -58,7 +62,7 @@ class Route:
     """
 
     def __init__(self, crawler: Crawler, state: State) -> None:
-        self.circuit = Circuit("route", crawler)
+        self.breaker = Breaker("route", crawler)
         self._state = state
         self._bind = normalize_bind_address(crawler.settings.get("DOWNLOAD_BIND_ADDRESS"))
         self._under_way: Counter[str] = Counter()  # by domain
@@ -110,16 +114,16 @@ class Route:
         number: Any = getattr(error, "osError", None)  # of Twisted's ConnectError, which Scrapy passes on
         if number in _OWN or (number not in _FROM_AFAR and self._stack_fault()):
             self._trip(os.strerror(number))
-        while not self.circuit.outage and self._answered_at < failed_at:
+        while not self.breaker.outage and self._answered_at < failed_at:
             if len({*self._under_way, *self._failed, *self._answered}) < _SEVERAL:
                 break
             if now() > failed_at + _PATIENCE_S:
                 await self._try(failed_at)
                 break
             await asyncio.sleep(_POLL_S)
-        if self.circuit.outage or began < self._recovered_at:
-            self.circuit.count("returned")
-            raise NoRoute(self.circuit.outage or "this worker reached no site meanwhile")
+        if self.breaker.outage or began < self._recovered_at:
+            self.breaker.count("returned")
+            raise NoRoute(self.breaker.outage or "this worker reached no site meanwhile")
 
     async def _try(self, failed_at: float) -> None:
         """Pause if no known domain lets this worker connect, unless that has been tried since `failed_at`.
@@ -129,7 +133,7 @@ class Route:
 
         """
         async with self._trying:
-            if self.circuit.outage or self._answered_at > failed_at:
+            if self.breaker.outage or self._answered_at > failed_at:
                 return
             try:
                 for domain, (_, source) in list(self._failed.items()):
@@ -144,7 +148,7 @@ class Route:
                 self._trip(f"tried {', '.join(domains[:_SEVERAL])}")
 
     def _trip(self, why: str) -> None:
-        self.circuit.trip(
+        self.breaker.trip(
             f"this worker reaches no site ({why}): check the network, the routes, the firewall, "
             "DOWNLOAD_BIND_ADDRESS and the limit of open files of this machine; it tries again at intervals",
             self._trial,
@@ -165,12 +169,12 @@ class Route:
             if all(isinstance(result, Exception) for result in results):
                 fault = NoRoute("no trial connection was made")
                 self._trials += 1
-                if self.circuit.outage and self._trials % _MOST_TRIALS == 0:
+                if self.breaker.outage and self._trials % _MOST_TRIALS == 0:
                     self._recovered_at = asyncio.get_running_loop().time()
                     return None
         if fault is None:
             self._note_answer()
-            if self.circuit.outage:
+            if self.breaker.outage:
                 self._recovered_at = self._answered_at
         return fault
 
@@ -204,3 +208,11 @@ class Route:
             except OSError as error:
                 fault = fault or error
         return fault
+
+
+def route_of(crawler: Crawler) -> Route:
+    """Return what tells the faults of a crawl that has opened its spider; its handlers share it."""
+    route = _routes.get(crawler)
+    if route is None:
+        route = _routes[crawler] = Route(crawler, runtime_of(crawler).state)
+    return route

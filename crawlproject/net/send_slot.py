@@ -8,10 +8,10 @@ from typing import NamedTuple, Self
 
 from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S, RENEWAL_S, tolerance
+from crawlproject.runtime import Shutdown
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.shards import SourceElsewhere
-from crawlproject.worker import Shutdown
 
 _TRY_AGAIN_S = 0.25  # after trouble with Redis
 _MOST_HOPS = 3  # from shard to shard at a time: their catalogues may differ for a moment

@@ -18,33 +18,29 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
 from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovered, Discovery, Link
+from crawlproject.frontier.worker import worker_of
 from crawlproject.models import (
     FOUND,
     LEASE,
     MOST_DEPTH,
     SCOPE,
     SITEMAP,
-    Failure,
-    FetchedPage,
-    FetchedSitemap,
     PageEvent,
-    ReadPage,
-    ReadSitemap,
 )
 from crawlproject.pages import revisits
 from crawlproject.pages.images import FoundImage
+from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import Page
 from crawlproject.pages.revisits import UNCHANGED
 from crawlproject.pages.rules import rules_of
 from crawlproject.pages.scope import DEFAULT, Scope
 from crawlproject.pages.sitemaps import INDEX_DEPTH, MOST_SITEMAPS, Sitemap
 from crawlproject.pages.traps import DEEPEST, Worth, judge
-from crawlproject.politeness.outcomes import KEPT_BACK, STOPPED
+from crawlproject.politeness.outcomes import KEPT_BACK, STOPPED, Failure
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.scripts import Budget
-from crawlproject.worker import worker_of
 
 T = TypeVar("T")
 
@@ -103,7 +99,8 @@ class FoundPipeline:
         if not isinstance(item, FetchedPage):
             return item
         if item.response.status == 304:
-            return ReadPage(_event_of(item, None), is_new=False, look=item.look)
+            event = _event_of(item, None)
+            return ReadPage(event, 304, {"pages": 1, **_unchanged(event.revisit)}, look=item.look)
         page = item.page
         assert page is not None, "ITEM_PIPELINES must have the page pipeline before this one"
         decided: Counter[str] = Counter()
@@ -121,8 +118,9 @@ class FoundPipeline:
             reason = f"opt-out: {', '.join(item.refused)}"
             return Failure(KEPT_BACK, reason, status=200)
         event = _event_of(item, page, len(links))
-        is_new = is_new and event.revisit != UNCHANGED
-        return ReadPage(event, is_new, len(item.body), item.parse_s, decided, item.look)
+        good = int(is_new and event.revisit != UNCHANGED)
+        counts = {"pages": 1, "good_pages": good, "bytes": len(item.body), **decided, **_unchanged(event.revisit)}
+        return ReadPage(event, event.status, counts, item.parse_s, item.look)
 
     def _links_of(self, item: FetchedPage, page: Page, decided: Counter[str]) -> Iterator[Link]:
         """Yield the links to pages that are in scope and no traps, with what is stored of their seed.
@@ -213,10 +211,10 @@ class FoundPipeline:
             decided[_LEFT_OUT] += named - len(links)
         await self._admit(item, self.links, iter(links), decided, sitemaps=(item.source, MOST_SITEMAPS))
 
-    async def _read(self, item: FetchedSitemap) -> ReadSitemap | Failure:
+    async def _read(self, item: FetchedSitemap) -> ReadPage | Failure:
         """Store what a sitemap names, within its scope: pages and their images, or the sitemaps of an index."""
         if item.response.status == 304:
-            return ReadSitemap(304, look=item.look, revisit=UNCHANGED)
+            return ReadPage(None, 304, _unchanged(UNCHANGED), look=item.look)
         found = item.sitemap
         assert found is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
         rules, scope = rules_of(item.response.headers, (), datetime.now(UTC)), self._scope_of(item)
@@ -234,7 +232,7 @@ class FoundPipeline:
         except _Stopping:
             return Failure(STOPPED, "the worker stops and stores no more links")
         revisit = look and revisits.found(item.before, look.digest)
-        return ReadSitemap(counts=decided, look=look, revisit=revisit)
+        return ReadPage(None, counts={"sitemaps": 1, **decided, **_unchanged(revisit)}, look=look)
 
     async def _admit_near(self, item: FetchedSitemap, found: Sitemap, scope: Scope, decided: Counter[str]) -> None:
         """Store the sitemaps of an index that are of its domain or in scope."""
@@ -369,6 +367,10 @@ def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent
         revisit=revisits.found(item.before, digest),
         **read,
     )
+
+
+def _unchanged(revisit: str | None) -> dict[str, int]:
+    return {"revisits_unchanged": 1} if revisit == UNCHANGED else {}
 
 
 def _source_of(item: FetchedPage | FetchedSitemap, link: str) -> str | None:

@@ -13,14 +13,14 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.models import Failure, FetchedPage
+from crawlproject.pages.items import FetchedPage
 from crawlproject.pages.nesting import is_quick
 from crawlproject.pages.page import MAX_BYTES, Page, read_page
 from crawlproject.pages.revisits import Look, is_home, look_of
 from crawlproject.pages.rules import NO_IMAGES, header
 from crawlproject.pipelines.page_store import exchange_of
-from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Outcome
-from crawlproject.storage.warc import Earlier, payload_digest
+from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Failure, Outcome
+from crawlproject.storage.warc import Earlier, Exchange, payload_digest
 from crawlproject.texts import printable
 
 _LARGE = 16 * 1024  # bytes; fewer take some milliseconds if `is_quick`, but more by a long base:
@@ -62,25 +62,24 @@ class PagePipeline:
             content_type = header(response.headers, "content-type") or "none"
             return _failure(item, NOT_HTML, f"not HTML (Content-Type: {printable(content_type)})")
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)
+        exchange = None
         if self.settings.pages_store is not None and not item.refused:
             is_cut = "download_stopped" in response.flags or len(item.body) >= most
             fetched_at = datetime.fromisoformat(item.fetched_at)
             earlier = _kept_before(item)
-            item.exchange = exchange_of(
-                response, item.body, fetched_at=fetched_at, truncated=is_cut, earlier=earlier
-            )
-        item.look = self._look(item, item.page)
+            exchange = exchange_of(response, item.body, fetched_at=fetched_at, truncated=is_cut, earlier=earlier)
+        item.exchange, item.look = exchange, self._look(item, item.page, exchange)
         return item
 
-    def _look(self, item: FetchedPage, page: Page) -> Look | None:
+    def _look(self, item: FetchedPage, page: Page, kept: Exchange | None) -> Look | None:
         """Return what is known of a page now, if it is to be looked at again."""
         shortest = self.settings.pages_revisit
         if not shortest or not (item.before or item.depth == 0 or is_home(item.url)):
             return None
         look = look_of(item.response.url, item.response.headers, page.digest or "")
-        if (made := item.exchange) is not None:
-            sha1 = "" if made.truncated else payload_digest(made.body)
-            is_equal = made.earlier is not None and sha1 != "" and made.earlier.sha1 == sha1
+        if kept is not None:
+            sha1 = "" if kept.truncated else payload_digest(kept.body)
+            is_equal = kept.earlier is not None and sha1 != "" and kept.earlier.sha1 == sha1
             kept_at = item.before.kept_at if item.before and is_equal else item.fetched_at
             look = look._replace(kept_at=kept_at, sha1=sha1)
         return look.after(item.before, shortest)

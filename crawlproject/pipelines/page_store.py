@@ -13,9 +13,9 @@ from twisted.web.http import RESPONSES
 
 from crawlproject import config
 from crawlproject.errors import StorageDown
-from crawlproject.models import HEADS, Failure
+from crawlproject.models import HEADS
 from crawlproject.net.heads import Heads
-from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE
+from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.storage.warc import Earlier, Exchange, head
 from crawlproject.storage.warc_store import PageStore
 

@@ -11,10 +11,10 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.models import Failure, FetchedSitemap
+from crawlproject.pages.items import FetchedSitemap
 from crawlproject.pages.revisits import look_of
 from crawlproject.pages.sitemaps import MAX_BYTES, Sitemap, read_sitemap
-from crawlproject.politeness.outcomes import UNREADABLE
+from crawlproject.politeness.outcomes import UNREADABLE, Failure
 from crawlproject.threads import in_thread
 
 

@@ -14,26 +14,25 @@ from typing import Any, Self, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.breaker import Circuit
+from crawlproject.breaker import Breaker
 from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.frontier.worker import worker_of
 from crawlproject.imaging.decoders import Decoders, decoders_of_process
 from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Job
 from crawlproject.models import (
     Analysis,
-    Failure,
     FetchedBeginning,
     FetchedImage,
     ProbedFacts,
     StoredThumbnail,
     Thumbnail,
 )
-from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE
+from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE, Failure
 from crawlproject.politeness.probes import PROBE_BYTES
 from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
-from crawlproject.worker import worker_of
 
 T = TypeVar("T")
 
@@ -117,7 +116,7 @@ class ThumbnailPipeline:
         self.storage = StorageWriter(storage, crawler)
         self.originals = None if originals is None else StorageWriter(originals, crawler, "originals")
         self.crawler = crawler
-        self.circuit = Circuit("decoders", crawler)
+        self.breaker = Breaker("decoders", crawler)
         self.decoders = decoders or Decoders(settings.decode_processes, job_of(settings))
         self._grace_over: asyncio.Task[None] | None = None
 
@@ -144,7 +143,7 @@ class ThumbnailPipeline:
         """End the decoder processes, which have nothing left to do by now."""
         if self._grace_over is not None:
             self._grace_over.cancel()
-        self.circuit.close()
+        self.breaker.close()
         self.storage.close()
         if self.originals is not None:
             self.originals.close()
@@ -216,24 +215,24 @@ class ThumbnailPipeline:
         except _Outage as error:
             raise NoDecoder(str(error)) from None
         except NoDecoder as error:
-            self.circuit.trip(
+            self.breaker.trip(
                 f"pictures cannot be decoded ({printable(str(error), 300)}): check this machine's memory, "
                 "its limits on processes and open files, and the worker's Python; retrying until it works",
                 self._probe,
             )
-            raise NoDecoder(self.circuit.outage) from error
+            raise NoDecoder(self.breaker.outage) from error
 
     @asynccontextmanager
     async def _turn(self, source: str) -> AsyncIterator[None]:
         async with self.decoders.places.turn(source):
-            if self.circuit.outage:
-                raise _Outage(self.circuit.outage)
+            if self.breaker.outage:
+                raise _Outage(self.breaker.outage)
             yield
 
     async def _probe(self) -> Exception | None:
         try:
             await self.decoders.start()
         except (NoDecoder, DecodersStopped) as error:
-            self.circuit.count("probes_failed")
+            self.breaker.count("probes_failed")
             return error
         return None

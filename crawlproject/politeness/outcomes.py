@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple, get_args
 
@@ -29,6 +30,7 @@ from crawlproject.errors import (
     Stopped,
     TlsFailed,
 )
+from crawlproject.models import ImageFacts
 
 # The kinds under which errors are counted: few and fixed, so that each can be a counter of every source.
 # docs/events.md says what each means.
@@ -93,6 +95,23 @@ class Outcome(NamedTuple):
     def is_refusal(self) -> bool:
         """Whether the site forbids the picture: nothing is wrong, and nothing to be done."""
         return self.becomes is Becomes.DEAD_LETTER and self.kind in {"robots", "opt_out"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Item of the spider or of a pipeline: the attempt did not yield an event.
+
+    `outcome` says what follows from that; `reason` is a sentence for people.
+    `status` is the HTTP status, None when there was no response. `retry_after` is how long the site wants to be
+    left alone, in seconds, or when its robots.txt is fetched again; None if that is not known. `facts`
+    are those of the header of a picture that cannot be decoded.
+    """
+
+    outcome: Outcome
+    reason: str
+    status: int | None = None
+    retry_after: float | None = None
+    facts: ImageFacts | None = None
 
 
 # What components find out by themselves

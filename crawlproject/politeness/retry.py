@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crawlproject.config import Config
-from crawlproject.models import Failure
-from crawlproject.politeness.outcomes import Becomes
+from crawlproject.politeness.outcomes import Becomes, Failure
 
 LONGEST_DELAY_S = 3600.0  # between two attempts, and that a Retry-After holds a source
 MOST_DELIVERIES = (

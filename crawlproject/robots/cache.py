@@ -21,11 +21,11 @@ from crawlproject.politeness.retry import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
 from crawlproject.robots.verdicts import Verdict, Verdicts
+from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.scripts import ROBOTS_LOCK_S
 from crawlproject.texts import printable
-from crawlproject.worker import Shutdown
 
 logger = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import NotYet, try_send_slot
 from crawlproject.politeness.reasons import said_by
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
+from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.texts import LONGEST_URL
-from crawlproject.worker import Shutdown
 
 _DOWNLOAD_S = 30.0  # the longest time that a download may take
 _POLL_S = 0.25  # between checks whether the worker stops

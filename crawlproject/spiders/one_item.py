@@ -18,13 +18,12 @@ from crawlproject.models import (
     FREE_RETRIES,
     PROBE,
     RETRIES,
-    Failure,
     Fetch,
     LinkRotEvent,
     Seed,
     utc_now,
 )
-from crawlproject.politeness.outcomes import Becomes, Outcome, of_status
+from crawlproject.politeness.outcomes import Becomes, Failure, Outcome, of_status
 from crawlproject.politeness.reasons import retry_after_of
 from crawlproject.texts import without_userinfo
 

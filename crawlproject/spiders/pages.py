@@ -21,15 +21,13 @@ from crawlproject.models import (
     SCOPE,
     SITEMAP,
     SOURCE,
-    FetchedPage,
-    FetchedSitemap,
     LinkRotEvent,
-    ReadSitemap,
     Seed,
     utc_now,
 )
 from crawlproject.pages import sitemaps
 from crawlproject.pages.canonical import canonical_url
+from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.conditions import CONDITIONS
@@ -110,7 +108,7 @@ class PagesSpider(OneItemSpider):
             return self.fetched(response, response.request)
         item = super().parse(response)
         is_gone = isinstance(item, LinkRotEvent) and SITEMAP in response.request.meta
-        return ReadSitemap(response.status) if is_gone else item
+        return ReadPage(None, response.status) if is_gone else item
 
     def fetched(self, response: Response, request: Request) -> FetchedPage | FetchedSitemap:
         """Return the item of a page or sitemap to read."""

@@ -130,16 +130,18 @@ class Keys:
     texts_of = _OfSpider(
         "Prefix + part, string: the texts of pages seen last, nine bytes each: which one, under which URL."
     )
-    outstanding = _OfSpider("Integer: requests queued, delayed or leased; 0 is an empty frontier.")
+    counters = _OfSpider(
+        "Hash: requests `outstanding` (queued, delayed or leased; 0 is an empty frontier), in the `overflow` of "
+        "all sources, of these `spilled` to extents; number of the last `lease`, never below the clock (µs), so "
+        "that none is granted twice."
+    )
     overflow_of = _OfSpider(
         "Prefix + priority + `:` + source, list: stored requests beyond its window, the left one next."
     )
-    overflow = _OfSpider("Integer: requests in the lists above, of all sources; not outstanding.")
     extents_of = _OfSpider(
         "Prefix + priority + `:` + source, list: extents of its overflow, before the list above; where in which "
         "pack each is, and how many requests it has."
     )
-    spilled = _OfSpider("Integer: requests in the extents of all sources; they count in `overflow`, too.")
     overflow_due = _OfSpider(
         "Sorted set: sources that need an extent or whose overflow may be long enough for one, by when a worker "
         "with the store is to look at them (µs)."
@@ -172,9 +174,6 @@ class Keys:
     )
     starting = _OfSpider("Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard.")
     leases_of = _OfSpider("Prefix + worker, hash: lease id to stored request.")
-    lease_sequence = _OfSpider(
-        "Integer: number of the last lease granted; never below the clock (µs), so that none is granted twice."
-    )
 
     # Politeness
 
@@ -278,20 +277,14 @@ class Keys:
         "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
     )
     readers = _OfCrawl(
-        "Hash: reader + newline + stream to the last entry id it has written; nothing above is trimmed."
-    )
-    reader_of = _OfCrawl(
-        "Prefix + reader, hash: who reads as it or did last, since when, until when it has the lease (µs); by "
-        "stream where it stands, and how many entries there were up to that, if Redis knew."
+        "Hash: reader of the events to who reads as it, or did last, and how far it has read each stream, above "
+        "which nothing is trimmed (msgpack, see the Lua module `readers`)."
     )
     dead = _OfSpider("Stream: dead letters: the stored request or seed, and the reason.")
-    counts_of = _OfSpider(
-        "Prefix + count, hash: source to fetched, thumbnails, probes, pages, link_rot, failed, retried, bytes, "
-        "answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + what "
-        "became of them, and error_ + kind."
-    )
-    counts_at_rest = _OfSpider(
-        "Hash: source to the counts (msgpack) from before it last rested, to be added to those above."
+    counts = _OfSpider(
+        "Hash: source to its counts (msgpack): fetched, thumbnails, probes, pages, link_rot, failed, retried, "
+        "bytes, answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + "
+        "what became of them, and error_ + kind."
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "

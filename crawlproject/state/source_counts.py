@@ -16,33 +16,15 @@ _PAGE = 1000  # sources a call
 
 
 async def read_counts(state: State, sources: Sequence[str], counts: Sequence[str]) -> dict[str, list[int]]:
-    """Return each of `counts` (see `Keys.counts_of`) of each of `sources`, in their order."""
-    # In one step: a source may be put to rest meanwhile.
-    async with state.redis.pipeline(transaction=True) as pipe:
-        pipe.hmget(state.keys.counts_at_rest, sources)
-        for count in counts:
-            pipe.hmget(state.keys.counts_of + count, sources)
-        at_rest, *replies = await pipe.execute()
-    packed = [counts_in(value) for value in at_rest]
-    return {
-        name: [
-            (whole_number(value) or 0) + before.get(name, 0) for value, before in zip(reply, packed, strict=True)
-        ]
-        for name, reply in zip(counts, replies, strict=True)
-    }
+    """Return each of `counts` (see `Keys.counts`) of each of `sources`, in their order."""
+    redis: Any = state.redis
+    found = [counts_in(packed) for packed in await redis.hmget(state.keys.counts, sources)]
+    return {name: [one.get(name, 0) for one in found] for name in counts}
 
 
 def counts_in(packed: bytes | None) -> dict[str, int]:
-    """Return the counts of a source from before it last rested; none where rest.lua has not written them."""
-    if packed is None:
-        return {}
-    try:
-        counts = msgpack.unpackb(packed)
-    except (ValueError, msgpack.UnpackException):
-        return {}
-    if not isinstance(counts, dict):
-        return {}
-    return {name: number for name, number in counts.items() if isinstance(name, str) and isinstance(number, int)}
+    """Return the counts of a source, as Redis has them."""
+    return {} if packed is None else dict(msgpack.unpackb(packed))
 
 
 async def read_dead_letter_counts(state: State, sources: Sequence[str]) -> list[int]:

@@ -16,10 +16,9 @@ from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.state.scripts import Overview
-from crawlproject.status.sample import collect
+from crawlproject.status.sample import Survey, collect
 from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
 from crawlproject.status.spiders import present_spiders
-from crawlproject.status.survey import Survey
 from crawlproject.texts import one_line
 
 logger = logging.getLogger(__name__)

@@ -1,71 +1,180 @@
-"""Reads from Redis what the monitor reports, in calls of a few milliseconds each."""
+"""Reads from Redis what the monitor reports, in calls of a few milliseconds each, and sums it over all shards."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.leases import read_leases
+from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Overview
-from crawlproject.state.source_counts import read_counts, read_dead_letter_counts, read_fetches, read_statuses
-from crawlproject.state.source_table import RateSum, count_due
-from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
-from crawlproject.status.source_status import statuses_of_shard
-from crawlproject.streams.unread import UnreadEvents
+from crawlproject.state.over_shards import ask_shards, not_answering
+from crawlproject.state.scripts import Feeding, Overview, Pause
+from crawlproject.state.shards import shard_of
+from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
+from crawlproject.state.source_table import RateSum, count_due, count_sources
+from crawlproject.status.shard_status import node_of
+from crawlproject.status.snapshot import LINKS, CrawlSample, InFlight, Others, SourceSample
+from crawlproject.status.source_status import SUCCESSES, statuses_of_shard
+from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
 MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
-COUNTS = (
-    *(
-        "fetched",
-        "thumbnails",
-        "probes",
-        "pages",
-        "link_rot",
-        "failed",
-        "retried",
-        "bytes",
-        "answers",
-        "latency_us",
-    ),
+_BATCH = 200  # sources a call
+_COUNTS = (
+    *(*SUCCESSES, "fetched", "link_rot", "failed", "retried", "bytes", "answers", "latency_us"),
     *(f"error_{kind}" for kind in ERROR_KINDS),
 )
-_BATCH = 200  # sources a call
+_SUMMED = (
+    *("outstanding", "seeds", "overflow", "dead", "alive", "known", "due", "ready", "spilled"),
+    *("halted", "halted_for_a_while", "sources", "totals"),
+    *("latencies", "fetches", "fetch_us", "parses", "parse_us"),
+)  # of an Overview, over all shards
 
 
-def most_of_shard(known: int, count: int) -> int:
-    """Return how many sources of each of `count` shards are read one by one, where all have `known` together."""
-    return MOST_SOURCES if count == 1 or known <= MOST_SOURCES else max(MOST_SOURCES // count, _LEAST_SOURCES)
+class Survey:
+    """Takes samples of a spider's crawl. Of a shard that does not answer, what was seen of it last counts on."""
+
+    def __init__(self, state: State, *, unread: bool) -> None:
+        self.state = state
+        self._rates = {shard: RateSum(shard) for shard in state.shards}
+        self._unread = unread
+        self._seen: dict[State, CrawlSample] = {}
+        self._known = 0  # sources, of all shards
+
+    @property
+    def most(self) -> int:
+        """How many sources of each shard are read one by one: all, if there are not too many."""
+        count = self.state.count
+        is_few = count == 1 or self._known <= MOST_SOURCES
+        return MOST_SOURCES if is_few else max(MOST_SOURCES // count, _LEAST_SOURCES)
+
+    async def take(self, overview: Overview | None = None, names: Sequence[str] = ()) -> CrawlSample:
+        """Return a sample; `overview` is that of the first shard, if it is known by now, `names` are sources to be
+        in it in any case.
+
+        Raises:
+            REDIS_TROUBLE: no shard answers.
+
+        """
+        state = self.state
+        if state.count > 1 and not self._seen:
+            counts, _ = await ask_shards(state.shards, count_sources)
+            self._known = sum(counts.values())
+        most = self.most
+
+        async def look(shard: State) -> CrawlSample:
+            own: Any = overview if shard is state else None
+            if own is None:
+                own = await collect(shard, must_lead=False, most=most)
+            wanted = [name for name in names if state.shard_for(name) is shard]
+            own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
+            return await take_sample(shard, own, self._rates[shard], unread=self._unread)
+
+        found, away = await ask_shards(state.shards, look)
+        if state.count == 1:
+            return found[state]
+        if not found:
+            raise not_answering(state, away[state], ", nor any other")
+        self._seen |= found
+        self._known = sum(sample.overview.known for sample in self._seen.values())
+        nodes = {node_of(shard): sample.overview.redis_bytes for shard, sample in found.items()}
+        faults = {shard.number: f"does not answer: {fault}" for shard, fault in away.items()}
+        for shard, sample in found.items():
+            if reason := sample.overview.pause.reason:
+                faults[shard.number] = reason
+        first = next(found[shard] for shard in state.shards if shard in found)
+        return _merged(first, {shard.number: one for shard, one in self._seen.items()}, faults, nodes, state.count)
 
 
-async def collect(
-    state: State, *, must_lead: bool, every: float = 0.0, most: int | None = None
-) -> Overview | float | None:
-    """Return the figures of a shard's crawl, and which sources to read, `most` at most; see `Scripts.collect`.
+def _merged(
+    first: CrawlSample,
+    by_number: Mapping[int, CrawlSample],
+    faults: Mapping[int, str],
+    nodes: Mapping[str, int],
+    count: int,
+) -> CrawlSample:
+    """Return one sample of those of all shards; `first` is that of the first one that has answered, `faults` what
+    is wrong by shard, `nodes` the memory that each node uses, `count` the number of shards.
 
-    `most` is 1,000 where it is None.
+    Nothing goes out at all only if there is something wrong with every one of them.
     """
+    samples = list(by_number.values())
+    overviews = [sample.overview for sample in samples]
+    feeding = [one.feeding for one in overviews]
+    left = [one.left for one in feeding if one.left is not None]
+    stopped = all(number in faults for number in by_number) and first.overview.pause.reason
+    overview = first.overview._replace(
+        **{name: _summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
+        pause=first.overview.pause if stopped else Pause("", ""),
+        excluded=max(one.excluded for one in overviews),
+        feeding=Feeding(sum(one.processes for one in feeding), sum(left) if len(left) == len(feeding) else None),
+        redis_bytes=sum(nodes.values()),
+    )
+    others = None
+    if any(sample.others for sample in samples):
+        listed = (sum(one.row.rate_limit for one in sample.sources.values()) for sample in samples)
+        each = [sample.others or Others(limits, 0) for sample, limits in zip(samples, listed, strict=True)]
+        others = Others(*map(sum, zip(*each, strict=True)))
+    unread = _summed([sample.unread for sample in samples])
+    furthest = sorted(unread, key=lambda name: (-unread[name], name))[:MOST_READERS]
+    sources = {
+        name: source
+        for number, sample in by_number.items()
+        for name, source in sample.sources.items()
+        if shard_of(name, count) == number
+    }
+    return CrawlSample(
+        first.time,
+        first.spider,
+        overview,
+        InFlight(*_summed([sample.in_flight for sample in samples])),
+        sources,
+        others,
+        {name: unread[name] for name in furthest},
+        tuple(sorted(by_number)),
+        dict(sorted(faults.items())),
+    )
+
+
+def _summed(values: Sequence[Any]) -> Any:
+    """Return the sum of numbers, of the columns of tuples, of counts in mappings; of lists all items, sorted."""
+    match values[0]:
+        case tuple():
+            return tuple(map(sum, zip(*values, strict=True)))
+        case list():
+            return sorted({item for one in values for item in one})
+        case Mapping():
+            found: Counter[str] = Counter()
+            for one in values:
+                found.update(one)
+            return dict(found)
+    return sum(values)
+
+
+async def collect(state: State, *, must_lead: bool, most: int, every: float = 0.0) -> Overview | float | None:
+    """Return the figures of a shard's crawl, and which sources to read, `most` at most; see `Scripts.collect`."""
     return await state.scripts.collect(
         state.worker_id,
         must_lead=must_lead,
         every=every,
         timeout=state.config.heartbeat_timeout,
-        most=MOST_SOURCES if most is None else most,
+        most=most,
         dead_maxlen=state.config.of_shard.dead_maxlen,
     )
 
 
 async def take_sample(
-    state: State, overview: Overview, rate_sum: RateSum | None = None, unread: UnreadEvents | None = None
+    state: State, overview: Overview, rate_sum: RateSum | None = None, *, unread: bool = False
 ) -> CrawlSample:
     """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more.
 
-    `unread` tells how far readers are behind.
+    `unread`: it tells how far readers are behind.
     """
     leases: Counter[str] = Counter()
     domains: set[str] = set()
@@ -74,22 +183,20 @@ async def take_sample(
         with suppress(ValueError):  # a lease that was not written by crawlproject
             domains.add(domain_of_url(codec.url_of(entry)))
     names = list(overview.sources)
-    rows = {row.source: row async for _, row in statuses_of_shard(state, names, leases)}
-    wanted = [count for count in COUNTS if overview.totals.get(count)]  # most kinds of errors never occur
+    wanted = [count for count in (*_COUNTS, *LINKS) if overview.totals.get(count)]  # most errors never occur
     sources: dict[str, SourceSample] = {}
+    looked = statuses_of_shard(state, names, leases, wanted)
+    rows = {row.source: (row, counts) async for _, row, counts in looked}
     for first in range(0, len(names), _BATCH):
         some = names[first : first + _BATCH]
-        columns = await read_counts(state, some, wanted)
-        dead, statuses = await read_dead_letter_counts(state, some), await read_statuses(state, some)
-        fetches = await read_fetches(state, some)
-        for index, name in enumerate(some):
-            counts = {count: column[index] for count, column in columns.items() if column[index]}
-            counts |= {f"links_{result}": number for result, number in rows[name].links.items()}
-            sources[name] = SourceSample(rows[name], dead[index], counts, statuses[index], fetches[index])
+        read = (read_dead_letter_counts, read_statuses, read_fetches)
+        for name, *more in zip(some, *[await one(state, some) for one in read], strict=True):
+            row, counts = rows[name]
+            sources[name] = SourceSample(row, more[0], counts, *more[1:])
     others = None
     if overview.known > len(names) and rate_sum is not None:
         leased = [source for source in leases if source not in sources]
         others = Others(await rate_sum.look(), len(leased) - await count_due(state, leased))
     in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
-    behind = await unread.look() if unread is not None else {}
+    behind = await furthest_behind(state) if unread else {}
     return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others, behind)

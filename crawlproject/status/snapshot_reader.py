@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crawlproject.state.client import State
+from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Counters, Snapshot, snapshot
-from crawlproject.status.survey import Survey
 
 
 class SnapshotReader:
@@ -35,4 +35,4 @@ class SnapshotReader:
         if made is None or not self.names:
             return made
         specific = {name: made.specific[name] for name in self.names if name in made.specific}
-        return replace(made, general=replace(made.general, sources_listed=len(specific)), specific=specific)
+        return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)

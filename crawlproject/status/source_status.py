@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from crawlproject.config import Config
-from crawlproject.frontier.leases import count_leases
+from crawlproject.frontier.contents import count_leases
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
@@ -102,13 +102,13 @@ async def source_statuses(
 
     """
     if state.count == 1:
-        async for pair in statuses_of_shard(state, sources):
-            yield pair
+        async for status, row, _ in statuses_of_shard(state, sources):
+            yield status, row
         return
     groups = by_shard(state, sources)
 
     async def read(shard: State) -> dict[str, tuple[SourceStatus, SourceRow]]:
-        return {row.source: (status, row) async for status, row in statuses_of_shard(shard, groups[shard])}
+        return {row.source: (status, row) async for status, row, _ in statuses_of_shard(shard, groups[shard])}
 
     found, faults = await ask_shards(groups, read, within_s=30.0)
     if away is None:
@@ -121,23 +121,22 @@ async def source_statuses(
 
 
 async def statuses_of_shard(
-    state: State, sources: list[str], leases: Counter[str] | None = None
-) -> AsyncIterator[tuple[SourceStatus, SourceRow]]:
-    """Yield the status of each of `sources`, all of one shard, in order; reads a batch at a time.
+    state: State, sources: list[str], leases: Counter[str] | None = None, more: Sequence[str] = ()
+) -> AsyncIterator[tuple[SourceStatus, SourceRow, Mapping[str, int]]]:
+    """Yield the status of each of `sources`, all of one shard, in order, with its counts (`more`, too) above 0.
 
-    `leases` is by `count_leases`.
+    Reads a batch at a time. `leases` is by `count_leases`.
     """
     leases = await count_leases(state) if leases is None else leases
     for first in range(0, len(sources), _BATCH):
         names = sources[first : first + _BATCH]
         statuses = await state.scripts.inspect(names)
         spent = await read_spent_budgets(state, names) if state.keys.spider == _PAGES else [None] * len(names)
-        counts = await read_counts(state, names, _COUNTS)
-        rows = zip(*counts.values(), strict=True)
-        for status, row, used in zip(statuses, rows, spent, strict=True):
-            done = dict(zip(_COUNTS, row, strict=True))
+        columns = await read_counts(state, names, list(dict.fromkeys((*_COUNTS, *more))))
+        for status, used, numbers in zip(statuses, spent, zip(*columns.values(), strict=True), strict=True):
+            done = Counter({count: number for count, number in zip(columns, numbers, strict=True) if number})
             budget = None if used is None else _budget(state.config, *used, done["good_pages"])
-            yield status, _row(status, leases[status.source], done, budget)
+            yield status, _row(status, leases[status.source], done, budget), done
 
 
 def _budget(config: Config, admitted: int, poor: int, good_pages: int) -> dict[str, int | None]:

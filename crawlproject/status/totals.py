@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-from crawlproject.frontier.workers import alive_workers
+from crawlproject.frontier.contents import alive_workers
 from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
@@ -92,7 +92,7 @@ async def totals(state: State) -> dict[str, Any]:
 async def _totals_of_shard(state: State) -> dict[str, Any]:
     keys = state.keys
     async with state.redis.pipeline(transaction=False) as pipe:
-        pipe.mget(keys.outstanding, keys.overflow)
+        pipe.hmget(keys.counters, "outstanding", "overflow")
         pipe.llen(keys.seeds)
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)
@@ -107,14 +107,9 @@ async def _totals_of_shard(state: State) -> dict[str, Any]:
         for source, written in (await _all(state, keys.rates)).items()
     }
     unknown = {"rate_limit": None, **dict.fromkeys(_COUNTS, 0)}
-    # A source that is put to rest meanwhile may be counted without what it has at rest, never twice.
-    async for source, packed in _scan(state, keys.counts_at_rest):
+    async for source, packed in _scan(state, keys.counts):
         row = sources.setdefault(source, dict(unknown))
         row |= {count: number for count, number in counts_in(packed).items() if count in _COUNTS}
-    for count in _COUNTS:
-        of_source = await _all(state, keys.counts_of + count)
-        for source, number in of_source.items():
-            sources.setdefault(source, dict(unknown))[count] += whole_number(number) or 0
     return {
         "workers": len(await alive_workers(state)),
         "seeds_waiting": seeds + (whole_number(overflow) or 0),

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.breaker import Circuit
+from crawlproject.breaker import Breaker
 from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.runtime import runtime_of
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, folder_of
 from crawlproject.storage.folder import is_permanent
 from crawlproject.storage.s3 import S3Storage
@@ -34,7 +35,6 @@ from crawlproject.storage.warc_segments import (
 )
 from crawlproject.texts import printable
 from crawlproject.threads import in_thread
-from crawlproject.worker import worker_of
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class PageStore:
         self.folder = _folder_of(uri, self.config, self.bucket)
         self.place = printable(str(self.folder), 500)
         self.crawler = crawler
-        self.circuit = Circuit("pages_store", crawler)
+        self.breaker = Breaker("pages_store", crawler)
         self._names, self._records = Names(), Records()
         self._segment: Segment | None = None
         self._info = ""  # the id of its warcinfo record
@@ -106,7 +106,7 @@ class PageStore:
     @property
     def outage(self) -> str:
         """What is wrong while the store is down; "" while it is not."""
-        return self.circuit.outage
+        return self.breaker.outage
 
     def open(self) -> None:
         """Begin to close segments in time, to take over those of processes that died, and to upload."""
@@ -134,7 +134,7 @@ class PageStore:
             self._keeper.cancel()
         if self._groups is not None:
             await self._groups
-        self.circuit.close()
+        self.breaker.close()
         try:
             await self._in_turn(self._end_segment)
             with suppress(TimeoutError):
@@ -303,7 +303,7 @@ class PageStore:
                 raise TimeoutError(f"not done after {_THREAD_TIMEOUT_S:g} s")
 
     def _is_closing(self) -> bool:
-        return self.crawler is not None and worker_of(self.crawler).shutdown.has_begun
+        return self.crawler is not None and runtime_of(self.crawler).shutdown.has_begun
 
     # Outages
 
@@ -320,14 +320,14 @@ class PageStore:
             outage = (
                 f"pages cannot be kept in {self.place} ({described(error)}): {_REMEDY}; retrying until they can"
             )
-        self.circuit.trip(outage, lambda: self._probe(size))
+        self.breaker.trip(outage, lambda: self._probe(size))
 
     async def _probe(self, size: int) -> Exception | None:
         """Return the error of keeping `size` bytes, None if it succeeds."""
         try:
             await self._in_turn(lambda: self._try(size))
         except Exception as error:
-            self.circuit.count("probes_failed")
+            self.breaker.count("probes_failed")
             return error
         return None
 
@@ -397,7 +397,7 @@ class PageStore:
             doing = "Taking over" if self.bucket is None else "Uploading"
             logger.info("%s closed segments of pages in %s again", doing, self.place)
         if trouble:
-            self.circuit.count("sweeps_failed")
+            self.breaker.count("sweeps_failed")
         self._trouble = trouble
 
 

@@ -7,11 +7,11 @@ import math
 
 from scrapy.crawler import Crawler
 
-from crawlproject.breaker import Circuit
+from crawlproject.breaker import Breaker
 from crawlproject.errors import StorageDown
+from crawlproject.runtime import runtime_of
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, Storage, described
 from crawlproject.threads import in_thread
-from crawlproject.worker import worker_of
 
 _MAX_WRITES = 16  # at a time, each in a thread
 _WRITE_TIMEOUT_S = 40.0  # for one write, including a second attempt by the client
@@ -35,7 +35,7 @@ class StorageWriter:
         self.storage = storage
         self.what = what
         self.crawler = crawler
-        self._circuit = Circuit("store", crawler)
+        self._breaker = Breaker("store", crawler)
         self._places = asyncio.Semaphore(_MAX_WRITES)
         self._probing: asyncio.Task[Exception | None] | None = None
         self._probe_write: asyncio.Future[None] | None = None
@@ -43,7 +43,7 @@ class StorageWriter:
     @property
     def outage(self) -> str:
         """What is wrong while the storage is down; "" while it is not."""
-        return self._circuit.outage
+        return self._breaker.outage
 
     async def write(self, name: str, data: bytes, *, once: bool = False) -> None:
         """Store a picture; with `once`, unless one of this name and size is there.
@@ -67,7 +67,7 @@ class StorageWriter:
 
     def close(self) -> None:
         """End the probes."""
-        self._circuit.close()
+        self._breaker.close()
         if self._probing is not None:
             self._probing.cancel()
 
@@ -98,11 +98,11 @@ class StorageWriter:
             self._probe_write = self._start(PROBE, bytes(max(size, PROBE_SIZE)))
         error = await _outcome(self._probe_write)
         if error is not None:
-            self._circuit.count("probes_failed")
+            self._breaker.count("probes_failed")
         return error
 
     def _trip(self, error: Exception, size: int) -> None:
-        self._circuit.trip(
+        self._breaker.trip(
             f"{self.what} cannot be stored in {self.storage.place} ({described(error)}): {self.storage.remedy}; "
             "retrying until they can",
             lambda: self._probe_once(size),
@@ -116,7 +116,7 @@ class StorageWriter:
         return in_thread("store", write)
 
     def _is_closing(self) -> bool:
-        return self.crawler is not None and worker_of(self.crawler).shutdown.has_begun
+        return self.crawler is not None and runtime_of(self.crawler).shutdown.has_begun
 
 
 async def _outcome(write: asyncio.Future[None]) -> Exception | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crawlproject.state.client import State
+from crawlproject.state.source_counts import counts_in
 from tests.state.scripts.calls import put
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ async def test_an_excluded_source_loses_its_work_until_it_is_included(scrapy: Sc
     assert await frontier.redis.smembers("crawl:excluded") == {b"museum", b"gone.example"}
     await frontier.feed("museum", 1)
     assert await frontier.lease(9) == []
-    assert await frontier.redis.hget("crawl:images:counts:excluded", "museum") == b"4"
+    assert counts_in(await frontier.redis.hget("crawl:images:counts", "museum"))["excluded"] == 4
 
     listed = json.loads(scrapy("excluded", "--json").stdout)
     by = f"operator, scrapy exclude, {WHO}"
@@ -144,9 +145,9 @@ async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Fro
     }
     of_pages = scrapy("purge", "museum", "--spider", "pages").stdout
     assert of_pages == "0 requests of museum wait; to drop them: scrapy purge --yes --spider=pages -- museum\n"
-    assert await frontier.redis.get("crawl:images:outstanding") == b"6"
+    assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"6"
     assert scrapy("purge", "museum", "--yes").stdout == "5 requests of museum were dropped\n"
-    assert await frontier.redis.get("crawl:images:outstanding") == b"1"
+    assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"1"
     assert json.loads(scrapy("purge", "museum", "--yes", "--json").stdout) == {
         "source": "museum",
         "waiting": 0,

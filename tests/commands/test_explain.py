@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 import pytest_asyncio
 from scrapy import Request
@@ -303,7 +304,7 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     await redis.rpush(keys.queue_of + "1:" + said["source"], *pages[:5])
     await redis.rpush(keys.overflow_of + "1:" + said["source"], *pages[5:])
     await redis.hset(keys.ledger, said["source"], "2000 12")
-    await redis.hset(keys.counts_of + "good_pages", said["source"], 10)
+    await redis.hset(keys.counts, said["source"], msgpack.packb({"good_pages": 10}))
     said = explained(scrapy, *args)
     assert said["place"] == {"where": "waiting", "priority": 1, "ahead": 2}
     allowed = 1000 + 10 * 4

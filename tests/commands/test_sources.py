@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 
 from crawlproject.config import CircuitRules
@@ -79,7 +80,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
     assert (nobody["rate_limit"], nobody["reason"]) == (0.2, "minimum: its size is unknown")
     assert (nobody["queued"], nobody["eta_s"]) == (2, 10)
     outstanding = sum(row["queued"] + row["delayed"] + row["in_flight"] for row in rows.values())
-    assert outstanding == int(await frontier.redis.get("crawl:images:outstanding"))
+    assert outstanding == int(await frontier.redis.hget("crawl:images:counters", "outstanding"))
     of_pages = listed(scrapy, "--spider", "pages")["museum"]
     assert (of_pages["queued"], of_pages["in_flight"]) == (0, 0)
 
@@ -94,13 +95,8 @@ async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
     await redis.rpush(f"{keys.overflow_of}1:museum.org", *[b"\x01\x00\x01x"] * 5)
     await redis.rpush(f"{keys.extents_of}0:museum.org", f"packs/1-ab:0:100:{DIGEST}:64")
     await redis.hset(keys.ledger, "museum.org", "240 12")
-    for name, number in {
-        "good_pages": 80,
-        "links_admitted": 250,
-        "links_known": 3000,
-        "links_refused": 61,
-    }.items():
-        await redis.hset(keys.counts_of + name, "museum.org", number)
+    counts = {"good_pages": 80, "links_admitted": 250, "links_known": 3000, "links_refused": 61}
+    await redis.hset(keys.counts, "museum.org", msgpack.packb(counts))
     row = listed(scrapy, "--spider", "pages")["museum.org"]
     assert (row["queued"], row["waiting"], row["spilled"]) == (3, 69, 64)
     assert row["links"] == {"admitted": 250, "known": 3000, "refused": 61}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 
 from crawlproject.frontier.dupefilter import digest_of
@@ -105,9 +106,8 @@ async def test_what_others_wrote_counts_as_none(scrapy: Scrapy, state: State, fo
     redis, keys = db(state), state.keys
     await redis.hset(keys.totals, mapping={"admitted": foreign, "duplicates": 3, b"\xff": 1})
     await redis.hset(keys.rates, mapping={"museum": foreign, b"caf\xe9": "5 over-robots"})
-    await redis.hset(keys.counts_of + "fetched", mapping={"museum": foreign, b"caf\xe9": 2})
-    await redis.hset(keys.counts_at_rest, mapping={"museum": foreign})
-    await redis.mset({keys.outstanding: foreign, keys.overflow: foreign})
+    await redis.hset(keys.counts, b"caf\xe9", msgpack.packb({"fetched": 2}))
+    await redis.hset(keys.counters, mapping={"outstanding": foreign, "overflow": foreign})
     await redis.zadd(keys.workers, {foreign: 1.0})
     said = scrapy("stats")
     assert (said.returncode, said.stderr) == (0, "")

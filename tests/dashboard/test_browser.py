@@ -106,7 +106,7 @@ def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: An
     crawl.redis.hset(keys.totals, mapping=links | {"overflow_lost": 2, "links_without_room": 5})
     crawl.redis.rpush(f"{keys.extents_of}0:site", "pack:0:1:4000")
     crawl.redis.rpush(f"{keys.overflow_of}0:site", *range(1000))
-    crawl.redis.mset({keys.overflow: 5000, keys.spilled: 4000})
+    crawl.redis.hset(keys.counters, mapping={"overflow": 5000, "spilled": 4000})
     one = Monitor(crawl.environ, tmp_path / "pages.log", "pages")
     try:
         one.start()
@@ -131,7 +131,7 @@ def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page
     of_images, of_pages = Keys("crawl", "images"), Keys("crawl", "pages")
     crawl.redis.sadd(of_images.sources, "museum.org")
     crawl.redis.hset(of_images.totals, mapping={"thumbnails": 12, "admitted": 40})
-    crawl.redis.hset(of_images.counts_of + "thumbnails", "museum.org", 12)
+    crawl.redis.hset(of_images.counts, "museum.org", msgpack.packb({"thumbnails": 12}))
     one = Monitor(crawl.environ, tmp_path / "both.log")
     try:
         one.start()
@@ -143,8 +143,8 @@ def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page
         # The other spider comes later, and the page that is open offers it.
         found = {"links_admitted": 300, "links_known": 3000, "links_over_budget": 7, "links_refused": 61}
         crawl.redis.hset(of_pages.totals, mapping={"pages": 90, **found})
-        for name, number in {"pages": 90, "good_pages": 80, **found}.items():
-            crawl.redis.hset(of_pages.counts_of + name, "museum.org", number)
+        counts = {"pages": 90, "good_pages": 80, **found}
+        crawl.redis.hset(of_pages.counts, "museum.org", msgpack.packb(counts))
         crawl.redis.hset(of_pages.ledger, "museum.org", "300 20")
         crawl.redis.rpush(of_pages.overflow_of + "1:museum.org", b"\x01\x00\x01a", b"\x01\x00\x01b")
         choice = page.get_by_role("navigation", name="Spiders")

@@ -10,8 +10,7 @@ from crawlproject import controls
 from crawlproject.extensions import circuits
 from crawlproject.extensions.circuits import Circuits
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.models import Failure
-from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, of_status
+from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, Failure, of_status
 from tests.extensions.test_lease_keeper import Case
 from tests.waiting import until_async
 

@@ -43,25 +43,26 @@ from crawlproject.models import (
     RETRIES,
     REVISIT,
     SOURCE,
-    Failure,
     ImageEvent,
     ImageFacts,
     LinkRotEvent,
     PageEvent,
-    ReadPage,
 )
+from crawlproject.pages.items import ReadPage
 from crawlproject.politeness.outcomes import (
     INTERNAL_FAULT,
     NOT_HTML,
     STOPPED,
     STORAGE_UNAVAILABLE,
     UNREADABLE,
+    Failure,
     Outcome,
     of_exception,
     of_status,
 )
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.scripts import NewRequest, SourceStatus
+from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
 from tests.leading import lead
 from tests.waiting import until_async
@@ -149,7 +150,7 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
     case.keeper.item_scraped(LinkRotEvent(**WHO, status=410, time="z", **FETCH), await case.lease())
     assert [event["status"] for event in await case.events(case.keys.link_rot_events)] == [410]
     assert await case.statuses() == [b"410", b"200"]
-    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
 
 
 async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
@@ -187,7 +188,9 @@ async def test_a_page_emits_its_event_and_counts_as_good_when_it_is_new(case: Ca
     page = PageEvent(url=URL, source="museum", status=200, **FETCH, digest=None, title=None, language=None,
                      licence=None, links=0, images=0, depth=0, fetched_at="z")  # fmt: skip
     for is_new in (True, False):
-        case.keeper.item_scraped(ReadPage(page, is_new), await case.lease())
+        case.keeper.item_scraped(
+            ReadPage(page, counts={"pages": 1, "good_pages": int(is_new)}), await case.lease()
+        )
     assert [event["url"] for event in await case.events(case.keys.page_events)] == [URL, URL]
     totals = await case.redis.hgetall(case.keys.totals)
     assert (totals[b"pages"], totals[b"good_pages"], totals[b"fetched"]) == (b"2", b"1", b"2")
@@ -218,7 +221,7 @@ async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) ->
     response = await case.lease(depth=1)
     case.keeper.item_scraped(Failure(NOT_HTML, "not HTML", status=200), response)
     assert await case.dead() == []
-    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
     assert await case.statuses() == [b"200"]
     assert (await case.redis.hgetall(case.keys.totals))[b"not_html"] == b"1"
 
@@ -233,7 +236,7 @@ async def test_a_seed_that_is_no_page_is_a_dead_letter(
         response.request.meta[REVISIT] = []
     case.keeper.item_scraped(Failure(NOT_HTML, "not HTML: image/png", status=200), response)
     assert await case.dead() == [("not HTML: image/png", 0)]
-    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
     assert await case.redis.hget(case.keys.dead_sources, "") == expected
     totals = await case.redis.hgetall(case.keys.totals)
     assert (totals[b"failed"], totals[b"fetched"], b"not_html" in totals) == (b"1", b"1", False)
@@ -251,7 +254,7 @@ async def test_a_passing_failure_is_retried_from_the_seeds_url(case: Case) -> No
     assert again.meta[RETRIES] == 1
     assert "redirect_times" not in again.meta
     assert await case.statuses() == [b"timeout"]
-    assert await case.redis.get(case.keys.outstanding) == b"1"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"1"
 
 
 async def test_a_failure_with_no_retries_left_is_a_dead_letter(case: Case) -> None:
@@ -414,10 +417,8 @@ async def test_errors_are_counted_by_kind_at_each_attempt(case: Case) -> None:
     case.keeper.item_scraped(down, await case.lease())
     case.keeper.item_error(None, await case.lease(), TwistedFailure(ValueError("bug")))  # type: ignore[no-untyped-call]
     await case.flush()
-    counts = {
-        key.decode().removeprefix(case.keys.counts_of): int(await case.redis.hget(key, "museum"))
-        for key in await case.redis.keys(case.keys.counts_of + "error_*")
-    }
+    counted = counts_in(await case.redis.hget(case.keys.counts, "museum"))
+    counts = {name: number for name, number in counted.items() if name.startswith("error_")}
     assert counts == {"error_timeout": 2, "error_http_4xx": 1, "error_store": 1, "error_ours": 1}
     totals = await case.redis.hgetall(case.keys.totals)
     assert {name: int(totals[name.encode()]) for name in counts} == counts
@@ -480,4 +481,4 @@ async def test_other_spiders_are_told_of_what_is_given_up(case: Case) -> None:
     assert not failed(case, gone, HttpError(gone.replace(status=404)))
     assert await case.dead() == [("robots.txt: line 2", 0)]
     assert (await case.redis.hgetall(case.keys.totals))[b"link_rot"] == b"1"
-    assert await case.redis.get(case.keys.outstanding) == b"1"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"1"

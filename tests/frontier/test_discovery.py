@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgpack
 import pytest
 import redis
 
@@ -14,6 +15,7 @@ from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup
+from crawlproject.state.source_counts import counts_in
 from crawlproject.status.source_status import source_statuses
 from tests.leading import lead
 from tests.state.scripts.calls import db
@@ -135,13 +137,13 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
     state.bounds = config.load({"CRAWL_OVERFLOW_MAXLEN": 4})
     one = Discovery(state.scripts_of("images"), state.bounds)
-    await db(state).set(state.keys.overflow, 3)  # of others
+    await db(state).hset(state.keys.counters, "overflow", 3)  # of others
     assert await one.admit(PAGE) == Discovered(admitted=9, without_room=11)
     found = await one.admit(PAGE[15:])
     assert found == Discovered(without_room=5)
     assert found.uncounted == {"without_room": 5}
     assert await db(state).hget(state.keys.totals, "links_without_room") == b"11"
-    assert await db(state).hget(state.keys.counts_of + "links_without_room", "museum.example") == b"11"
+    assert counts_in(await db(state).hget(state.keys.counts, "museum.example"))["links_without_room"] == 11
     [said] = caplog.messages
     assert "4 requests wait in Redis" in said
     assert "Set CRAWL_OVERFLOW_STORE" in said
@@ -186,7 +188,7 @@ async def test_links_are_not_dropped_for_longer_than_the_next_page_of_their_sour
     await lead(state)
     one = Discovery(state.scripts, replace(state.config, pages_delay=0), budget=Budget(4))
     assert await one.admit(PAGE[:10]) == Discovered(admitted=4, over_budget=6)
-    await db(state).hset(f"{state.keys.counts_of}good_pages", "museum.example", 1)
+    await db(state).hset(state.keys.counts, "museum.example", msgpack.packb({"good_pages": 1}))
     assert await one.admit(PAGE[10:]) == Discovered(admitted=4, over_budget=6)
 
 
@@ -207,5 +209,5 @@ async def test_links_go_to_the_frontier_of_another_spider(state: State) -> None:
     await lead(state)
     one = discovery_of(state.scripts_of("other"))
     assert await one.admit(PAGE) == Discovered(admitted=20)
-    assert await db(state).get("crawl:other:outstanding") == b"20"
-    assert await db(state).get(state.keys.outstanding) is None
+    assert await db(state).hget("crawl:other:counters", "outstanding") == b"20"
+    assert await db(state).hget(state.keys.counters, "outstanding") is None

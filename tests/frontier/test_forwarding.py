@@ -18,6 +18,7 @@ from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.seeds import UsersSeeds
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DeadRetry, LinkGroup, NewRequest, Settlement
+from crawlproject.state.source_counts import counts_in
 from tests.shards import domain_in, several_shards
 from tests.state.conftest import cluster, cluster_url
 from tests.state.servers import Cluster
@@ -91,7 +92,7 @@ async def waits(state: State) -> list[str]:
 
 
 async def outstanding(state: State) -> int:
-    return int(await db(state).get(state.keys.outstanding) or 0)
+    return int(await db(state).hget(state.keys.counters, "outstanding") or 0)
 
 
 async def foreign(state: State, to: int) -> int:
@@ -320,8 +321,8 @@ async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind
     await db(shards[1]).sadd(shards[1].keys.excluded, OWN[1])
     assert await Forwarder(shards[0]).give(1)
     assert (await shards[1].scripts.idleness()).is_idle
-    counted = await db(shards[1]).hget(f"{shards[1].keys.counts_of}excluded", OWN[1])
-    assert int(counted) == len(expected)
+    counted = counts_in(await db(shards[1]).hget(shards[1].keys.counts, OWN[1]))
+    assert counted["excluded"] == len(expected)
 
 
 @pytest.mark.parametrize("kind", [found, redirected], ids=lambda kind: kind.__name__)

@@ -24,6 +24,7 @@ from crawlproject.frontier.dropped import drop_queued, forget_dropped
 from crawlproject.frontier.overflow import TRIES, Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
+from crawlproject.state.source_counts import counts_in
 from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
 from tests.conftest import Scrapy
 from tests.frontier.overflow_worker import MOMENTS
@@ -90,7 +91,7 @@ async def use_window(state: State, *sites: str) -> None:
 async def counters(state: State) -> tuple[int, int, int]:
     """Return how many requests are outstanding, in the overflow, and of these in extents."""
     keys = state.keys
-    values = await db(state).mget(keys.outstanding, keys.overflow, keys.spilled)
+    values = await db(state).hmget(keys.counters, "outstanding", "overflow", "spilled")
     return tuple(int(value or 0) for value in values)  # type: ignore[return-value]
 
 
@@ -345,7 +346,7 @@ async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
     assert await drop_queued(crawl, SITE) == 900
     assert await counters(crawl) == (12, 88, 64)
     assert await db(crawl).exists(f"{crawl.keys.extents_of}1:{SITE}") == 0
-    assert await db(crawl).hget(crawl.keys.counts_of + "excluded", SITE) == b"900"
+    assert counts_in(await db(crawl).hget(crawl.keys.counts, SITE))["excluded"] == 900
     while await overflow.step():
         await forget_dropped(crawl)
     assert list((await db(crawl).hgetall(crawl.keys.packs)).values()) == [b"1"]  # of the other source

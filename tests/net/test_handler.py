@@ -43,6 +43,7 @@ from crawlproject.net.protocol import BoundedProtocol
 from crawlproject.net.send_slot import Passage
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS
+from crawlproject.state.source_counts import counts_in
 from demo.gallery import Gallery, set_faults
 from tests.test_crawl import KEYS, Crawl, picture, size_for
 from tests.waiting import PATIENCE_S
@@ -380,7 +381,7 @@ def test_a_slow_handshake_costs_no_request_and_sends_none_too_early(
         crawl.run()
     assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 120
     assert crawl.dead() == {}
-    assert int(crawl.redis.hget(KEYS.counts_of + "retried", "museum") or 0) == 0
+    assert "retried" not in counts_in(crawl.redis.hget(KEYS.counts, "museum"))
     assert server.connections < 120
     assert worst_second(sorted(server.arrivals)) <= 56
 
@@ -570,7 +571,7 @@ def test_shutdown_aborts_what_takes_longer_than_the_grace_and_gives_it_back(craw
         crawl.workers[0].send_signal(signal.SIGTERM)
         assert crawl.workers[0].wait(PATIENCE_S) == 0
         assert time.monotonic() - began >= 1
-        assert crawl.redis.get(KEYS.outstanding) == b"4"
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"4"
         assert not crawl.redis.keys(KEYS.leases_of + "*")
         queued = crawl.redis.lrange(KEYS.queue_of + "0:museum", 0, -1)
         assert {entry[1] for entry in queued} == {0}  # no delivery, no retry was counted

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from crawlproject.state.source_counts import counts_in
 from tests.test_crawl import KEYS, Crawl
 
 _HOSTS = [f"127.0.0.{number}" for number in (11, 12, 13)]
@@ -81,10 +82,12 @@ def feed(crawl: Crawl, *addresses: tuple[str, int], seeds: int = _SEEDS) -> None
 
 def errors(crawl: Crawl) -> dict[str, dict[bytes, bytes]]:
     """Return all errors that were counted, by kind and source."""
-    found = {
-        kind: crawl.redis.hgetall(KEYS.counts_of + f"error_{kind}") for kind in ("connect", "timeout", "robots")
-    }
-    return {kind: counts for kind, counts in found.items() if counts}
+    found: dict[str, dict[bytes, bytes]] = {}
+    for source, packed in crawl.redis.hgetall(KEYS.counts).items():
+        for kind in ("connect", "timeout", "robots"):
+            if number := counts_in(packed).get(f"error_{kind}"):
+                found.setdefault(kind, {})[source] = b"%d" % number
+    return found
 
 
 def done(crawl: Crawl) -> int:

@@ -8,7 +8,8 @@ import pytest
 from scrapy.http import Response
 
 from crawlproject.frontier.discovery import LISTED, Link
-from crawlproject.models import MOST_DEPTH, SCOPE, SITEMAP, FetchedSitemap
+from crawlproject.models import MOST_DEPTH, SCOPE, SITEMAP
+from crawlproject.pages.items import FetchedSitemap
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.sitemaps import INDEX_DEPTH, MOST_SITEMAPS
 from crawlproject.pipelines.found import sitemap_links

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent, StoredThumbnail
+from crawlproject.models import Fetch, FetchedImage, ImageEvent, ImageFacts, LinkRotEvent, StoredThumbnail
 from crawlproject.pipelines.metadata import MetadataPipeline
-from crawlproject.politeness.outcomes import UNREADABLE
+from crawlproject.politeness.outcomes import UNREADABLE, Failure
 
 FACTS = ImageFacts(4000, 3000, 123_456, 92, "JPEG", "00ff", {"0x13b": "Ana"})
 

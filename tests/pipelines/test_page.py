@@ -9,8 +9,10 @@ import pytest
 from scrapy.http import Headers, HtmlResponse
 
 from crawlproject import config
-from crawlproject.models import Failure, Fetch, FetchedPage
+from crawlproject.models import Fetch
+from crawlproject.pages.items import FetchedPage
 from crawlproject.pipelines.page import PagePipeline
+from crawlproject.politeness.outcomes import Failure
 
 URL = "http://museum.example/"
 

@@ -13,7 +13,8 @@ from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.middlewares.revisit import RevisitMiddleware
-from crawlproject.models import REVISIT, SOURCE, Fetch, FetchedPage
+from crawlproject.models import REVISIT, SOURCE, Fetch
+from crawlproject.pages.items import FetchedPage
 from crawlproject.pages.revisits import Look
 from crawlproject.pipelines.page import PagePipeline
 from crawlproject.spiders.pages import PagesSpider

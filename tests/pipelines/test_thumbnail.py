@@ -18,10 +18,10 @@ from PIL import Image
 from scrapy.utils.test import get_crawler
 
 from crawlproject import config
-from crawlproject.models import Failure, Fetch, FetchedImage, ImageEvent, LinkRotEvent, StoredThumbnail, utc_now
+from crawlproject.models import Fetch, FetchedImage, ImageEvent, LinkRotEvent, StoredThumbnail, utc_now
 from crawlproject.pipelines.metadata import MetadataPipeline
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
-from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, of_status
+from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, Failure, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
 from crawlproject.storage.folder import FolderStorage
 from tests.imaging.test_decoders import is_decoder

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from crawlproject import config
-from crawlproject.models import Failure
-from crawlproject.politeness.outcomes import Outcome, of_status
+from crawlproject.politeness.outcomes import Failure, Outcome, of_status
 from crawlproject.politeness.retry import MOST_FREE_RETRIES, GiveUp, Retry, decide, delay
 
 FORBIDDEN, UNAVAILABLE, TOO_MANY = of_status(403), of_status(500), of_status(429)

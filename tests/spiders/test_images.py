@@ -22,13 +22,12 @@ from crawlproject.models import (
     OPT_OUT,
     RETRIES,
     SOURCE,
-    Failure,
     Fetch,
     FetchedImage,
     LinkRotEvent,
     Seed,
 )
-from crawlproject.politeness.outcomes import of_status
+from crawlproject.politeness.outcomes import Failure, of_status
 from crawlproject.politeness.reasons import retry_after
 from crawlproject.spiders.images import ImagesSpider
 

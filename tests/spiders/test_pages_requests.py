@@ -12,18 +12,9 @@ from scrapy.utils.test import get_crawler
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.models import (
-    AGAIN,
-    MOST_DEPTH,
-    SCOPE,
-    SITEMAP,
-    SOURCE,
-    Failure,
-    FetchedPage,
-    FetchedSitemap,
-    LinkRotEvent,
-    ReadSitemap,
-)
+from crawlproject.models import AGAIN, MOST_DEPTH, SCOPE, SITEMAP, SOURCE, LinkRotEvent
+from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
+from crawlproject.politeness.outcomes import Failure
 from crawlproject.spiders.pages import PagesSpider
 
 URL = "https://museum.org/a"
@@ -111,4 +102,4 @@ def test_a_sitemap_comes_back_with_what_it_may_lead_to(
     assert isinstance(item, FetchedSitemap)
     assert (item.indexes, item.sitemaps) == expected
     assert (item.url, item.depth, item.scope, item.most_depth) == (URL, 1, "host:museum.org", None)
-    assert spider.parse(Response(URL, status=404, request=request)) == ReadSitemap(404)
+    assert spider.parse(Response(URL, status=404, request=request)) == ReadPage(None, 404)

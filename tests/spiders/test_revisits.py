@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from crawlproject.state.source_counts import counts_in
 from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
 from tests.spiders.test_sitemaps import robots, totals, urlset, xml
 from tests.storage.warc_reading import all_records
@@ -100,7 +101,7 @@ def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(crawl: Crawl) -
     log = crawl.run(**HOUR)
     assert crawl.seen == ["/", "/a", "/", "/b"], log
     assert told(crawl) == [("/", 200, None), ("/a", 200, None), ("/", 200, "changed"), ("/b", 200, None)]
-    assert crawl.redis.get(IMAGES.outstanding) == b"1"
+    assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
     assert int(crawl.redis.hget(IMAGES.totals, "links_admitted")) == 1
     assert intervals(crawl) == {3600}
     counted = totals(crawl)
@@ -117,7 +118,7 @@ def test_a_page_that_says_what_it_said_comes_back_later_and_adds_nothing_to_the_
         crawl.run(**HOUR)
     assert told(crawl) == [("/", 200, None), *[("/", 200, "unchanged")] * 2]
     assert intervals(crawl) == {4 * 3600}
-    assert crawl.redis.hget(KEYS.counts_of + "good_pages", "site") == b"1"
+    assert counts_in(crawl.redis.hget(KEYS.counts, "site"))["good_pages"] == 1
     assert totals(crawl)["revisits_unchanged"] == 2
 
 

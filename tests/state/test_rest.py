@@ -49,8 +49,8 @@ async def test_nothing_but_its_rate_and_its_counts_is_left_of_a_quiet_source(cra
     await crawl.watch()
     left = [key async for key in crawl.db.scan_iter(match=f"*{MUSEUM}*")]
     assert left == []
-    assert await crawl.db.exists("crawl:images:counts:fetched", "crawl:images:active") == 0
-    assert await crawl.db.hkeys("crawl:images:counts_at_rest") == [MUSEUM.encode()]
+    assert await crawl.db.exists("crawl:images:active") == 0
+    assert await crawl.db.hkeys("crawl:images:counts") == [MUSEUM.encode()]
 
 
 async def test_its_counts_stay_and_go_on(crawl: Quiet) -> None:

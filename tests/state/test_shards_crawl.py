@@ -17,6 +17,7 @@ import redis
 
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace, shard_of
+from crawlproject.state.source_counts import counts_in
 from demo.gallery import Fault, Gallery, set_faults
 from tests.state.servers import Cluster
 from tests.test_crawl import Crawl, size_for, worst_second
@@ -103,7 +104,7 @@ class ShardedCrawl(Crawl):
 
     def left(self) -> list[bytes]:
         """Return what is still counted as work, by shard."""
-        return [self.at(keys.seeds).get(keys.outstanding) or b"0" for keys in self.shards]
+        return [self.at(keys.seeds).hget(keys.counters, "outstanding") or b"0" for keys in self.shards]
 
     def faults(self, worker: int) -> list[str]:
         """Return the errors in a worker's log."""
@@ -132,8 +133,9 @@ def check(crawl: ShardedCrawl) -> None:
     for museum in MUSEUMS:
         assert worst_second(crawl.arrivals(museum)) <= RATE + 2
     for number, keys in enumerate(crawl.shards):
-        counts = crawl.redis.hgetall(keys.counts_of + "thumbnails")
-        own = {museum.encode(): b"20" for museum in MUSEUMS if shard_of(museum, SHARDS) == number}
+        packed = crawl.redis.hgetall(keys.counts)
+        counts = {source.decode(): counts_in(one).get("thumbnails") for source, one in packed.items()}
+        own = {museum: 20 for museum in MUSEUMS if shard_of(museum, SHARDS) == number}
         assert own.items() <= counts.items()
 
 

@@ -23,10 +23,10 @@ from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.extensions.unserved import UnservedShards
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
+from crawlproject.frontier.worker import MOVES_TO
 from crawlproject.leader import Leader
 from crawlproject.state.client import State
 from crawlproject.state.shards import shard_of
-from crawlproject.worker import MOVES_TO
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
 from tests.shards import domain_in
@@ -101,7 +101,7 @@ async def test_a_request_for_another_shard_waits_for_that(worker: FrontierSchedu
     assert worker.enqueue_request(found(worker, domain))
     await worker._end_leases()
     assert not worker._new
-    assert await state.redis.get(state.keys.outstanding) in {None, b"0"}
+    assert await state.redis.hget(state.keys.counters, "outstanding") in {None, b"0"}
     assert await state.redis.llen(f"{state.keys.foreign_of}{shard_of(source, SHARDS)}") == 1
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pytest
 
 from crawlproject.models import utc_now
@@ -13,7 +14,6 @@ from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Feeding, Ov
 from crawlproject.status.snapshot import (
     Counters,
     CrawlSample,
-    General,
     InFlight,
     SourceSample,
     eta,
@@ -60,7 +60,7 @@ def source(
     return SourceSample(row(name, **more), dead, counts, {"200": 3}, fetches)
 
 
-def general(before: CrawlSample, after: CrawlSample) -> General:
+def general(before: CrawlSample, after: CrawlSample) -> Mapping[str, Any]:
     made = snapshot(Counters.of(before), after)
     assert made is not None
     return made.general
@@ -95,21 +95,21 @@ def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
     assert made is not None
     assert made.interval_s == 4.0
     one = made.general
-    assert (one.success_rps, one.error_rps, one.processing_rate) == (4.5, 1.0, 5.5)
-    assert (one.link_rot_rps, one.dead_rps) == (0.5, 0.5)
-    assert (one.robots_rps, one.opt_out_rps, one.refused_rps) == (1.0, 2.0, 3.0)
-    assert (one.num_resized, one.resize_errors, one.split_rate, one.retry_rps) == (27, 2, 5.0, 0.5)
-    assert (one.bytes, one.bytes_per_s) == (9000, 2000.0)
-    assert (one.circuit_breaker_tripped, one.circuit_breaker_open) == (["b"], ["a"])
+    assert (one["success_rps"], one["error_rps"], one["processing_rate"]) == (4.5, 1.0, 5.5)
+    assert (one["link_rot_rps"], one["dead_rps"]) == (0.5, 0.5)
+    assert (one["robots_rps"], one["opt_out_rps"], one["refused_rps"]) == (1.0, 2.0, 3.0)
+    assert (one["num_resized"], one["resize_errors"], one["split_rate"], one["retry_rps"]) == (27, 2, 5.0, 0.5)
+    assert (one["bytes"], one["bytes_per_s"]) == (9000, 2000.0)
+    assert (one["circuit_breaker_tripped"], one["circuit_breaker_open"]) == (["b"], ["a"])
     others = {"robots": 4, "opt_out": 8, "refused": 12, "store": 9}
-    assert one.errors == {"dns": 3, "decode": 2} | others
-    assert one.errors_now == {"dns": 2, "decode": 2} | others
+    assert one["errors"] == {"dns": 3, "decode": 2} | others
+    assert one["errors_now"] == {"dns": 2, "decode": 2} | others
     museum = made.specific["museum"]
-    assert (museum.successful, museum.link_rot, museum.error, museum.failed) == (30, 3, 7, 3)
-    assert (museum.success_rps, museum.link_rot_rps, museum.error_rps) == (4.5, 0.5, 1.5)
-    assert museum.latency_mean_s == 0.5
-    assert museum.errors == {"timeout": 4, "dns": 3, "robots": 5}
-    assert museum.last_50_statuses == {"200": 3}
+    assert (museum["successful"], museum["link_rot"], museum["error"], museum["failed"]) == (30, 3, 7, 3)
+    assert (museum["success_rps"], museum["link_rot_rps"], museum["error_rps"]) == (4.5, 0.5, 1.5)
+    assert museum["latency_mean_s"] == 0.5
+    assert museum["errors"] == {"timeout": 4, "dns": 3, "robots": 5}
+    assert museum["last_50_statuses"] == {"200": 3}
 
 
 def test_pages_are_successes_as_images_are() -> None:
@@ -117,7 +117,7 @@ def test_pages_are_successes_as_images_are() -> None:
     after = sample_at(3.0, source("museum", counts={"pages": 8, "answers": 1}), totals={"pages": 8})
     made = snapshot(Counters.of(before), after)
     assert made is not None
-    assert (made.general.success_rps, made.specific["museum"].success_rps) == (3.0, 3.0)
+    assert (made.general["success_rps"], made.specific["museum"]["success_rps"]) == (3.0, 3.0)
 
 
 def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
@@ -135,19 +135,19 @@ def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
     more = {"overflow": 40, "seeds": 2, "ready": 6, "redis_bytes": 10**6, "spilled": 30}
     after = sample_at(5.0, totals=links | {"overflow_lost": 7}, parses=tuple(parses), **more)
     one = general(before, after)
-    assert one.parse_p50_s == pytest.approx(0.001 + 0.001 * 50 / 98, abs=1e-6)
-    assert one.parse_p99_s == PARSE_BOUNDS[-1]
-    assert {name: getattr(one, name) for name in links} == links
-    assert one.links_rps == (55 - 10) / 4
-    assert (one.waiting, one.spilled, one.seeds_waiting, one.overflow_lost) == (40, 30, 42, 7)
-    assert (one.sources_due, one.redis_bytes) == (6, 10**6)
-    assert general(after, replace(after, overview=after.overview._replace(now=6.0))).parse_p50_s is None
+    assert one["parse_p50_s"] == pytest.approx(0.001 + 0.001 * 50 / 98, abs=1e-6)
+    assert one["parse_p99_s"] == PARSE_BOUNDS[-1]
+    assert {name: one[name] for name in links} == links
+    assert one["links_rps"] == (55 - 10) / 4
+    assert (one["waiting"], one["spilled"], one["seeds_waiting"], one["overflow_lost"]) == (40, 30, 42, 7)
+    assert (one["sources_due"], one["redis_bytes"]) == (6, 10**6)
+    assert general(after, replace(after, overview=after.overview._replace(now=6.0)))["parse_p50_s"] is None
 
 
 def test_the_highest_rate_is_the_sum_of_the_limits_in_force() -> None:
     sources = [source("a", rate_limit=0.1), source("b", rate_limit=0.2), source("c", rate_limit=180.0)]
     one = general(sample_at(1.0), sample_at(2.0, *sources))
-    assert one.global_max_rps == pytest.approx(180.3)
+    assert one["global_max_rps"] == pytest.approx(180.3)
 
 
 def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() -> None:
@@ -159,14 +159,14 @@ def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() 
     made = snapshot(Counters.of(before), sample_at(2.0, museum, source("idle"), fetches=tuple(fetches)))
     assert made is not None
     one = made.general
-    assert one.latency_p50_s is None
-    assert one.fetch_p50_s == pytest.approx(0.6 + 0.4 * 50 / 98, abs=1e-6)
-    assert one.fetch_p95_s == pytest.approx(0.6 + 0.4 * 95 / 98, abs=1e-6)
-    assert one.fetch_p99_s == pytest.approx(15 + 15 * 1 / 2)
+    assert one["latency_p50_s"] is None
+    assert one["fetch_p50_s"] == pytest.approx(0.6 + 0.4 * 50 / 98, abs=1e-6)
+    assert one["fetch_p95_s"] == pytest.approx(0.6 + 0.4 * 95 / 98, abs=1e-6)
+    assert one["fetch_p99_s"] == pytest.approx(15 + 15 * 1 / 2)
     # a source's are of its last fetches, whatever the interval
-    assert made.specific["museum"].fetch_p50_s == pytest.approx(0.6 + 0.4 * 53.5 / 105, abs=1e-6)
-    assert made.specific["museum"].fetch_p99_s == pytest.approx(15 + 15 * 0.93 / 2, abs=1e-6)
-    assert (made.specific["idle"].fetch_p50_s, made.specific["idle"].fetch_p99_s) == (None, None)
+    assert made.specific["museum"]["fetch_p50_s"] == pytest.approx(0.6 + 0.4 * 53.5 / 105, abs=1e-6)
+    assert made.specific["museum"]["fetch_p99_s"] == pytest.approx(15 + 15 * 0.93 / 2, abs=1e-6)
+    assert (made.specific["idle"]["fetch_p50_s"], made.specific["idle"]["fetch_p99_s"]) == (None, None)
 
 
 def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has() -> None:
@@ -174,12 +174,12 @@ def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has(
     after = sample_at(2.0, source("a", successful=2), source("b", successful=7))
     made = snapshot(Counters.of(known), after)
     assert made is not None
-    assert made.specific["b"].success_rps == 7.0
+    assert made.specific["b"]["success_rps"] == 7.0
     part = replace(known, overview=known.overview._replace(known=5000))
     made = snapshot(Counters.of(part), after)
     assert made is not None
-    assert made.specific["b"].success_rps is None
-    assert made.specific["a"].success_rps == 1.0
+    assert made.specific["b"]["success_rps"] is None
+    assert made.specific["a"]["success_rps"] == 1.0
 
 
 def test_without_time_in_between_there_is_nothing_to_tell() -> None:
@@ -189,10 +189,10 @@ def test_without_time_in_between_there_is_nothing_to_tell() -> None:
 
 def test_counters_survive_their_way_through_redis() -> None:
     kept = Counters.of(sample_at(5.5, source("müseum", successful=3), totals={"failed": 2}))
-    lists = replace(kept, latencies=list(kept.latencies), fetches=list(kept.fetches), parses=list(kept.parses))
+    lists = kept._replace(latencies=list(kept.latencies), fetches=list(kept.fetches), parses=list(kept.parses))
     assert Counters.unpacked(kept.packed()) == lists
-    for junk in (b"", b"\xc1", b"\x01", kept.packed()[:-3], b"[]"):
-        assert Counters.unpacked(junk) is None
+    assert Counters.unpacked(b"") is None
+    assert Counters.unpacked(msgpack.packb((0, *kept))) is None  # another version's
 
 
 def test_a_counter_that_fell_began_again_from_zero() -> None:
@@ -228,7 +228,7 @@ def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: fl
         Counters.of(sample_at(0.0)), sample_at(5.0, source("a", state=state, effective_rate=effective))
     )
     assert made is not None
-    assert made.specific["a"].trouble == trouble
+    assert made.specific["a"]["trouble"] == trouble
 
 
 @pytest.mark.parametrize(
@@ -245,15 +245,15 @@ def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: fl
     ],
 )
 def test_what_needs_attention_is_named_by_its_key(state: dict[str, Any], keys: list[str]) -> None:
-    assert general(sample_at(0.0), sample_at(5.0, **state)).trouble == keys
+    assert general(sample_at(0.0), sample_at(5.0, **state))["trouble"] == keys
 
 
 def test_why_nothing_goes_out_is_shown_as_it_was_read() -> None:
-    assert general(sample_at(0.0), sample_at(5.0, pause=Pause("paused", "full"))).paused == "full"
-    assert general(sample_at(0.0), sample_at(5.0)).paused is None
+    assert general(sample_at(0.0), sample_at(5.0, pause=Pause("paused", "full")))["paused"] == "full"
+    assert general(sample_at(0.0), sample_at(5.0))["paused"] is None
 
 
 @pytest.mark.parametrize(("left", "shown"), [(12_000, 12_000), (0, 0), (None, None)])
 def test_what_is_being_fed_stands_beside_the_eta(left: int | None, shown: int | None) -> None:
     one = general(sample_at(0.0), sample_at(5.0, feeding=Feeding(2, left)))
-    assert (one.eta_s, one.feeders, one.seeds_outside) == (0.0, 2, shown)
+    assert (one["eta_s"], one["feeders"], one["seeds_outside"]) == (0.0, 2, shown)

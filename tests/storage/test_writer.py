@@ -16,8 +16,7 @@ from crawlproject import breaker as circuits
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.models import Failure
-from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE
+from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.state.scripts import LeaseReply
 from crawlproject.storage import writer as store_circuit
 from crawlproject.storage.blobs import check_storage

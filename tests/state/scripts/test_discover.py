@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
 import pytest
 
 from crawlproject.config import SeenRules
@@ -56,7 +57,7 @@ async def stands(state: State, prefix: str, source: str = "museum.org") -> dict[
 
 
 async def counters(state: State) -> tuple[int, int]:
-    values = await db(state).mget(state.keys.outstanding, state.keys.overflow)
+    values = await db(state).hmget(state.keys.counters, "outstanding", "overflow")
     return int(values[0] or 0), int(values[1] or 0)
 
 
@@ -128,8 +129,8 @@ async def test_what_sitemaps_name_beyond_a_window_of_its_own_waits_as_links_do(s
 async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
-    await db(state).set(state.keys.outstanding, 1_000_000)  # at the high-water mark
-    await db(state).set(state.keys.overflow, 99)  # of others
+    await db(state).hset(state.keys.counters, "outstanding", 1_000_000)  # at the high-water mark
+    await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
     assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 11 + "f" * 9, [2])
     assert await counters(state) == (1_000_008, 102)
@@ -194,32 +195,20 @@ async def test_the_budget_grows_with_good_pages_and_leaves_no_trace_of_what_it_k
     for _ in range(3):  # again, as after a lost reply
         await state.scripts.settle("w", [done])
     assert await discover(state, links, budget=small) == ("kkaaabb", [2])
-    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 100)
+    await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 100}))
     assert await discover(state, links, budget=small) == ("kkkkkab", [2])  # at most that many
     assert await discover(state, links, budget=None) == ("kkkkkka", [0])
-
-
-async def test_good_pages_count_after_a_rest(state: State) -> None:
-    await join(state)
-    fence = await lead(state)
-    small = Budget(2, 3, 6, 100)
-    assert await discover(state, group("a", "b", "c"), budget=small) == ("aab", [2])
-    [grant] = (await lease(state, room=1)).grants
-    await state.scripts.settle("w", [Settlement(grant.id, "museum.org", done=True, counts={"good_pages": 1})])
-    assert await state.scripts.rest(fence, quiet=0.0, count=9) == 1
-    assert not await db(state).hexists(state.keys.counts_of + "good_pages", "museum.org")
-    assert await discover(state, group("c"), budget=small) == ("a", [0])
 
 
 async def test_what_good_pages_have_earned_is_not_all_taken_by_one_call(state: State) -> None:
     """Else of several pages under way the first takes what all have earned, with links into a trap."""
     await lead(state)
     small, links = Budget(2, 3, 1000, 100), [group(*(f"{page}-{n}" for n in range(50))) for page in range(4)]
-    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 4)
+    await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4}))
     assert await discover(state, links[0], budget=small) == ("a" * 5 + "b" * 45, [0])  # 2, and what one page earns
     for page in links[1:]:
         assert await discover(state, page, budget=small) == ("a" * 3 + "b" * 47, [2 if page is links[3] else 0])
-    await db(state).hset(state.keys.counts_of + "good_pages", "museum.org", 4 + 160)
+    await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4 + 160}))
     assert (await discover(state, links[0], budget=small)).letters == "k" * 5 + "a" * 30 + "b" * 15  # of 480 left
 
 
@@ -294,7 +283,7 @@ async def test_a_domain_that_is_no_name_of_a_source_is_refused(state: State) -> 
 async def test_links_that_find_the_overflows_full_are_not_seen(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
-    await db(state).set(state.keys.overflow, 99)  # of others
+    await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = group(*(str(n) for n in range(12)))
     assert await discover(state, links, overflow_maxlen=101) == ("a" * 10 + "ff", [2])
     assert await discover(state, links, overflow_maxlen=102) == ("k" * 10 + "af", [2])
@@ -310,7 +299,7 @@ async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(
     assert await discover(state, links["a.org"], overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
     assert await discover(state, links["b.org"], overflow_maxlen=64) == ("a" * 20 + "q" * 20, [2])
     assert await discover(state, links["b.org"], links["a.org"], overflow_maxlen=64) == ("q" * 80, [2, 2])
-    await db(state).set(state.keys.overflow, 62)  # of many sources
+    await db(state).hset(state.keys.counters, "overflow", 62)  # of many sources
     assert await discover(state, links["c.org"], overflow_maxlen=64) == ("a" * 10 + "f" * 30, [2])
     totals = await db(state).hgetall(state.keys.totals)
     assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
@@ -323,13 +312,13 @@ async def test_what_is_in_the_store_takes_none_of_that(state: State) -> None:
     assert await discover(state, links, overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
     await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 10, -1)  # ten of them are spilled
     await db(state).rpush(f"{state.keys.extents_of}1:a.org", f"folder/1-ab:0:99:{DIGEST}:10")
-    await db(state).set(state.keys.spilled, 10)
+    await db(state).hset(state.keys.counters, "spilled", 10)
     assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "q" * 6, [2])
 
 
 async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
     await lead(state)
-    await db(state).set(state.keys.outstanding, 1_000_000)
+    await db(state).hset(state.keys.counters, "outstanding", 1_000_000)
     await db(state).hset(state.keys.rates, "museum.org", "100")
     await discover(state, group(*(str(n) for n in range(150))))
     assert await counters(state) == (1_000_008, 142)
@@ -359,7 +348,7 @@ async def test_links_may_go_to_a_bloom_filter_where_none_is_admitted_twice_and_n
     assert admitted > 2990  # it has grown
     assert {reply.letters for reply in again if reply} == {"k" * 100}
     assert await db(state).keys(state.keys.seen_of + "*") == []
-    assert await outstanding(state) + int(await db(state).get(state.keys.overflow) or 0) == admitted
+    assert await outstanding(state) + int(await db(state).hget(state.keys.counters, "overflow") or 0) == admitted
     kept = await db(state).hgetall(state.keys.seen_meta)
     assert [word.split(b"/")[0] for word in kept[b"bloom"].split()] == [b"1000", b"4000"]
     assert int(kept[b"bloom_count"]) == admitted - 1000

@@ -51,8 +51,8 @@ async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State
     await join(state)
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
-    await db(state).delete(state.keys.outstanding)
+    await db(state).hdel(state.keys.counters, "outstanding")
     assert not (await state.scripts.idleness()).is_idle
-    await db(state).set(state.keys.outstanding, 1)
+    await db(state).hset(state.keys.counters, "outstanding", 1)
     await db(state).delete(*state.keys.due)
     assert not (await state.scripts.idleness()).is_idle

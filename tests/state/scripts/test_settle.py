@@ -9,7 +9,7 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
-from crawlproject.state.source_counts import read_fetches
+from crawlproject.state.source_counts import counts_in, read_fetches
 from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -32,7 +32,7 @@ async def test_a_settled_lease_emits_its_event_once(state: State) -> None:
     ((_, fields),) = await db(state).xrange(state.keys.image_events)
     assert fields == {b"event": b'{"x":1}'}
     assert await outstanding(state) == 0
-    assert await db(state).hget(state.keys.counts_of + "bytes", "museum") == b"3000000000"
+    assert counts_in(await db(state).hget(state.keys.counts, "museum"))["bytes"] == 3_000_000_000
     assert await db(state).lrange(state.keys.statuses_of + "museum", 0, -1) == [b"200"]
 
 
@@ -178,7 +178,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
     }
     assert overview.parse_us == 9_001_900
     assert overview.totals["links_known"] == 6
-    assert await db(state).hget(state.keys.counts_of + "links_known", "museum") == b"6"
+    assert counts_in(await db(state).hget(state.keys.counts, "museum"))["links_known"] == 6
 
 
 async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None:

@@ -18,9 +18,8 @@
 -- What became of links is counted in total, and for each source that has admitted one: those that never will are not noted.
 -- Sitemaps beyond their bound the caller counts.
 register('discover', function(ctx, K, A)
-  local outstanding, overflow, tails, pulse = unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse))
-  ctx.outstanding, tails = tonumber(outstanding or 0), tonumber(overflow or 0) - tonumber(tails or 0)
-  if not pulse then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 then return {} end
+  local tails = queues.in_tails(ctx)
   local sources, payers, names = belonging.attribute(ctx, A.groups)
   due_index.look_up(ctx, payers)
   exclusions.look_up(ctx, names)
@@ -30,7 +29,7 @@ register('discover', function(ctx, K, A)
   local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', q = 'without_room',
     m = 'without_room', r = 'refused',
     x = 'excluded', w = 'without_room'}
-  local letters, closed, counts = {}, {}, {} -- counts: result -> source -> how many links
+  local letters, closed, counts = {}, {}, {}
   local FOUND_RANK = 2 -- of links
   local own_tails = {} -- source -> how much of the tails was its own, where it was asked for
 
@@ -62,7 +61,7 @@ register('discover', function(ctx, K, A)
     end
     local full = not has_room and full_for(source)
     if full then return full end
-    if A.most_outstanding and ctx.outstanding + ctx.added.queued >= A.most_outstanding then return 'm' end
+    if A.most_outstanding and ctx.counters.outstanding + ctx.added.queued >= A.most_outstanding then return 'm' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
     if seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
     budgets.spend(ctx, source, rank, host)
@@ -87,9 +86,7 @@ register('discover', function(ctx, K, A)
       local letter = whole or shard and forward(shard, group, index) or judge(source, group, index)
       letters[#letters + 1] = letter
       if RESULTS[letter] then
-        local of_result = counts[RESULTS[letter]] or {}
-        counts[RESULTS[letter]] = of_result
-        of_result[source] = (of_result[source] or 0) + 1
+        statistics.note(counts, ctx.admitted_of[source] > 0 and source or '', 'links_' .. RESULTS[letter], 1)
       end
       if letter == 'a' then rates.register(ctx, source) end
       if letter == 'f' or letter == 'q' or letter == 'm' or letter == 'w' then whole = letter end
@@ -101,17 +98,7 @@ register('discover', function(ctx, K, A)
   local touched = queues.save(ctx)
   budgets.save(ctx)
   budgets.free_hosts(ctx)
-  local totals = {}
-  for result, of_sources in pairs(counts) do
-    local name, total = 'links_' .. result, 0
-    for source, count in pairs(of_sources) do
-      total = total + count
-      if ctx.admitted_of[source] == 0 then of_sources[source] = nil end
-    end
-    totals[name] = total
-    if next(of_sources) then statistics.add_all(K.counts_of .. name, of_sources) end
-  end
-  if next(totals) then statistics.add_all(K.totals, totals) end
+  statistics.count(ctx, counts)
   due_index.schedule_all(ctx, touched)
   return {table.concat(letters), closed}
 end)

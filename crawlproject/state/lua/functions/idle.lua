@@ -8,8 +8,7 @@
 -- Neither the counters nor the due index are believed alone: somebody may have deleted them, until the audit mends them.
 register('idle', function(ctx, K, A)
   local function is_idle()
-    local outstanding, overflow = unpack(redis.call('MGET', K.outstanding, K.overflow))
-    if math.max(tonumber(outstanding) or 0, tonumber(overflow) or 0) > 0 then return false end
+    if math.max(ctx.counters.outstanding, ctx.counters.overflow) > 0 then return false end
     for _, key in ipairs(ctx.due_sets) do
       if redis.call('ZCARD', key) > 0 then return false end
     end
@@ -26,5 +25,5 @@ register('idle', function(ctx, K, A)
 
   local last = {redis.call('ZREVRANGE', K.received_of .. 'users', 0, 0)[1] or ''}
   for shard = 0, (A.shards or 0) - 1 do last[shard + 2] = redis.call('ZREVRANGE', K.received_of .. shard, 0, 0)[1] or '' end
-  return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, redis.call('GET', K.lease_sequence) or '', table.concat(last, ' ')}
+  return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, text(ctx.counters.lease), table.concat(last, ' ')}
 end, {'no-writes'})

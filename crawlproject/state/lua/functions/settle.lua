@@ -1,18 +1,9 @@
 local settling = {}
 
-function state.counts() return {} end -- of a settlement's call: name -> source -> number
+function state.counts() return {} end -- of a settlement's call: source -> name -> number
 function state.buckets() return {} end -- bucket of a histogram -> number
 function state.heard() return {} end -- sources that a status was noted of
 function state.touched() return {} end -- sources to be scheduled anew
-
-function settling.count(ctx, name, source, number)
-  local of_name = ctx.counts[name]
-  if not of_name then
-    of_name = {}
-    ctx.counts[name] = of_name
-  end
-  of_name[source] = (of_name[source] or 0) + number
-end
 
 -- Counts how long something took, by bucket.
 function settling.count_bucket(ctx, bucket, sum, micros)
@@ -49,8 +40,8 @@ function settling.learn(ctx, one)
   end
   if one.latency then
     local micros = math.floor(one.latency * 1000000)
-    settling.count(ctx, 'answers', payer, 1)
-    settling.count(ctx, 'latency_us', payer, micros)
+    statistics.note(ctx.counts, payer, 'answers', 1)
+    statistics.note(ctx.counts, payer, 'latency_us', micros)
     settling.count_bucket(ctx, one.latency_bucket)
     if ctx.A.latency_backoff then samples.note_latency(ctx, payer, micros) end
   end
@@ -120,7 +111,7 @@ function settling.end_lease(ctx, leases, one)
   end
   settling.learn(ctx, one)
   settling.report(ctx, one)
-  for name, number in pairs(one.counts or {}) do settling.count(ctx, name, source, number) end
+  for name, number in pairs(one.counts or {}) do statistics.note(ctx.counts, source, name, number) end
   if one.parse_s then
     settling.count_bucket(ctx, 'parse:' .. one.parse_bucket, 'parse_us', math.floor(one.parse_s * 1000000))
   end
@@ -155,18 +146,12 @@ function settling.look_up(ctx, settlements)
 end
 
 function settling.save_counts(ctx)
-  local active, totals, recent = {}, {}, {}
-  for name, of_sources in pairs(ctx.counts) do
-    local total = 0
-    for source, number in pairs(of_sources) do total, active[source] = total + number, true end
-    statistics.add_all(ctx.K.counts_of .. name, of_sources)
-    totals[name] = total
-  end
-  if next(totals) then statistics.add_all(ctx.K.totals, totals) end
-  if next(ctx.buckets) then statistics.add_all(ctx.K.latencies, ctx.buckets) end
-  for payer in pairs(ctx.heard) do active[payer] = true end
-  for source in pairs(active) do recent[#recent + 1], recent[#recent + 2] = text(ctx.now), source end
-  if #recent > 0 then redis.call('ZADD', ctx.K.active, unpack(recent)) end
+  local recent = {}
+  statistics.count(ctx, ctx.counts)
+  statistics.add_all(ctx.K.latencies, ctx.buckets)
+  for source in pairs(ctx.counts) do ctx.heard[source] = true end
+  for source in pairs(ctx.heard) do recent[#recent + 1], recent[#recent + 2] = text(ctx.now), source end
+  write_all('ZADD', ctx.K.active, recent)
 end
 
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
@@ -190,7 +175,7 @@ register('settle', function(ctx, K, A)
     local settled, gone = settling.end_lease(ctx, leases, one)
     reply[index], ended = settled, ended + gone
   end
-  if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
+  queues.count(ctx, 'outstanding', -ended)
   settling.save_counts(ctx)
   for source in pairs(ctx.changed) do ctx.touched[source] = true end
   due_index.schedule_all(ctx, ctx.touched)

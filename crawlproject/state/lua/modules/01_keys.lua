@@ -14,7 +14,7 @@ local OF_CRAWL = {
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
   link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
   halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
-  audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers', reader_of = 'reader:',
+  audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers',
 }
 
 -- Those of a spider, behind its name and a further colon.
@@ -23,12 +23,12 @@ local OF_SPIDER = {
   processing_of = 'in_hand:',
   feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
   paced = 'paced', seen_of = 'seen:', seen_bloom_of = 'seen_bloom:', seen_meta = 'seen_meta',
-  texts_of = 'texts:', outstanding = 'outstanding', overflow_of = 'overflow:', overflow = 'overflow',
-  extents_of = 'extents:', spilled = 'spilled', overflow_due = 'overflow_due',
+  texts_of = 'texts:', counters = 'counters', overflow_of = 'overflow:',
+  extents_of = 'extents:', overflow_due = 'overflow_due',
   spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
   dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
-  lease_sequence = 'lease_sequence', dead = 'dead', counts_of = 'counts:', counts_at_rest = 'counts_at_rest',
+  dead = 'dead', counts = 'counts',
   totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
   active = 'active', sample = 'reading',
 }

@@ -46,3 +46,32 @@ function statistics.add_all(key, counts)
   end
   redis.call('HSET', key, unpack(sums))
 end
+
+-- What is counted of a source, by name.
+function statistics.counts_of(ctx, source)
+  local packed = redis.call('HGET', ctx.K.counts, source)
+  return packed and cmsgpack.unpack(packed) or {}
+end
+
+-- Notes, for statistics.count(), that something was counted of a source.
+function statistics.note(counts, source, name, number)
+  if number == 0 then return end
+  local of_source = counts[source] or {}
+  counts[source], of_source[name] = of_source, (of_source[name] or 0) + number
+end
+
+-- Adds to the counts of sources, source -> name -> number, and to the totals. What is counted of '' is in the totals alone.
+function statistics.count(ctx, of_sources)
+  local sources, values, totals = {}, {}, {}
+  for source, numbers in pairs(of_sources) do
+    for name, number in pairs(numbers) do totals[name] = (totals[name] or 0) + number end
+    if source ~= '' then sources[#sources + 1] = source end
+  end
+  for index, packed in ipairs(read_all('HMGET', ctx.K.counts, sources)) do
+    local source, counts = sources[index], packed and cmsgpack.unpack(packed) or {}
+    for name, number in pairs(of_sources[source]) do counts[name] = (counts[name] or 0) + number end
+    values[2 * index - 1], values[2 * index] = source, cmsgpack.pack(counts)
+  end
+  write_all('HSET', ctx.K.counts, values)
+  statistics.add_all(ctx.K.totals, totals)
+end

@@ -45,20 +45,14 @@ function budgets.look_up(ctx, sources)
   end
 end
 
--- The good pages of a source; those from before it last rested are counted apart (rest.lua).
-function budgets.good_pages_of(ctx, source)
-  local good = tonumber(redis.call('HGET', ctx.K.counts_of .. 'good_pages', source)) or 0
-  local kept = redis.call('HGET', ctx.K.counts_at_rest, source)
-  return good + (kept and cmsgpack.unpack(kept).good_pages or 0)
-end
-
 -- The budget of a source; its pages are only looked at where the base does not reach.
 function budgets.of(ctx, source)
   local limits = ctx.A.budget
   local needed = math.max(ctx.admitted_of[source], 4 * ctx.poor_of[source])
   if needed < limits.base then return math.min(limits.base, limits.most) end
   if not ctx.allowed_of[source] then
-    ctx.allowed_of[source] = math.min(limits.base + limits.per_page * budgets.good_pages_of(ctx, source), limits.most)
+    local good = statistics.counts_of(ctx, source).good_pages or 0
+    ctx.allowed_of[source] = math.min(limits.base + limits.per_page * good, limits.most)
   end
   return ctx.allowed_of[source]
 end

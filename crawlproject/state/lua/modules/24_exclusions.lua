@@ -61,10 +61,7 @@ function exclusions.note_file(ctx, what, names)
 end
 
 -- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.
-function exclusions.count_dropped(ctx, source, what, count)
-  if source ~= '' then statistics.add(ctx.K.counts_of .. what, source, count) end
-  statistics.add(ctx.K.totals, what, count)
-end
+function exclusions.count_dropped(ctx, source, what, count) statistics.count(ctx, {[source] = {[what] = count}}) end
 
 -- Whether a stored request stands for a link that has taken a place in its source's budget and was not fetched yet: found on
 -- a page it has a depth, or, an image, what was found of it (frontier/discovery.py). A redirected one was fetched, and so was a

@@ -1,32 +1,18 @@
-"""What the components of one worker share. The scheduler creates it when the spider opens."""
+"""What every room may need of the worker that it runs in: may it lease, did it stand still, does it shut down."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+
+from scrapy.crawler import Crawler
 
 from crawlproject import engine
 from crawlproject.errors import ConfigError
+from crawlproject.state.client import State
 from crawlproject.state.clock import uptime
-
-if TYPE_CHECKING:
-    from scrapy import Spider
-    from scrapy.crawler import Crawler
-
-    from crawlproject.frontier.lease_queue import LeaseQueue
-    from crawlproject.net.download_budget import DownloadBudget
-    from crawlproject.net.resolver import Resolver
-    from crawlproject.net.route import Route
-    from crawlproject.robots.cache import RobotsCache
-    from crawlproject.state.client import State
-
-
-# In the environment of a process: the shard that this worker serves when it has executed itself again.
-MOVES_TO = "_CRAWLPROJECT_MOVES_TO"
 
 PAUSES_EVERY_S = 0.25
 _PAUSE_S = 1.0  # by which the loop is late; less is ordinary on a busy machine
@@ -97,45 +83,24 @@ class Shutdown:
         return engine.is_closing(self._crawler)
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """One worker: its connection to Redis, and what its requests need on their way."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """One worker as its lower rooms know it; `frontier.worker.Worker` has the rest."""
 
-    spider: Spider
     state: State
-    resolver: Resolver
-    route: Route
-    robots: RobotsCache
-    lease_queue: LeaseQueue
-    download_budget: DownloadBudget
     leasing: Leasing
     shutdown: Shutdown
-    pauses: Pauses = field(default_factory=Pauses)
+    pauses: Pauses
 
 
-_YOUNGER_COLLECTIONS = 100  # between two full ones; Python's default is 10
-
-
-def collect_rarely() -> None:
-    """Have Python look through all objects a tenth as often, and never again through those of the start.
-
-    With a few thousand requests in progress a full collection of garbage takes 0.1 s and more. That is longer than
-    a fast source's slots may be late (politeness/slots.py), so that it lost a dozen of them every five seconds.
-    Little was found: most cycles end in the younger collections.
-    """
-    gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _YOUNGER_COLLECTIONS)
-
-
-def worker_of(crawler: Crawler) -> Worker:
-    """Return the worker of a crawl that has opened its spider.
+def runtime_of(crawler: Crawler) -> Runtime:
+    """Return what the worker of a crawl that has opened its spider runs by.
 
     Raises:
         ConfigError: the crawl uses another scheduler.
 
     """
-    worker = getattr(crawler.engine.scheduler, "worker", None)
-    if not isinstance(worker, Worker):
+    runtime = getattr(crawler.engine.scheduler, "worker", None)
+    if not isinstance(runtime, Runtime):
         raise ConfigError("SCHEDULER must be crawlproject.frontier.scheduler.FrontierScheduler")
-    return worker
+    return runtime

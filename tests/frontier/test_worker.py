@@ -5,7 +5,7 @@ import sys
 
 COUNT_FULL_COLLECTIONS = """
 import gc, sys
-from crawlproject import worker
+from crawlproject.frontier import worker
 
 if sys.argv[1] == "worker":
     worker.collect_rarely()
