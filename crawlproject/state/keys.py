@@ -169,9 +169,6 @@ class Keys:
     )
     dropped = _OfSpider("List: stored requests that were dropped, and still have their places in the seen filter.")
     workers = _OfSpider("Sorted set: workers by their last heartbeat (µs).")
-    worker_settings = _OfSpider(
-        "Hash: worker -> its settings that should be the same for all, as JSON, until another one joins."
-    )
     starting = _OfSpider("Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard.")
     leases_of = _OfSpider("Prefix + worker, hash: lease id to stored request.")
 
@@ -270,9 +267,6 @@ class Keys:
         "Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."
     )
     audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
-    ended_sessions = _OfCrawl(
-        "Sorted set: sessions of the dashboard that were logged out, by the time at which they expire."
-    )
     ordered_by_of = _OfCrawl(
         "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
     )
@@ -300,10 +294,6 @@ class Keys:
         "`parse_us`, the same of reading pages."
     )
     active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs); others rest.")
-    sample = _OfSpider(
-        "Hash, TTL 60 s: when the monitor last sampled the counters (µs), and their values (msgpack).",
-        key="reading",
-    )
 
     @property
     def due(self) -> tuple[str, ...]:

@@ -361,11 +361,11 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
     now = int(time.time()) // 3600
     for ago in range(hours):
         hour, busy = now - ago, 40 + 30 * (ago % 24 > 12)  # the same sum at any time of the day
-        kinds = [b"200", 60 * busy - 300, b"404", 200, b"503", 100, b"txt", 1, b"robots", 12, b"opt_out", 5]
+        kinds = ["200", 60 * busy - 300, "404", 200, "503", 100, "txt", 1, "robots", 12, "opt_out", 5]
         packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
         crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
     noted = [f"r:{source}", f"R:https://{source}/{EVIL}"]
-    fetched = {name: msgpack.packb([now * 3600, b"200"]) for name in noted}
+    fetched = {name: msgpack.packb([now * 3600, "200"]) for name in noted}
     crawl.redis.hset(f"{KEYS.requests_of}{now // 96}:{source}", mapping=fetched)
     for what, why in (
         ("opened", EVIL),

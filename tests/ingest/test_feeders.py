@@ -30,7 +30,7 @@ async def reporting(state: State) -> AsyncIterator[Feeder]:
 
 
 async def feeding(state: State) -> Feeding:
-    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    overview = await state.scripts.collect("w", must_lead=False, timeout=30, most=9, dead_maxlen=9)
     assert isinstance(overview, Overview)
     return overview.feeding
 

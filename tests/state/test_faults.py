@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import threading
 import time
@@ -280,14 +279,10 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     # So does what watches: somebody leads, workers live, and the monitor tells.
     assert await scripts.lead("leader", ready=True) == fence
     assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
-    overview = await scripts.collect("leader", must_lead=True, every=5, timeout=30, most=10, dead_maxlen=9)
+    overview = await scripts.collect("leader", must_lead=True, timeout=30, most=10, dead_maxlen=9)
     assert isinstance(overview, Overview)
     assert overview.alive == 1
-    assert await scripts.keep_sample("leader", overview.now, b"x")
     assert await scripts.watch(fence)
-    told = await scripts.tell("leader", "1-0", count=9)
-    assert told is not None
-    assert [json.loads(event)["event"] for _, event in told] == ["queue_purged", "crawl_included"]
     await state.close()
 
 

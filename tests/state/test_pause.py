@@ -26,7 +26,7 @@ async def frontier(state: State) -> Frontier:
 
 async def asked(state: State) -> tuple[Pause, Pause]:
     """Return what an operator's command is told, and what the monitor reads."""
-    overview = await state.scripts.collect("x", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=2)
+    overview = await state.scripts.collect("x", must_lead=False, timeout=30, most=9, dead_maxlen=2)
     assert isinstance(overview, Overview)
     return await state.scripts.pause_reason(dead_maxlen=2, timeout=30), overview.pause
 

@@ -18,7 +18,6 @@ from crawlproject.state.clock import MICROS, RedisClock, local_time
 from crawlproject.state.cluster import replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
-from crawlproject.state.numbers import whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +116,3 @@ class ScriptRunner:
 def texts(values: Sequence[bytes]) -> list[str]:
     """Return names that Redis holds; others than crawlproject may have written them, in any encoding."""
     return [value.decode(errors="replace") for value in values]
-
-
-def counters(flat: Sequence[bytes]) -> dict[str, int]:
-    """Return a hash of counters; what is not a whole number was not written by crawlproject."""
-    found = zip(flat[::2], map(whole_number, flat[1::2]), strict=True)
-    return {name.decode(errors="replace"): number for name, number in found if number is not None}

@@ -14,7 +14,7 @@ local OF_CRAWL = {
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
   link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
   halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
-  audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers',
+   ordered_by_of = 'ordered_by:', readers = 'readers',
 }
 
 -- Those of a spider, behind its name and a further colon.
@@ -30,7 +30,7 @@ local OF_SPIDER = {
   found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
   dead = 'dead', counts = 'counts',
   totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
-  active = 'active', sample = 'reading',
+  active = 'active',
 }
 
 -- The keys of a crawl and a spider, by name; each is spelled when it is first asked for.
