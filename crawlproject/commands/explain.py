@@ -24,7 +24,7 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
 from crawlproject.politeness.robots_txt import Rules, robots_url
-from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
+from crawlproject.robots.cache import refusal_for_opt_outs
 from crawlproject.robots.verdicts import refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
@@ -245,7 +245,7 @@ def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
     verdict = {"verdict": "allowed" if rules.allows(url) else "disallowed", "delay_s": rules.delay}
-    if refusal := refusal_for_delay(rules, config) or refusal_for_work(rules, url):
+    if refusal := refusal_for_work(rules, url):
         return verdict | {"verdict": "disallowed", "reason": refusal}
     declared = {name: f"line {line[0]}, {printable(line[1])}" for name, line in rules.opt_outs(url).items()}
     if rules.allows(url) and (refusal := refusal_for_opt_outs(declared, config)):

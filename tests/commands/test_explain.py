@@ -412,11 +412,6 @@ async def test_robots_that_forbids_it_is_quoted(scrapy: Scrapy, museum: Frontier
     assert (said["due_s"], said["effective_rate"], robots["delay_s"]) == (None, 0.1, 10)
     other = explained(scrapy, "https://images.museum.org/b.jpg")
     assert (other["robots"]["verdict"], other["robots"]["line"]) == ("allowed", None)
-    skipped = explained(
-        scrapy, "https://images.museum.org/b.jpg", CRAWL_ROBOTS_DELAY_OVER="skip", CRAWL_ROBOTS_DELAY_MAX="5"
-    )
-    assert skipped["robots"]["verdict"] == "disallowed"
-    assert "10 s" in skipped["robots"]["reason"]
 
 
 async def test_robots_that_opts_out_is_quoted(scrapy: Scrapy, museum: Frontier) -> None:

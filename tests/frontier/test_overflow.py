@@ -364,14 +364,6 @@ async def test_a_purge_counts_what_is_in_extents(crawl: State, packs: FolderPack
     assert (await crawl.scripts.idleness()).is_idle
 
 
-async def test_halted_work_in_extents_does_not_keep_a_crawl_open(crawl: State, packs: FolderPacks) -> None:
-    await discover(crawl, 500)
-    await spilled(crawl, Overflow(crawl, packs))
-    await db(crawl).sadd(crawl.keys.halted, SITE)
-    assert not (await crawl.scripts.idleness()).is_idle
-    assert (await crawl.scripts.idleness(halted_too=True)).is_idle
-
-
 async def test_a_worker_spills_and_refills_by_itself(crawl: State, packs: FolderPacks) -> None:
     overflow = Overflow(crawl, packs)
     task = asyncio.create_task(forever(overflow.keep))

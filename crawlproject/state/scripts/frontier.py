@@ -508,13 +508,13 @@ class FrontierScripts(ScriptRunner):
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
 
-    async def idleness(self, *, halted_too: bool = False) -> Idleness:
+    async def idleness(self) -> Idleness:
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
-        `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
-        and nothing waits here for others. All are idle when each is, in two looks with the same marks.
+        Of several shards: whether those of this one are, and nothing waits here for others. All are idle when each
+        is, in two looks with the same marks.
         """
-        is_idle, *marks = await self._run("idle", halted_too=halted_too)
+        is_idle, *marks = await self._run("idle")
         return Idleness(bool(is_idle), tuple(marks))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:

@@ -230,7 +230,7 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
         ended += len(grants)
         await asyncio.sleep(0.1)
     assert ended == left
-    assert (await state.scripts.idleness(halted_too=False)).is_idle
+    assert (await state.scripts.idleness()).is_idle
 
 
 @pytest.mark.parametrize("name", ["museum", "gone.example"])
