@@ -39,7 +39,7 @@ def shown(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, tuple):
-        return f"`{', '.join(value)}`" if value else "empty"
+        return f"`{', '.join(map(str, value))}`" if value else "empty"
     return f"`{value}`"
 
 

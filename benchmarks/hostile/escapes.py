@@ -69,9 +69,8 @@ def _plant_more(url: str) -> None:
     with redis.Redis.from_url(url) as client:
         client.sadd(KEYS.halted, NASTY)
         client.sadd(KEYS.excluded, NASTY)
-        note = json.dumps({"by": NASTY, "time": NASTY, "reason": NASTY})
+        note = json.dumps({"by": NASTY, "time": NASTY, "reason": NASTY, "file": NASTY})
         client.hset(KEYS.excluded_by, NASTY, note)
-        client.hset(KEYS.excluded_by_file, NASTY, NASTY)
         client.hset(KEYS.options, NASTY, NASTY)
         client.xadd(KEYS.audit, {"source": NASTY, "what": NASTY, "by": NASTY})
 

@@ -161,7 +161,7 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
             crawl.seed(name, "0.jpg")
         crawl.seed("skipped", *(f"{n}.jpg" for n in range(5)))
         push(crawl, "fresh", "skipped", "p/5.jpg", "6.jpg")  # another host of that source: not slowed down
-        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60", "CRAWL_ROBOTS_DELAY_OVER": "skip"}
+        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60"}
         crawl.run(1, **settings)
         assert crawl.arrivals("skipped") == []
         before = len(crawl.gallery.arrivals())

@@ -13,7 +13,7 @@ from crawlproject.state.scripts import Overview, Pause, Rejected, Settlement
 from tests.commands.conftest import Frontier
 
 LED = {"leader": "leader", "pulse": "leader"}
-FULL = "dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it"
+FULL = "dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (scrapy dead), or raise it"
 
 
 @pytest_asyncio.fixture

@@ -369,12 +369,12 @@ async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -
 
 
 async def test_the_bound_of_dead_letters_is_that_of_the_settings(crawl: Crawl, state: State) -> None:
-    state.config = replace(state.config, dead_maxlen=3)
+    state.config = replace(state.config, stream_maxlen=3)
     await crawl.fail("museum", "dns", 2)
     assert (await crawl.collect()).pause == await pause(state) == Pause("", "")
     await crawl.fail("museum", "dns", 1)
     assert (await crawl.collect()).pause == await pause(state)
-    assert "CRAWL_DEAD_MAXLEN" in (await pause(state)).reason
+    assert "CRAWL_STREAM_MAXLEN" in (await pause(state)).reason
 
 
 async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(crawl: Crawl, state: State) -> None:
