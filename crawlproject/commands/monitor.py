@@ -150,9 +150,7 @@ class _Watch:
         self.reporter.start()
         collector = CrawlsCollector(self.reporter.latest_samples)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
-        self._served.append(
-            listen(Metrics(registry(collector), self.settings.metrics_hosts), address, port, "CRAWL_METRICS_PORT")
-        )
+        self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
         self.metrics_url = f"{url_of(address, port)}/metrics"
         logger.info("Metrics at %s", self.metrics_url)
         if not self.settings.dashboard_port:
