@@ -172,7 +172,8 @@ class Keys:
     rates = _OfCrawl("Hash: source to its rate limit in force (rps), overrides included.")
     catalogue = _OfCrawl(
         "Hash: source to its row: the rate computed from its size (rps), the domains that it is bound to, with "
-        "blanks around each (none: to any), and its options (JSON: circuit, gone, robots, hosts), with tabs between."
+        "blanks around each (none: to any), and its options (JSON: circuit, gone, robots, hosts), with tabs "
+        "between."
     )
     override_rate_of = _OfCrawl(
         "Prefix + source, string: the operator's rate (rps); `5 over-robots` lifts the delay of robots.txt."
