@@ -170,23 +170,23 @@ class Keys:
         "Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."
     )
     rates = _OfCrawl("Hash: source to its rate limit in force (rps), overrides included.")
-    limits = _OfCrawl("Hash: source to the rate computed from its size (rps).")
+    catalogue = _OfCrawl(
+        "Hash: source to its row: the rate computed from its size (rps), the domains that it is bound to, with "
+        "blanks around each (none: to any), and its options (JSON: circuit, gone, robots, hosts), with tabs "
+        "between."
+    )
     override_rate_of = _OfCrawl(
         "Prefix + source, string: the operator's rate (rps); `5 over-robots` lifts the delay of robots.txt."
     )
     sources = _OfCrawl("Set: every known source, from the catalogue or from a seed.")
     hosts = _OfCrawl("Hash: registrable domain to the source that the catalogue gives it.")
-    claims = _OfCrawl(
-        "Hash: source to the domains that the catalogue binds it to, with blanks around each; none: to any."
-    )
-    options = _OfCrawl(
-        "Hash: source to what else the catalogue says about it (JSON: circuit, gone, robots, hosts)."
-    )
     circuit_of = _OfCrawl(
-        "Prefix + source, hash: the state of its circuit, and what slows or holds it; gone when it is at rest."
+        "Prefix + source, msgpack: the state of its circuit, and what slows or holds it; TTL 1 d where nothing "
+        "does."
     )
     window_of = _OfCrawl(
-        "Prefix + source, hash, TTL 10 min: its last minute's results in buckets, its latency, its fetches."
+        "Prefix + source, msgpack, TTL 10 min: its last results, hosts, latencies and fetches, and how many "
+        "requests it got in each of the last 64 seconds."
     )
     halted = _OfCrawl("Set: sources halted until an operator acts; `sadd` halts, `srem` resumes.")
     temp_halted = _OfCrawl("Set: sources halted for the open period of their circuit.")
@@ -224,9 +224,6 @@ class Keys:
     requests_of = _OfCrawl(
         "Prefix + block of four days + `:` + source, hash, TTL 94 d: hour of the block to what was requested in "
         "it (msgpack); `r:` + host to when its robots.txt was last fetched, and the status."
-    )
-    seconds_of = _OfCrawl(
-        "Prefix + source, string, TTL 2 min: how many requests it got in each of the last 64 seconds."
     )
     incidents_of = _OfCrawl(
         "Prefix + source, list, TTL 90 d: its last 24 halts, holds, back-offs and resumptions, with reasons."
