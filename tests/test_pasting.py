@@ -76,7 +76,7 @@ async def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> 
         await redis.hset(one.keys.hosts, "museum.org", name)  # which makes it no source
         for source in (name, "museum.org"):
             await redis.rpush(f"{one.keys.overflow_of}0:{source}", "x", "x")
-        await redis.set(one.keys.overflow, 2)
+        await redis.hset(one.keys.counters, "overflow", 2)
         assert pasted(await Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", "museum.org"]]
     finally:
         await one.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from crawlproject.frontier.leases import read_leases
+from crawlproject.frontier.contents import read_leases
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS

@@ -7,7 +7,6 @@ from typing import Any
 
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.numbers import whole_number
 
 _FAULT_S = 60
 _FOLDER = re.compile(rb"[\w-]+")
@@ -27,9 +26,3 @@ async def note_fault(state: State, keys: Keys, fault: str) -> None:
         await redis.set(keys.spill_fault, fault, ex=_FAULT_S)
     else:
         await redis.delete(keys.spill_fault)
-
-
-async def count_spilled(state: State) -> int:
-    """Return how many requests of a frontier are in its store."""
-    redis: Any = state.redis
-    return max(whole_number(await redis.get(state.keys.spilled)) or 0, 0)

@@ -19,11 +19,11 @@ from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.agreement import disagreements
+from crawlproject.frontier.contents import read_counters
 from crawlproject.frontier.detached import detached
 from crawlproject.frontier.forwarding import Forwarder
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
-from crawlproject.frontier.overflow_lists import count_spilled
 from crawlproject.frontier.seeds import (
     SeedReader,
     UsersSeeds,
@@ -479,7 +479,7 @@ class FrontierScheduler(Scheduler):
         if self._is_alone or now < self._look_for_spilled_at:
             return
         self._look_for_spilled_at = now + _SPILLED_EVERY_S
-        if spilled := await count_spilled(self.state):
+        if (spilled := (await read_counters(self.state)).spilled) > 0:
             self._look_for_spilled_at = math.inf
             logger.warning(
                 "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "

@@ -130,16 +130,18 @@ class Keys:
     texts_of = _OfSpider(
         "Prefix + part, string: the texts of pages seen last, nine bytes each: which one, under which URL."
     )
-    outstanding = _OfSpider("Integer: requests queued, delayed or leased; 0 is an empty frontier.")
+    counters = _OfSpider(
+        "Hash: requests `outstanding` (queued, delayed or leased; 0 is an empty frontier), in the `overflow` of "
+        "all sources, of these `spilled` to extents; number of the last `lease`, never below the clock (µs), so "
+        "that none is granted twice."
+    )
     overflow_of = _OfSpider(
         "Prefix + priority + `:` + source, list: stored requests beyond its window, the left one next."
     )
-    overflow = _OfSpider("Integer: requests in the lists above, of all sources; not outstanding.")
     extents_of = _OfSpider(
         "Prefix + priority + `:` + source, list: extents of its overflow, before the list above; where in which "
         "pack each is, and how many requests it has."
     )
-    spilled = _OfSpider("Integer: requests in the extents of all sources; they count in `overflow`, too.")
     overflow_due = _OfSpider(
         "Sorted set: sources that need an extent or whose overflow may be long enough for one, by when a worker "
         "with the store is to look at them (µs)."
@@ -172,9 +174,6 @@ class Keys:
     )
     starting = _OfSpider("Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard.")
     leases_of = _OfSpider("Prefix + worker, hash: lease id to stored request.")
-    lease_sequence = _OfSpider(
-        "Integer: number of the last lease granted; never below the clock (µs), so that none is granted twice."
-    )
 
     # Politeness
 
@@ -271,9 +270,6 @@ class Keys:
         "Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."
     )
     audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
-    ended_sessions = _OfCrawl(
-        "Sorted set: sessions of the dashboard that were logged out, by the time at which they expire."
-    )
     ordered_by_of = _OfCrawl(
         "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.leases import read_leases
+from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sources.domains import domain_of_url

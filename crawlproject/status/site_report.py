@@ -176,19 +176,10 @@ async def _robots(state: State, source: str, found: RequestsOf, status: SourceSt
     """Return each robots.txt of the source, with its text as far as it is kept, the last fetched first."""
     noted = {one.url: one for one in found.robots[:MOST_ROBOTS]}
     [row] = await stored(state, [source])
-    urls = dict.fromkeys([*noted, *_guessed(source, status, _hosts_in(row.options))])
+    hosts = json.loads(row.options or b"{}").get("hosts") or []
+    urls = dict.fromkeys([*noted, *_guessed(source, status, hosts[:MOST_ROBOTS])])
     files = [await _robots_txt(state, source, url, noted.get(url)) for url in list(urls)[: 2 * MOST_ROBOTS]]
     return [one for one in files if one is not None][:MOST_ROBOTS]
-
-
-def _hosts_in(options: bytes | None) -> list[str]:
-    """Return the hosts in the catalogue's row of a source."""
-    try:
-        found = json.loads(options or b"{}")
-    except ValueError:  # not written by crawlproject
-        return []
-    hosts = found.get("hosts") if isinstance(found, dict) else None
-    return [host for host in hosts if isinstance(host, str)][:MOST_ROBOTS] if isinstance(hosts, list) else []
 
 
 def _guessed(source: str, status: SourceStatus, hosts: Sequence[str]) -> list[str]:

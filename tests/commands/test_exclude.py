@@ -145,9 +145,9 @@ async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Fro
     }
     of_pages = scrapy("purge", "museum", "--spider", "pages").stdout
     assert of_pages == "0 requests of museum wait; to drop them: scrapy purge --yes --spider=pages -- museum\n"
-    assert await frontier.redis.get("crawl:images:outstanding") == b"6"
+    assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"6"
     assert scrapy("purge", "museum", "--yes").stdout == "5 requests of museum were dropped\n"
-    assert await frontier.redis.get("crawl:images:outstanding") == b"1"
+    assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"1"
     assert json.loads(scrapy("purge", "museum", "--yes", "--json").stdout) == {
         "source": "museum",
         "waiting": 0,

@@ -150,7 +150,7 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
     case.keeper.item_scraped(LinkRotEvent(**WHO, status=410, time="z", **FETCH), await case.lease())
     assert [event["status"] for event in await case.events(case.keys.link_rot_events)] == [410]
     assert await case.statuses() == [b"410", b"200"]
-    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
 
 
 async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
@@ -221,7 +221,7 @@ async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) ->
     response = await case.lease(depth=1)
     case.keeper.item_scraped(Failure(NOT_HTML, "not HTML", status=200), response)
     assert await case.dead() == []
-    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
     assert await case.statuses() == [b"200"]
     assert (await case.redis.hgetall(case.keys.totals))[b"not_html"] == b"1"
 
@@ -236,7 +236,7 @@ async def test_a_seed_that_is_no_page_is_a_dead_letter(
         response.request.meta[REVISIT] = []
     case.keeper.item_scraped(Failure(NOT_HTML, "not HTML: image/png", status=200), response)
     assert await case.dead() == [("not HTML: image/png", 0)]
-    assert await case.redis.get(case.keys.outstanding) == b"0"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
     assert await case.redis.hget(case.keys.dead_sources, "") == expected
     totals = await case.redis.hgetall(case.keys.totals)
     assert (totals[b"failed"], totals[b"fetched"], b"not_html" in totals) == (b"1", b"1", False)
@@ -254,7 +254,7 @@ async def test_a_passing_failure_is_retried_from_the_seeds_url(case: Case) -> No
     assert again.meta[RETRIES] == 1
     assert "redirect_times" not in again.meta
     assert await case.statuses() == [b"timeout"]
-    assert await case.redis.get(case.keys.outstanding) == b"1"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"1"
 
 
 async def test_a_failure_with_no_retries_left_is_a_dead_letter(case: Case) -> None:
@@ -481,4 +481,4 @@ async def test_other_spiders_are_told_of_what_is_given_up(case: Case) -> None:
     assert not failed(case, gone, HttpError(gone.replace(status=404)))
     assert await case.dead() == [("robots.txt: line 2", 0)]
     assert (await case.redis.hgetall(case.keys.totals))[b"link_rot"] == b"1"
-    assert await case.redis.get(case.keys.outstanding) == b"1"
+    assert await case.redis.hget(case.keys.counters, "outstanding") == b"1"

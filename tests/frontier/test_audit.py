@@ -137,9 +137,7 @@ async def crawl_in_all_states(redis_url: str, packs: FolderPacks) -> tuple[State
 
 MENDED = (
     "due",
-    "outstanding",
-    "overflow",
-    "spilled",
+    "counters",
     "workers",
     "packs",
     "revisits",
@@ -151,7 +149,6 @@ OF_THEMSELVES = (
     "overflow_due",
     "spiders",
     "worker_settings",
-    "lease_sequence",
     "window_of",
 )
 
@@ -222,7 +219,7 @@ async def test_counters_of_many_sources_come_back_while_others_write(state: Stat
     await lead(state)
     for number in range(600):
         await put(state, [entry("a"), entry("b"), entry("c")], f"s{number}")
-    await db(state).delete(state.keys.outstanding)
+    await db(state).hdel(state.keys.counters, "outstanding")
     audit = Audit(state, lambda: True)
     ended = 0
     for _ in range(2):

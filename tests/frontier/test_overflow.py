@@ -91,7 +91,7 @@ async def use_window(state: State, *sites: str) -> None:
 async def counters(state: State) -> tuple[int, int, int]:
     """Return how many requests are outstanding, in the overflow, and of these in extents."""
     keys = state.keys
-    values = await db(state).mget(keys.outstanding, keys.overflow, keys.spilled)
+    values = await db(state).hmget(keys.counters, "outstanding", "overflow", "spilled")
     return tuple(int(value or 0) for value in values)  # type: ignore[return-value]
 
 

@@ -50,7 +50,7 @@ async def stored(scheduler: FrontierScheduler, count: int) -> None:
     """Wait until Redis has `count` requests."""
 
     async def all_there() -> bool:
-        return bool(await db(scheduler).get(scheduler.state.keys.outstanding) == str(count).encode())
+        return bool(await db(scheduler).hget(scheduler.state.keys.counters, "outstanding") == str(count).encode())
 
     await until_async(all_there)
 
@@ -174,7 +174,7 @@ async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     assert grant.id.partition(":")[2] == payer
     assert location.encode() in grant.entry
     assert LEASE.encode() not in grant.entry
-    assert await scheduler.state.redis.get(scheduler.state.keys.outstanding) == b"1"
+    assert await scheduler.state.redis.hget(scheduler.state.keys.counters, "outstanding") == b"1"
 
 
 async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str) -> None:
@@ -192,7 +192,7 @@ async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str)
     redis: Any = one.state.redis
     assert await redis.zscore(one.state.keys.workers, one.state.worker_id) is None
     assert await redis.llen(one.state.keys.queue_of + "0:museum") == 3
-    assert await redis.get(one.state.keys.outstanding) == b"3"
+    assert await redis.hget(one.state.keys.counters, "outstanding") == b"3"
     await one.state.close()
 
 

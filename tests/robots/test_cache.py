@@ -104,7 +104,7 @@ def lasts(crawl: Crawl, source: str) -> float:
 
 def ended_well(crawl: Crawl) -> None:
     """Nothing is left, nothing was lost or doubled, and nothing was delivered in vain."""
-    assert crawl.redis.get(KEYS.outstanding) == b"0"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
     assert not crawl.redis.keys(KEYS.leases_of + "*")
     assert not crawl.redis.keys(KEYS.robots_fetch_of + "*")
     assert crawl.redis.hget(KEYS.totals, "lost") is None
@@ -127,7 +127,9 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
         crawl.seed("museum", *names)
         crawl.start(3)
         crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 3)
-        crawl.until(lambda: sum(int(n or 0) for n in crawl.redis.mget(KEYS.outstanding, KEYS.overflow)) == 30)
+        crawl.until(
+            lambda: sum(int(n or 0) for n in crawl.redis.hmget(KEYS.counters, "outstanding", "overflow")) == 30
+        )
         crawl.redis.delete(KEYS.override_rate_of + "museum")
         crawl.finish()
         assert crawl.arrivals("museum") == []
@@ -277,7 +279,7 @@ def test_hanging_hosts_delay_no_others_and_a_stopping_worker_abandons_them_at_on
         for name in names:  # again only when a look-up has failed, after 30 s
             assert all(later - first > 25 for first, later in pairwise(sorted(times.get(name, []))))
     # Everything is left for the next worker, no lock is in its way, and no source is blamed.
-    assert crawl.redis.get(KEYS.outstanding) == b"150"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"150"
     queued = sum(crawl.redis.llen(key) for key in crawl.redis.keys(KEYS.queue_of + "*"))
     delayed = sum(crawl.redis.zcard(key) for key in crawl.redis.keys(KEYS.delayed_of + "*"))
     assert queued + delayed == 150

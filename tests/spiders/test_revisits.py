@@ -101,7 +101,7 @@ def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(crawl: Crawl) -
     log = crawl.run(**HOUR)
     assert crawl.seen == ["/", "/a", "/", "/b"], log
     assert told(crawl) == [("/", 200, None), ("/a", 200, None), ("/", 200, "changed"), ("/b", 200, None)]
-    assert crawl.redis.get(IMAGES.outstanding) == b"1"
+    assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
     assert int(crawl.redis.hget(IMAGES.totals, "links_admitted")) == 1
     assert intervals(crawl) == {3600}
     counted = totals(crawl)

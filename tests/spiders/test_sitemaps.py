@@ -110,7 +110,7 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
     counted = totals(crawl)
     assert (counted["sitemaps"], counted["pages"], counted["not_html"]) == (5, 11, 1)
     assert counted["links_refused"] == 1  # a trap in a sitemap
-    assert crawl.redis.get(IMAGES.outstanding) == b"1"
+    assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
     [found] = [
         codec.peek(entry)
         for key in crawl.redis.scan_iter(IMAGES.queue_of + "*")

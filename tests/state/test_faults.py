@@ -70,7 +70,7 @@ def lines(crawl: Crawl, worker: int = 0) -> list[str]:
 
 def all_once(crawl: Crawl, count: int) -> None:
     assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
-    assert crawl.redis.get(KEYS.outstanding) == b"0"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
     assert worst_second(crawl.arrivals("photos")) <= 1.1 * RATE + 1
 
 
@@ -246,7 +246,7 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     await enqueue(*range(10, 14))
     await enqueue_seeds(6, 7)  # beyond the window
     client.hset(keys.rates, "museum", "100")
-    assert client.get(keys.overflow) == b"2"
+    assert client.hget(keys.counters, "overflow") == b"2"
     grants = (await lease()).grants
     client.lpush(keys.seeds, "a")
     await scripts.take_seeds("w", 1)
@@ -271,7 +271,7 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     assert (await scripts.settle("w", [done])).settled == [True]
     assert await scripts.leave("w") == 1
     assert client.xlen(keys.link_rot_events) == 1
-    assert client.get(keys.outstanding) == b"9"  # with those from beyond the window, which has grown
+    assert client.hget(keys.counters, "outstanding") == b"9"  # with those from beyond the window, which has grown
     assert client.llen(keys.queue_of + "0:museum") == 9
     assert await scripts.drop_queued("museum", "purged", count=9, by="me") == (9, 0)  # the overflow, too
     await forget_dropped(state)

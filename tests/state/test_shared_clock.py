@@ -182,11 +182,11 @@ async def test_events_tell_the_time_of_the_server(state: State) -> None:
 async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State) -> None:
     """As after a fail-over that has lost the last moments: the sequence, and the leases with it."""
     await begin(state)
-    sequence = await db(state).get(state.keys.lease_sequence)
+    sequence = await db(state).hget(state.keys.counters, "lease")
     first = {grant.id.partition(".")[0] for grant in await lease(state)}
-    await db(state).delete(state.keys.leases_of + "w", state.keys.lease_sequence)
+    await db(state).delete(state.keys.leases_of + "w", state.keys.counters)
     if sequence:
-        await db(state).set(state.keys.lease_sequence, sequence)
+        await db(state).hset(state.keys.counters, "lease", sequence)
     await asyncio.sleep(0.3)
     second = {grant.id.partition(".")[0] for grant in await lease(state)}
     assert second

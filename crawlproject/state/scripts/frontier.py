@@ -61,21 +61,19 @@ class Stray(NamedTuple):
 class LeaseReply(NamedTuple):
     """Answer to `lease`. `state` is "ok", "lapsed", or the kind of a pause, whose `reason` is a sentence then.
 
-    `outstanding` counts the requests in the frontier; `next_due` is the moment, on this worker's clock, at
-    which the next source has work and a free slot, None when there is none. `strays` have no slots: they must not
-    go out.
+    `next_due` is the moment, on this worker's clock, at which the next source has work and a free slot, None when
+    there is none. `strays` have no slots: they must not go out.
     """
 
     state: str
     reason: str
-    outstanding: int
     next_due: float | None
     grants: list[Grant]
     strays: list[Stray]
 
 
 class EnqueueReply(NamedTuple):
-    """Answer to `enqueue`: what became of the batch, and the requests then in the frontier.
+    """Answer to `enqueue`: what became of the batch.
 
     `forwarded` wait for the shard that they belong to. Items without a seed that could not be stored, as the list
     for that shard is full, are to come again: `unstored` has their places in the batch.
@@ -87,7 +85,6 @@ class EnqueueReply(NamedTuple):
     returned: int
     excluded: int
     forwarded: int
-    outstanding: int
     unstored: list[int]
 
 
@@ -443,7 +440,7 @@ class FrontierScripts(ScriptRunner):
         `high_water`: with so many requests in the frontier each source's window is a few.
         """
         sent = local_time()
-        ran, state, outstanding, due, *grants = await self._run(
+        ran, state, due, *grants = await self._run(
             "lease",
             worker=worker,
             want=want,
@@ -462,7 +459,6 @@ class FrontierScripts(ScriptRunner):
         return LeaseReply(
             kind,
             reason,
-            int(outstanding),
             self._clock.local(int(due)) if due else None,
             [
                 Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry, int(slot))
@@ -584,14 +580,12 @@ class FrontierScripts(ScriptRunner):
         )
         return Mended((outstanding, overflow, spilled), *mended)
 
-    async def recount(self, before: Sequence[bytes | None], found: Sequence[int]) -> list[tuple[str, int, int]]:
+    async def recount(self, before: Sequence[int], found: Sequence[int]) -> list[tuple[str, int, int]]:
         """Set the counters to what there is; return those that were wrong: their names, before and after.
 
         `before` are their values when the audit began, `found` the sums of what it has seen; see recount.lua.
         """
-        reply = await self._run(
-            "recount", before=[False if value is None else value for value in before], found=list(found)
-        )
+        reply = await self._run("recount", before=list(before), found=list(found))
         rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         return [(name.decode(), int(was), int(now)) for name, was, now in rows]
 

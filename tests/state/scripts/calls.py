@@ -93,7 +93,7 @@ async def _lease(
 
 
 async def outstanding(state: State) -> int:
-    return int(await db(state).get(state.keys.outstanding) or 0)
+    return int(await db(state).hget(state.keys.counters, "outstanding") or 0)
 
 
 async def take(state: State, *seeds: str) -> list[bytes]:

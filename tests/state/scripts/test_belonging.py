@@ -187,7 +187,7 @@ async def put_with(state: State, source: str, *requests: Request) -> None:
     items = [new_request(request, SPIDER, SeenFilter()) for request in requests]
     entries = [item.entry for item in items]
     await db(state).rpush(f"{state.keys.queue_of}0:{source}", *entries)
-    await db(state).incrby(state.keys.outstanding, len(entries))
+    await db(state).hincrby(state.keys.counters, "outstanding", len(entries))
     await db(state).zadd(state.keys.due[-1], {source: 0})
 
 
@@ -348,7 +348,10 @@ async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(sta
     there = await urls_in(state, state.keys.queue_of, "cdn")
     apart = await urls_in(state, state.keys.overflow_of, "cdn")
     assert (len(there), there + apart) == (9, urls)  # a quarter of what was free
-    assert (await outstanding(state), await db(state).get(state.keys.overflow)) == (len(there), b"%d" % len(apart))
+    assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (
+        len(there),
+        b"%d" % len(apart),
+    )
 
 
 async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(state: State) -> None:
@@ -372,7 +375,7 @@ async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(stat
     assert redirected == urls
     apart = await urls_in(state, state.keys.overflow_of, "cdn")
     assert (len(apart), await outstanding(state)) == (28, 12)
-    assert await db(state).get(state.keys.overflow) == b"28"
+    assert await db(state).hget(state.keys.counters, "overflow") == b"28"
 
 
 async def test_what_moves_to_many_sources_waits_while_the_frontier_is_full(state: State) -> None:
@@ -403,7 +406,7 @@ async def test_what_moves_to_many_sources_waits_while_the_frontier_is_full(state
 
     await until_async(all_settled)
     assert sorted(codec.url_of(grant.entry) for grant in settled) == sorted(urls)
-    assert (await outstanding(state), await db(state).get(state.keys.overflow)) == (0, b"0")
+    assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (0, b"0")
 
 
 async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:

@@ -97,7 +97,7 @@ async def test_nothing_of_an_excluded_source_is_admitted_and_the_rest_is(state: 
     reply = await enqueue(
         state, [image("http://a.example/1"), image("http://a.example/2", "other"), image("http://a.example/3")]
     )
-    assert (reply.admitted, reply.excluded, reply.dead, reply.outstanding) == (1, 2, 0, 1)
+    assert (reply.admitted, reply.excluded, reply.dead, await outstanding(state)) == (1, 2, 0, 1)
     assert await dropped(state, "museum") == 2
     assert await db(state).xlen(state.keys.dead) == 0
     await state.scripts.include(["museum"], by="me")
@@ -154,7 +154,7 @@ async def test_leases_pass_over_an_excluded_host_and_its_requests_use_no_slots(s
         assert before - await outstanding(state) <= 350  # a bounded part at a call
     assert len(found) == 1
     assert "kept" in found[0]
-    waiting = int(await db(state).get(state.keys.overflow) or 0)
+    waiting = int(await db(state).hget(state.keys.counters, "overflow") or 0)
     assert await outstanding(state) + waiting == 601 - await dropped(state, "museum")
     await rule(state, ("museum", 200.0))
     for _ in range(9):
@@ -185,7 +185,7 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     )
     assert reply is not None
     assert reply.admitted == 30
-    waiting = int(await db(state).get(state.keys.overflow))
+    waiting = int(await db(state).hget(state.keys.counters, "overflow"))
     assert waiting > 0
     await db(state).hset(state.keys.rates, "museum", 200)
     # Delayed, by its settlement and as a suspect:
@@ -203,7 +203,7 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     assert await count_queued(state, "museum") == 0
     assert await dropped(state, "museum") == 30 - leased
     assert await outstanding(state) == leased
-    assert int(await db(state).get(state.keys.overflow)) == 0
+    assert int(await db(state).hget(state.keys.counters, "overflow")) == 0
     for key in state.keys.due:
         assert await db(state).exists(key) == 0
 
@@ -216,14 +216,14 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
     await state.scripts.enqueue(
         "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
     )
-    beyond = int(await db(state).get(state.keys.overflow))
+    beyond = int(await db(state).hget(state.keys.counters, "overflow"))
     assert beyond > 5
     await db(state).hset(state.keys.rates, "museum", 200)
     for count in (5, beyond, 3):  # purges that are interrupted
         await state.scripts.drop_queued("museum", "purged", count=count)
     left = 60 - 5 - beyond - 3
     assert await outstanding(state) == left
-    assert int(await db(state).get(state.keys.overflow)) == 0
+    assert int(await db(state).hget(state.keys.counters, "overflow")) == 0
     ended = 0
     while grants := (await lease(state, 40, high_water=40)).grants:
         await state.scripts.settle("w", [Settlement(one.id, "museum", event=("link_rot", "{}")) for one in grants])

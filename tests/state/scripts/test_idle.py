@@ -73,7 +73,7 @@ async def test_work_that_waits_for_an_extent_counts(state: State) -> None:
     await db(state).sadd(state.keys.halted, "museum")
     assert (await state.scripts.idleness(halted_too=True)).is_idle
     await db(state).rpush(state.keys.extents_of + "0:photos", f"images-0/1-a:0:9:{'a' * 40}:64")
-    await db(state).set(state.keys.overflow, 64)
+    await db(state).hset(state.keys.counters, "overflow", 64)
     await db(state).zadd(state.keys.overflow_due, {"photos": 1})
     assert not (await state.scripts.idleness(halted_too=True)).is_idle
     await db(state).sadd(state.keys.halted, "photos")
@@ -84,10 +84,10 @@ async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State
     await join(state)
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
-    await db(state).delete(state.keys.outstanding)
+    await db(state).hdel(state.keys.counters, "outstanding")
     assert not (await state.scripts.idleness()).is_idle
     assert not (await state.scripts.idleness(halted_too=True)).is_idle
-    await db(state).set(state.keys.outstanding, 1)
+    await db(state).hset(state.keys.counters, "outstanding", 1)
     await db(state).delete(*state.keys.due)
     assert not (await state.scripts.idleness()).is_idle
     assert not (await state.scripts.idleness(halted_too=True)).is_idle

@@ -53,23 +53,18 @@ register('collect', function(ctx, K, A)
     end
   end
 
-  local outstanding, overflow, spilled, pulse, unread =
-    unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse, K.paused))
-  overflow, spilled = tonumber(overflow or 0), tonumber(spilled or 0)
-  outstanding = tonumber(outstanding or 0)
-
   return {
     text(ctx.now),
     leads and 1 or 0,
     at and text(at) or '',
     kept[2] or '',
-    outstanding + shards.waiting(ctx),
+    ctx.counters.outstanding + shards.waiting(ctx),
     redis.call('LLEN', K.seeds),
-    overflow,
+    ctx.counters.overflow,
     redis.call('XLEN', K.dead),
     pause.workers_alive(ctx),
     redis.call('ZRANGE', K.workers, 0, -1),
-    pause.reason(ctx, pulse, unread, outstanding, overflow - spilled),
+    pause.reason(ctx),
     known,
     due,
     redis.call('SCARD', K.excluded),
@@ -81,6 +76,6 @@ register('collect', function(ctx, K, A)
     {text(processes), left and text(left) or ''},
     ready,
     (redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or '0',
-    spilled,
+    ctx.counters.spilled,
   }
 end, {'no-writes'})

@@ -49,14 +49,14 @@ register('drop_queued', function(ctx, K, A)
   end
   if #references > 0 then
     redis.call('RPUSH', K.dropped_extents, unpack(references))
-    redis.call('DECRBY', K.overflow, of_extents)
-    redis.call('DECRBY', K.spilled, of_extents)
+    queues.count(ctx, 'overflow', -of_extents)
+    queues.count(ctx, 'spilled', -of_extents)
     exclusions.count_dropped(ctx, source, A.what, of_extents)
   end
   if #entries + #references > 0 then
     exclusions.drop(ctx, source, A.what, entries)
-    if of_frontier > 0 then redis.call('DECRBY', K.outstanding, of_frontier) end
-    if from_overflow > 0 then redis.call('DECRBY', K.overflow, from_overflow) end
+    queues.count(ctx, 'outstanding', -of_frontier)
+    queues.count(ctx, 'overflow', -from_overflow)
     due_index.schedule_all(ctx, {[source] = true})
   end
   if A.by then

@@ -8,8 +8,7 @@
 -- Neither the counters nor the due index are believed alone: somebody may have deleted them, until the audit mends them.
 register('idle', function(ctx, K, A)
   local function is_idle()
-    local outstanding, overflow = unpack(redis.call('MGET', K.outstanding, K.overflow))
-    local counted, due, due_halted = math.max(tonumber(outstanding) or 0, tonumber(overflow) or 0), 0, 0
+    local counted, due, due_halted = math.max(ctx.counters.outstanding, ctx.counters.overflow), 0, 0
     for _, key in ipairs(ctx.due_sets) do
       due = due + redis.call('ZCARD', key)
       if A.halted_too then due_halted = due_halted + redis.call('ZINTERCARD', 2, key, K.halted) end
@@ -29,5 +28,5 @@ register('idle', function(ctx, K, A)
 
   local last = {redis.call('ZREVRANGE', K.received_of .. 'users', 0, 0)[1] or ''}
   for shard = 0, (A.shards or 0) - 1 do last[shard + 2] = redis.call('ZREVRANGE', K.received_of .. shard, 0, 0)[1] or '' end
-  return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, redis.call('GET', K.lease_sequence) or '', table.concat(last, ' ')}
+  return {shards.waiting(ctx) == 0 and is_idle() and 1 or 0, text(ctx.counters.lease), table.concat(last, ' ')}
 end, {'no-writes'})

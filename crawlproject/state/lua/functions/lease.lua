@@ -3,7 +3,7 @@
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
 --    suspect (the worker holds one, see below; none: it does not); horizon (us ahead that slots are reserved); spread (us
 --    between sources that have waited); min_rate; circuit; pace; refuse_unknown; dead_maxlen; high_water.
--- Reply: {moment, state, outstanding, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
+-- Reply: {moment, state, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
 --    A lease whose slot is '' is of a request that does not belong to its source (see belonging.lua): it must not go
 --    out, but back to where it belongs, which the caller finds by its domain.
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
@@ -21,21 +21,16 @@
 -- other work, so what kills workers is the only suspect that all of these deaths have in common. One that this worker may not
 -- have waits a moment, for another worker, and lets the others of its source pass.
 register('lease', function(ctx, K, A)
-  local outstanding, pulse, unread, sequence, overflow, tails =
-    unpack(redis.call('MGET', K.outstanding, K.pulse, K.paused, K.lease_sequence, K.overflow, K.spilled))
-  outstanding, overflow = tonumber(outstanding or 0), tonumber(overflow or 0)
-  tails = overflow - tonumber(tails or 0)
-  ctx.outstanding = outstanding
-  local reply = {text(ctx.now), {'ok', ''}, outstanding, ''}
+  local reply, overflow = {text(ctx.now), {'ok', ''}, ''}, ctx.counters.overflow
 
   -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
-  sequence = math.max(tonumber(sequence or 0), ctx.now)
+  local sequence = math.max(ctx.counters.lease, ctx.now)
 
   if not redis.call('ZSCORE', K.workers, A.worker) then
     reply[2] = {'lapsed', ''}
     return reply
   end
-  local pause = pause.reason(ctx, pulse, unread, outstanding, tails)
+  local pause = pause.reason(ctx)
   if pause[1] ~= '' then
     reply[2] = pause
     return reply
@@ -146,7 +141,7 @@ register('lease', function(ctx, K, A)
   clock.keep(ctx)
   reply[1] = text(ctx.now)
   if ctx.resume > ctx.now then
-    reply[4] = text(ctx.resume)
+    reply[3] = text(ctx.resume)
     return reply
   end
 
@@ -181,7 +176,7 @@ register('lease', function(ctx, K, A)
   end
 
   local function save()
-    if #reply > 4 then redis.call('SET', K.lease_sequence, text(sequence)) end
+    if #reply > 3 then redis.call('HSET', K.counters, 'lease', text(sequence)) end
     for place in pairs(due_index.save(ctx)) do reading.inhabited[place] = true end
     waits.save(ctx)
     circuits.save(ctx)
@@ -211,7 +206,7 @@ register('lease', function(ctx, K, A)
   local function refuse(source, reason)
     local entries = queues.take(ctx, source, 100)
     for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
-    redis.call('DECRBY', K.outstanding, #entries)
+    queues.count(ctx, 'outstanding', -#entries)
     if overflow ~= 0 then queues.promote(ctx, source) end
     due_index.schedule(ctx, source)
     return 0
@@ -224,7 +219,7 @@ register('lease', function(ctx, K, A)
     local entries = queues.take(ctx, source, may_drop)
     exclusions.drop(ctx, source, 'excluded', entries)
     may_drop = may_drop - #entries
-    redis.call('DECRBY', K.outstanding, #entries)
+    queues.count(ctx, 'outstanding', -#entries)
     if overflow ~= 0 then queues.promote(ctx, source) end
     due_index.schedule(ctx, source)
     return 0
@@ -251,7 +246,7 @@ register('lease', function(ctx, K, A)
       if #gone < #ahead then break end
     end
     may_drop = may_drop - dropped
-    redis.call('DECRBY', K.outstanding, dropped)
+    queues.count(ctx, 'outstanding', -dropped)
     return may_drop <= 0
   end
 
@@ -272,7 +267,7 @@ register('lease', function(ctx, K, A)
     end
     if #strays == 0 then return entries, false end
     has_moved[source] = true
-    if overflow ~= 0 and ctx.outstanding >= A.high_water and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
+    if overflow ~= 0 and ctx.counters.outstanding >= A.high_water and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
       queues.put_back(ctx, source, table.remove(strays))
       slots.set(ctx, source, math.max(slots.next(ctx, source), ctx.now + 1000000))
       waits = true
@@ -333,7 +328,7 @@ register('lease', function(ctx, K, A)
     end
     rooms[source] = (rooms[source] or A.room) - given
     if overflow ~= 0 then
-      queues.promote(ctx, source, has_moved[source] and A.high_water - ctx.outstanding or nil)
+      queues.promote(ctx, source, has_moved[source] and A.high_water - ctx.counters.outstanding or nil)
     end
     due_index.schedule(ctx, source)
     if interval and ctx.standing[source] then waits.note(ctx, source, given * interval, others_had) end
@@ -370,7 +365,7 @@ register('lease', function(ctx, K, A)
   save()
   for place in pairs(reading.inhabited) do
     local first = tonumber(redis.call('ZRANGE', K.due_of .. place, 0, 0, 'WITHSCORES')[2])
-    if first and (reply[4] == '' or first < tonumber(reply[4])) then reply[4] = text(first) end
+    if first and (reply[3] == '' or first < tonumber(reply[3])) then reply[3] = text(first) end
   end
   return reply
 end)

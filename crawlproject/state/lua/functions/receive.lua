@@ -57,7 +57,7 @@ register('receive', function(ctx, K, A)
   end
   seen_filter.save(ctx)
   if #seeds > 0 then redis.call('LPUSH', K.seeds, unpack(seeds)) end
-  if outstanding > 0 then redis.call('INCRBY', K.outstanding, outstanding) end
+  queues.count(ctx, 'outstanding', outstanding)
   due_index.schedule_all(ctx, touched)
   for name, count in pairs(counts) do statistics.add(K.totals, name, count) end
   return 1

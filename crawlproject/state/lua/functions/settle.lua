@@ -175,7 +175,7 @@ register('settle', function(ctx, K, A)
     local settled, gone = settling.end_lease(ctx, leases, one)
     reply[index], ended = settled, ended + gone
   end
-  if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
+  queues.count(ctx, 'outstanding', -ended)
   settling.save_counts(ctx)
   for source in pairs(ctx.changed) do ctx.touched[source] = true end
   due_index.schedule_all(ctx, ctx.touched)

@@ -22,7 +22,7 @@ register('spill_commit', function(ctx, K, A)
   end
   if committed > 0 then
     redis.call('HINCRBY', K.packs, A.pack, committed)
-    redis.call('INCRBY', K.spilled, requests)
+    queues.count(ctx, 'spilled', requests)
   end
   return reply
 end, {'allow-oom'})

@@ -17,9 +17,9 @@ register('take_extent', function(ctx, K, A)
   packs.end_extent(ctx, A.reference)
   if not source then return 1 end
   local count = queues.requests_in(A.reference)
-  redis.call('INCRBY', K.outstanding, #A.entries)
-  redis.call('DECRBY', K.overflow, count)
-  redis.call('DECRBY', K.spilled, count)
+  queues.count(ctx, 'outstanding', #A.entries)
+  queues.count(ctx, 'overflow', -count)
+  queues.count(ctx, 'spilled', -count)
   statistics.add(K.totals, 'overflow_lost', math.max(count - #A.entries, 0))
   redis.call('ZADD', K.overflow_due, text(ctx.now), source) -- it may need the next one
   queues.promote(ctx, source) -- where it was the last one, or lost

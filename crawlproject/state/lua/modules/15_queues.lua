@@ -15,8 +15,13 @@ local queues = {}
 function state.queues() return {} end
 -- Source -> the highest rank that requests were queued at, or false: none is queued; whether it has requests delayed
 function state.has() return {queued = {}, delayed = {}} end
--- How many requests are outstanding, as this call has found them
-function state.outstanding(ctx) return tonumber(redis.call('GET', ctx.K.outstanding) or 0) end
+-- What is counted of the frontier, as this call has found and left it: requests `outstanding`, those in the `overflow`, those of them
+-- that are `spilled`; the number of the last `lease`
+function state.counters(ctx)
+  local names, counters = {'outstanding', 'overflow', 'spilled', 'lease'}, {}
+  for index, value in ipairs(redis.call('HMGET', ctx.K.counters, unpack(names))) do counters[names[index]] = tonumber(value) or 0 end
+  return counters
+end
 -- Source -> by rank, how many more requests its queues take, and whether some wait in its overflow
 function state.stock() return {} end
 -- What is to be stored, by list; how many requests of it in queues, and in overflows, of all sources and of each
@@ -25,6 +30,16 @@ function state.added() return {batches = {}, queued = 0, waiting = 0, waiting_of
 local LEAST_EXTENT, MOST_EXTENT = 64, 2048 -- requests
 local LEAST_WINDOW, MOST_WINDOW = 8, 4096 -- requests
 local MOST_PROMOTED = 250 -- requests, at a call
+
+function queues.count(ctx, name, number)
+  if number == 0 then return end
+  local known = rawget(ctx, 'counters')
+  if known then known[name] = known[name] + number end
+  redis.call('HINCRBY', ctx.K.counters, name, text(number))
+end
+
+-- How many requests wait beyond windows in Redis.
+function queues.in_tails(ctx) return ctx.counters.overflow - ctx.counters.spilled end
 
 function queues.deliveries_of(entry) return entry:byte(2) or 0 end
 
@@ -122,7 +137,7 @@ end
 -- How many requests the queues of a source hold: ten minutes of its pace, but no more than a quarter of what is free of the
 -- frontier: so halted sources never fill it by themselves.
 function queues.window_of(ctx, source)
-  local rate, free = rates.of(ctx, source), ctx.A.high_water - ctx.outstanding
+  local rate, free = rates.of(ctx, source), ctx.A.high_water - ctx.counters.outstanding
   if ctx.A.pace > 0 then rate = math.min(rate, 1000000 / ctx.A.pace) end
   return math.max(LEAST_WINDOW, math.min(MOST_WINDOW, math.floor(600 * rate), math.floor(free / 4)))
 end
@@ -207,9 +222,9 @@ function queues.save(ctx)
       queues.note_waiting(ctx, batch.source, list)
     end
   end
-  if added.queued > 0 then redis.call('INCRBY', ctx.K.outstanding, added.queued) end
-  if added.waiting > 0 then redis.call('INCRBY', ctx.K.overflow, added.waiting) end
-  ctx.outstanding, ctx.added = ctx.outstanding + added.queued, nil
+  queues.count(ctx, 'outstanding', added.queued)
+  queues.count(ctx, 'overflow', added.waiting)
+  ctx.added = nil
   return touched
 end
 
@@ -260,11 +275,11 @@ function queues.promote(ctx, source, most)
     end
   end
   if taken > 0 then
-    redis.call('DECRBY', ctx.K.overflow, taken)
-    redis.call('INCRBY', ctx.K.outstanding, taken)
+    queues.count(ctx, 'overflow', -taken)
+    queues.count(ctx, 'outstanding', taken)
     if not queues.has_overflow(ctx, source) then redis.call('ZREM', ctx.K.overflow_due, source) end
   end
-  ctx.stock[source], ctx.outstanding = nil, ctx.outstanding + taken
+  ctx.stock[source] = nil
 end
 
 -- The extent that a source needs next, as its rank and the reference to it; nothing: none.
@@ -318,7 +333,7 @@ function queues.arrive(ctx, source, entry, unique, micros, is_foreign, stray)
   else
     local list = queues.overflow_lists_of(ctx, source)[rank]
     redis.call(stray and 'RPUSH' or 'LPUSH', list, entry)
-    redis.call('INCR', ctx.K.overflow)
+    queues.count(ctx, 'overflow', 1)
     queues.note_waiting(ctx, source, list)
   end
   return is_queued
