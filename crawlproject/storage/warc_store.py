@@ -42,7 +42,8 @@ T = TypeVar("T")
 
 _GROUP_BYTES = 8_000_000  # of bodies; what is written and synced together
 _CLOSING_S = 3.0  # how long what waits gets when the crawl closes
-_SEGMENT_AGE_S = 3600.0  # at which a file is closed
+_SEGMENT_BYTES, _SEGMENT_AGE_S = 1_000_000_000, 3600.0  # at which a file is closed
+_SPOOL_BYTES = 10_000_000_000  # most that wait to be uploaded
 _LOOK_EVERY_S = 1.0  # for a segment that is old enough
 _SWEEP_EVERY_S = 30.0  # for segments that are closed, or of processes that died
 _REMEDY = "make room, or bring the folder back as it was (with its .open, which a worker makes at its start)"
@@ -60,7 +61,7 @@ class PageStore:
     until a probe succeeds. Nothing here blocks the event loop.
 
     For S3, segments are written into a folder of this machine (`CRAWL_PAGES_SPOOL`) and uploaded when they are
-    closed. While S3 is down they wait there, up to `CRAWL_PAGES_SPOOL_MAXSIZE`; then the store is down, too.
+    closed. While S3 is down they wait there, up to 10 GB; then the store is down, too.
 
     Raises:
         Exception: the folder cannot be made and the error is permanent, or boto rejects the settings.
@@ -204,7 +205,7 @@ class PageStore:
     def _current(self) -> Segment:
         """Return the segment to write to; begin one if there is none, or the last is large enough."""
         self._end_if_due()
-        if self.bucket is not None and (size := size_of(self.folder)) >= self.config.pages_spool_maxsize:
+        if self.bucket is not None and (size := size_of(self.folder)) >= _SPOOL_BYTES:
             self._end_segment()  # so that it, too, can be uploaded
             raise _SpoolFull(f"{size} bytes wait to be uploaded")
         if self._segment is None:
@@ -215,7 +216,7 @@ class PageStore:
     def _is_due(self) -> bool:
         segment = self._segment
         return segment is not None and (
-            segment.size >= self.config.pages_segment_bytes or time.monotonic() - segment.began >= _SEGMENT_AGE_S
+            segment.size >= _SEGMENT_BYTES or time.monotonic() - segment.began >= _SEGMENT_AGE_S
         )
 
     def _end_if_due(self) -> None:
@@ -271,7 +272,7 @@ class PageStore:
             because = f" ({self._trouble})" if self._trouble else ""
             outage = (
                 f"no more pages can be kept: {error} from {self.place} to {self.bucket.place}{because}, and "
-                f"CRAWL_PAGES_SPOOL_MAXSIZE is {self.config.pages_spool_maxsize}: {self.bucket.remedy}; "
+                f"at most {_SPOOL_BYTES} may: {self.bucket.remedy}; "
                 "retrying until they can"
             )
         else:
@@ -289,7 +290,7 @@ class PageStore:
         return None
 
     def _try(self, size: int) -> None:
-        if self.bucket is not None and (held := size_of(self.folder)) >= self.config.pages_spool_maxsize:
+        if self.bucket is not None and (held := size_of(self.folder)) >= _SPOOL_BYTES:
             raise _SpoolFull(f"{held} bytes wait to be uploaded")
         _write_probe(self.folder, max(size, PROBE_SIZE))
 
