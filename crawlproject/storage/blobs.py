@@ -171,12 +171,25 @@ def check_storage(uri: str, settings: Any, setting: str = "IMAGES_STORE", what: 
         storage = open_storage(uri, settings)
     except Exception as error:  # whatever boto and the file system find wrong
         raise ConfigError(f"{setting}={printable(uri, 500)} cannot be used: {described(error)}") from None
+    trouble = check_write(
+        f"{setting}={storage.place}", lambda: storage.write(PROBE, bytes(PROBE_SIZE)), storage.is_permanent
+    )
+    return trouble and f"{what} cannot be stored in {storage.place} at the moment ({trouble}): {storage.remedy}"
+
+
+def check_write(where: str, write: Callable[[], object], is_lasting: Callable[[Exception], bool]) -> str | None:
+    """Try to write; return the error that may pass, None if it succeeds.
+
+    Raises:
+        ConfigError: an error that lasts.
+
+    """
     try:
-        storage.write(PROBE, bytes(PROBE_SIZE))
-    except Exception as error:
-        if storage.is_permanent(error):
-            raise ConfigError(f"{setting}={storage.place} cannot be written: {described(error)}") from None
-        return f"{what} cannot be stored in {storage.place} at the moment ({described(error)}): {storage.remedy}"
+        write()
+    except Exception as error:  # whatever boto and the file system find wrong
+        if is_lasting(error):
+            raise ConfigError(f"{where} cannot be written: {described(error)}") from None
+        return described(error)
     return None
 
 
