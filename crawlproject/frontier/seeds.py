@@ -291,7 +291,7 @@ class UsersSeeds:
         count = self._state.count
         try:
             request = self._request_of(seed)
-            return shard_of_seed(request.meta.get(SOURCE), request.url, count)
+            return shard_of(request.meta.get(SOURCE) or domain_of_url(request.url), count)
         except (BadSeed, TypeError, ValueError):  # a dead letter, wherever it is read
             return shard_of(seed.decode(errors="replace"), count)
 
@@ -303,11 +303,6 @@ class UsersSeeds:
         """Forward no more, and close all connections."""
         await self._forwarder.stop()
         await self._list.close()
-
-
-def shard_of_seed(source: str | None, url: str, shards: int) -> int:
-    """Return the shard that a seed goes to first: of the source that it names, or else of its domain."""
-    return shard_of(source or domain_of_url(url), shards)
 
 
 def has_starts(spider: Spider) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import msgpack
 import pytest
 
-from crawlproject.frontier.discovery import Discovered, Discovery, Link
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
@@ -237,19 +236,6 @@ async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State)
     groups = [group(f"h{n}", host=n) for n in (1, 2, 3, 1)]
     assert (await discover(state, *groups, group("top"), budget=small)).letters == "aahka"
     assert (await discover(state, group("new", host=2), group("other", host=3), budget=small)).letters == "ah"
-
-
-async def test_an_excluded_host_leaves_its_place_among_those_of_its_domain(state: State) -> None:
-    await lead(state)
-    one = Discovery(state.scripts, state.config, budget=Budget(hosts=2))
-    links = {name: Link(f"https://{name}.museum.org/") for name in ("a", "b", "c", "d")}
-    assert await one.admit(links.values()) == Discovered(admitted=2, over_budget=2)
-    await db(state).sadd(state.keys.excluded, "b.museum.org", "seed")
-    found = [Link("https://b.museum.org/1"), Link("https://a.museum.org/1", source="seed")]
-    assert await one.admit(found) == Discovered(excluded=2)
-    assert await one.admit([links["c"], links["d"]]) == Discovered(admitted=1, over_budget=1)
-    await db(state).srem(state.keys.excluded, "b.museum.org")
-    assert await one.admit(found[:1]) == Discovered(over_budget=1)
 
 
 async def test_excluded_links_are_dropped_and_not_seen(state: State) -> None:
