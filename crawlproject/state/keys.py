@@ -250,8 +250,8 @@ class Keys:
         "Hash: the latest time seen (µs), the server it was seen by, how far the crawl's time is ahead of it."
     )
     layout = _OfCrawl(
-        "Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a "
-        "source is; once for the crawl, where it begins with CRAWL_NAMESPACE, and in each shard."
+        "Integer, with CRAWL_SHARDS: how many shards the crawl has; once for the crawl, where the key begins with "
+        "CRAWL_NAMESPACE, and in each shard."
     )
 
     # Results
