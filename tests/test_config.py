@@ -99,15 +99,6 @@ BOUNDS: dict[str, Bounds] = {
         ["s3://b", "gs://b/", "http://h/"],
     ),
     "CRAWL_PAGES_BUDGET_MAX": ([("0", 0), ("100_000", 100_000)], ["-1", "1.5", "1000000000001", "", True]),
-    "CRAWL_SEEN_LINKS": (
-        [
-            ("exact", "exact"),
-            ("bloom:0.001", "bloom:0.001"),
-            (" Bloom:1e-5 ", "bloom:1e-5"),
-            ("bloom:.1", "bloom:.1"),
-        ],
-        ["", "bloom", "bloom:", "bloom:0", "bloom:0.11", "bloom:0.000009", "bloom:-1", "bloom:nan", "0.001", True],
-    ),
     "CRAWL_STREAM_MAXLEN": ([("1", 1), ("5", 5)], ["0", "-1", ""]),
     "CRAWL_EVENTS_UNREAD": ([("keep", "keep"), ("drop", "drop")], ["pause", "Keep", ""]),
     "CRAWL_MAX_PIXELS": ([("1", 1), ("100000000", 100_000_000)], ["0", "-1", "many", ""]),

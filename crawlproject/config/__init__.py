@@ -9,7 +9,6 @@ from crawlproject.config.circuit_rules import CircuitRules
 from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir
 from crawlproject.config.parsers import Network
 from crawlproject.config.redis_url import MasterAddress, cluster_address, sentinel_address
-from crawlproject.config.seen_rules import SeenRules
 from crawlproject.config.settings_table import SETTINGS, Config
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "Config",
     "MasterAddress",
     "Network",
-    "SeenRules",
     "check_guarded",
     "cluster_address",
     "environment",

@@ -36,7 +36,6 @@ from crawlproject.config.parsers import (
     whole,
 )
 from crawlproject.config.redis_url import redis_url
-from crawlproject.config.seen_rules import SeenRules, rate_of_links, seen_links
 from crawlproject.models import DEFAULT_FORMATS, OPT_OUTS, THUMBNAIL_FORMATS, THUMBNAIL_MODES
 
 
@@ -182,13 +181,6 @@ class Config:
         "most links found on pages that a source admits in all, a quarter of them poor ones: 1,000, and 4 more "
         "for each good page of it (fetched, indexable, with new content), up to this number; 0: no budget at all",
         unit="links",
-    )
-    seen_links: str = _setting(
-        "CRAWL_SEEN_LINKS",
-        "exact",
-        seen_links,
-        "how links found on pages are kept in the seen filter: `exact`, or `bloom:RATE`, in less memory: "
-        "then at most this share of new links is taken for seen; seeds are always kept exactly",
     )
     stream_maxlen: int = _setting(
         "CRAWL_STREAM_MAXLEN",
@@ -444,9 +436,9 @@ class Config:
         return replace(self, shard=())
 
     @property
-    def seen(self) -> SeenRules:
-        """The rules of the seen filter, in each shard."""
-        return SeenRules(max(SeenRules().seen_capacity // self.shards, 1_000), rate_of_links(self.seen_links))
+    def seen_capacity(self) -> int:
+        """How many requests a first generation of the seen filter has, in each shard."""
+        return max(10_000_000 // self.shards, 1_000)
 
     @property
     def user_agent(self) -> str:

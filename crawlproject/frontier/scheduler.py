@@ -141,8 +141,7 @@ class FrontierScheduler(Scheduler):
             if self._is_alone:
                 self._own.append(request)
                 return True
-            is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
-            new = new_request(request, self.spider, self.df, found=is_found)
+            new = new_request(request, self.spider, self.df)
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
         except Exception:

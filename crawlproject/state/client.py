@@ -261,7 +261,7 @@ class State:
             self.health,
             config.circuit,
             config.delay_of(spider),
-            seen=self.bounds.seen,
+            seen_capacity=self.bounds.seen_capacity,
             high_water=self.bounds.high_water,
             overflow_maxlen=self.bounds.overflow_maxlen,
             shard=(self.number, self.count),

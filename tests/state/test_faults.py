@@ -15,7 +15,6 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.frontier.dropped import forget_dropped
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.kafka import Kafka
 from crawlproject.models import Slot
@@ -273,8 +272,6 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     assert client.hget(keys.counters, "outstanding") == b"9"  # with those from beyond the window, which has grown
     assert client.llen(keys.queue_of + "0:museum") == 9
     assert await scripts.drop_queued("museum", "purged", count=9, by="me") == (9, 0)  # the overflow, too
-    await forget_dropped(state)
-    assert not client.exists(keys.dropped)
     assert await scripts.include(["nobody"], by="me") == {"nobody": "included"}
     # So does what watches: somebody leads, workers live, and the monitor tells.
     assert await scripts.lead("leader", ready=True) == fence

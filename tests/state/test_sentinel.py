@@ -110,7 +110,7 @@ def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
     crawl.source("photos", 60, pictures=count)
     try:
         with Gallery(crawl.sites, tmp_path / "arrivals.jsonl") as crawl.gallery:
-            crawl.start(2)  # one that starts while no master answers would give up
+            crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="5")  # one that starts while no master answers gives up
             crawl.until(lambda: pair.master.client.zcard(KEYS.workers) == 2)
             crawl.seed("photos", *(f"{number}.jpg" for number in range(count)))
             crawl.until(lambda: pair.master.client.xlen(KEYS.image_events) > 40)

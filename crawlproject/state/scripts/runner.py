@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import RedisError, ResponseError
 
-from crawlproject.config import CircuitRules, SeenRules
+from crawlproject.config import CircuitRules
 from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state import functions
@@ -40,7 +40,7 @@ class ScriptRunner:
         health: Health | None = None,
         rules: CircuitRules | None = None,
         delay: float = 0.0,
-        seen: SeenRules | None = None,
+        seen_capacity: int = 10_000_000,
         high_water: int = 1_000_000,
         overflow_maxlen: int = 1_000_000,
         shard: tuple[int, int] = (0, 1),
@@ -56,7 +56,7 @@ class ScriptRunner:
                 "pace": int(delay * MICROS),
                 "high_water": high_water,
                 "overflow_maxlen": overflow_maxlen,
-                **(seen or SeenRules()).packed(),
+                "seen_capacity": seen_capacity,
                 **self._shard,
             }
         )

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-import msgpack
 import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
 from crawlproject.state.source_counts import counts_in, read_fetches
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.state.scripts.calls import (
+    change_packed,
+    db,
+    entry,
+    join,
+    lease,
+    names,
+    outstanding,
+    packed_at,
+    put,
+    rule,
+)
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -184,20 +194,18 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
 async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100))
-    window = state.keys.window_of + "museum"
-    turn = int((await db(state).time())[0]) // 300
+    key = state.keys.window_of + "museum"
 
-    async def fetch_after(kept: bytes) -> list[int]:
-        await put(state, [entry("a"), entry("b")])
+    async def fetch() -> None:
+        await put(state, [entry("a")])
         for grant in (await lease(state)).grants:
             end = Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fetch_s=0.5)
             await state.scripts.settle("w", [end])
-            if kept:
-                await db(state).hset(window, "fetches", kept)
-                kept = b""
-        (found,) = await read_fetches(state, ["museum"])
-        return found
 
-    found = await fetch_after(msgpack.packb([turn - 2, 3, 80, 4, 1]))
+    await fetch()
+    turn = (await packed_at(db(state), key))["turn"] - 2
+    await change_packed(db(state), key, turn=turn, fetches={"3": 80, "4": 1})
+    await fetch()
+    [found] = await read_fetches(state, ["museum"])
     assert found[3] in {20, 10}  # a turn may begin meanwhile
     assert (found[4], found[7]) == (0, 1)

@@ -43,11 +43,11 @@ register('collect', function(ctx, K, A)
   end
 
   local processes, left = 0, 0
-  for index, value in ipairs(redis.call('HVALS', K.feeders)) do
-    local at, seeds = feeders.report_in(ctx, value)
-    if at then
+  for _, report in ipairs(redis.call('HVALS', K.feeders)) do
+    local at, seeds = report:match('^(%d+):(%d*)$')
+    if math.abs(ctx.server_time / 1000000 - at) <= 10 then -- others have ended, or been killed
       processes = processes + 1
-      left = left and seeds and left + seeds
+      left = left and tonumber(seeds) and left + seeds
     end
   end
 

@@ -47,10 +47,7 @@ register('discover', function(ctx, K, A)
   -- What becomes of a link.
   local function judge(source, group, index)
     local name, entry, host = group.source, group.entries[index], group.hosts[index]
-    if exclusions.has_request(ctx, source, entry, name) then
-      if exclusions.has_host(ctx, naming.host_of(entry)) then budgets.give_up_host(ctx, source, host) end
-      return 'x'
-    end
+    if exclusions.has_request(ctx, source, entry, name) then return 'x' end
     local rank = queues.rank_of(entry)
     if budgets.is_over(ctx, source, rank) or budgets.is_share_taken(ctx, source) then return 'b' end
     if budgets.is_host_beyond(ctx, source, host) then return 'h' end
@@ -63,7 +60,7 @@ register('discover', function(ctx, K, A)
     if full then return full end
     if A.most_outstanding and ctx.counters.outstanding + ctx.added.queued >= A.most_outstanding then return 'm' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
-    if seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
+    if not seen_filter.mark(ctx, group.digests[index]) then return 'k' end
     budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
     queues.add(ctx, source, entry)
@@ -97,7 +94,6 @@ register('discover', function(ctx, K, A)
 
   local touched = queues.save(ctx)
   budgets.save(ctx)
-  budgets.free_hosts(ctx)
   statistics.count(ctx, counts)
   due_index.schedule_all(ctx, touched)
   return {table.concat(letters), closed}
