@@ -15,7 +15,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
-from crawlproject.dashboard.recent import Recent
+from crawlproject.dashboard.recent import read_recent
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
@@ -381,6 +381,6 @@ async def test_the_dashboard_has_the_newest_of_all_shards(state: State) -> None:
         await shard.redis.xadd(
             shard.keys.dead, {"seed": "x", "source": name, "reason": "gone"}, id=f"{number + 1}-1"
         )
-    found = await Recent(state).look()
+    found = await read_recent(state)
     assert [event["source"] for event in found["link_rot"]] == NAMES[::-1]
     assert [letter["source"] for letter in found["dead"]] == NAMES[::-1]

@@ -362,19 +362,6 @@ async def test_a_sample_counts_only_for_the_leader_and_only_once(crawl: Crawl, s
     assert 0 < await crawl.redis.ttl(state.keys.sample) <= 60
 
 
-async def test_what_others_wrote_into_the_counters_counts_as_none(crawl: Crawl, state: State) -> None:
-    keys = state.keys
-    await crawl.settle("museum", ["200"] * 2, **IMAGES)
-    await crawl.redis.hset(keys.totals, "bytes", "many")
-    await crawl.redis.hset(keys.latencies, "0", "many")
-    await crawl.redis.hset(keys.sample, mapping={"at": "yesterday", "counters": "x"})
-    overview = await crawl.collect()
-    made = await samples.take_sample(state, overview)
-    assert made.sources["museum"].row.successful == 2
-    assert overview.last is None
-    assert "bytes" not in made.sources["museum"].counts
-
-
 async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:
     await crawl.feed("museum", 1)
     assert len(await crawl.lease(1)) == 1
