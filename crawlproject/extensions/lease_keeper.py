@@ -21,7 +21,6 @@ from crawlproject.extensions.circuits import count_sample, evidence
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.lost_leases import LOST_PAUSE_S
 from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.models import (
@@ -60,6 +59,7 @@ from crawlproject.texts import one_line, printable, without_userinfo
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.2  # for requests that have left the engine
+_LOST_PAUSE_S = 0.1  # between two calls that take from dead workers, one each: other calls come first
 
 
 class LeaseKeeper:
@@ -344,7 +344,7 @@ class LeaseKeeper:
         while lost:
             for worker, returned, dead in lost:
                 logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
-            await asyncio.sleep(LOST_PAUSE_S)
+            await asyncio.sleep(_LOST_PAUSE_S)
             lost = (await beat(join=False)).lost
 
     async def _may_join(self) -> bool:

@@ -18,7 +18,6 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
-from crawlproject.frontier.agreement import disagreements
 from crawlproject.frontier.contents import read_counters
 from crawlproject.frontier.detached import detached
 from crawlproject.frontier.forwarding import Forwarder
@@ -240,7 +239,7 @@ class FrontierScheduler(Scheduler):
             logger.info("This worker serves %s", shown(state))
         kept, warnings = await seen_filter_notes(state)
         logger.info("%s", kept)
-        for warning in (*warnings, *await disagreements(state)):
+        for warning in warnings:
             logger.warning("%s", warning)
 
     def _keep_forwarding(self) -> None:

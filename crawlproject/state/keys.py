@@ -169,9 +169,6 @@ class Keys:
     )
     dropped = _OfSpider("List: stored requests that were dropped, and still have their places in the seen filter.")
     workers = _OfSpider("Sorted set: workers by their last heartbeat (µs).")
-    worker_settings = _OfSpider(
-        "Hash: worker -> its settings that should be the same for all, as JSON, until another one joins."
-    )
     starting = _OfSpider("Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard.")
     leases_of = _OfSpider("Prefix + worker, hash: lease id to stored request.")
 

@@ -148,7 +148,6 @@ OF_THEMSELVES = (
     "active",
     "overflow_due",
     "spiders",
-    "worker_settings",
     "window_of",
 )
 

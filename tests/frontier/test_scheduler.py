@@ -82,42 +82,6 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert scheduler.stats.get_value("frontier/not_stored") == 1
 
 
-async def test_a_worker_that_joins_tells_which_of_its_settings_differ(
-    redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def joins(**settings: str) -> tuple[FrontierScheduler, list[str]]:
-        caplog.clear()
-        one = scheduler_for(redis_url, **settings)
-        assert one.crawler.spider is not None
-        await maybe_deferred_to_future(one.open(one.crawler.spider))
-        return one, [message for message in caplog.messages if "same value" in message]
-
-    async def leaves(*schedulers: FrontierScheduler) -> None:
-        for one in schedulers:
-            await maybe_deferred_to_future(one.close("finished"))
-            await one.state.close()
-
-    catalogue = {"CRAWL_SOURCES": "https://me:pass@museum.example/sources?token=word", "CRAWL_LOG_FORMAT": "json"}
-    first, told = await joins(CRAWL_CIRCUIT_ERRORS="0.5")
-    assert told == []
-    second, told = await joins(**catalogue, CRAWL_CIRCUIT_ERRORS="0.5")
-    assert [message.split(":")[0] for message in told] == ["CRAWL_SOURCES is https"]
-    assert f"sources here, and None at worker {first.state.worker_id}: " in told[0]
-    stored = str(await second.state.redis.hgetall(second.state.keys.worker_settings))
-    assert ("museum.example/sources" in stored, "pass" in stored or "word" in stored) == (True, False)
-    await leaves(second)
-    third, told = await joins()
-    where = f"CRAWL_CIRCUIT_ERRORS is 0.1 here, and 0.5 at worker {first.state.worker_id}: "
-    assert [message.startswith(where) for message in told] == [True]
-    await leaves(first, third)
-    fourth, told = await joins(CRAWL_CIRCUIT_ERRORS="0.7")
-    assert told == []  # nobody else is there
-    await fourth.state.redis.set(fourth.state.keys.worker_settings, "odd")
-    fifth, told = await joins()
-    assert "cannot be used, so settings are not compared" in caplog.text
-    await leaves(fourth, fifth)
-
-
 async def test_only_requests_that_were_found_on_pages_go_to_a_bloom_filter(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -154,13 +154,6 @@ class Lost(NamedTuple):
     dead: int
 
 
-class Present(NamedTuple):
-    """When a monitor was last answered, and since when without a gap (µs, Redis' clock)."""
-
-    last: int = 0
-    since: int = 0
-
-
 class Idleness(NamedTuple):
     """Answer to `idle`: whether no work is left; and what differs if any of it has come and gone in between."""
 
@@ -325,18 +318,6 @@ class DeadRetry(NamedTuple):
     seed: bytes | None
     domain: str | None = None
     name: str | None = None
-
-
-def _lost(reply: Sequence[Any]) -> list[Lost]:
-    """Return the workers found dead, as a function names them: worker, returned, dead, worker, ..."""
-    return [
-        Lost(worker.decode(errors="replace"), returned, dead)
-        for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-    ]
-
-
-def _idleness(reply: Sequence[Any]) -> Idleness:
-    return Idleness(bool(reply[0]), tuple(reply[1:]))
 
 
 class FrontierScripts(ScriptRunner):
@@ -516,24 +497,8 @@ class FrontierScripts(ScriptRunner):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        return HeartbeatReply(bool(alive), leases, _lost(lost))
-
-    async def reclaim(
-        self, present: Present, *, timeout: float, max_deliveries: int
-    ) -> tuple[Present, list[Lost]]:
-        """Return the leases of a worker silent for `timeout` seconds; for a caller that is not a worker.
-
-        `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
-        `timeout`, at least two in each.
-        """
-        last, since, *lost = await self._run(
-            "heartbeat",
-            last=present.last,
-            since=present.since,
-            timeout=int(timeout * MICROS),
-            max_deliveries=max_deliveries,
-        )
-        return Present(int(last), int(since)), _lost(lost)
+        found = zip(lost[::3], lost[1::3], lost[2::3], strict=True)
+        return HeartbeatReply(bool(alive), leases, [Lost(one.decode(), *counts) for one, *counts in found])
 
     async def alive(self, *, timeout: float) -> list[str]:
         """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
@@ -549,7 +514,8 @@ class FrontierScripts(ScriptRunner):
         `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
         and nothing waits here for others. All are idle when each is, in two looks with the same marks.
         """
-        return _idleness(await self._run("idle", halted_too=halted_too))
+        is_idle, *marks = await self._run("idle", halted_too=halted_too)
+        return Idleness(bool(is_idle), tuple(marks))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
