@@ -134,7 +134,7 @@ class _Watch:
         """
         from crawlproject.dashboard.site import Dashboard
         from crawlproject.leader import Leader
-        from crawlproject.metrics.collectors import CrawlsCollector, registry
+        from crawlproject.metrics.collectors import CrawlCollector, registry
         from crawlproject.webserver import Metrics, listen, url_of
 
         await self.state.open()
@@ -148,7 +148,7 @@ class _Watch:
         for leader in self.leaders:
             leader.start()
         self.reporter.start()
-        collector = CrawlsCollector(self.reporter.latest_samples)
+        collector = CrawlCollector(self.reporter.latest_samples)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
         self._served.append(
             listen(Metrics(registry(collector), self.settings.metrics_hosts), address, port, "CRAWL_METRICS_PORT")

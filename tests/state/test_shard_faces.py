@@ -161,7 +161,7 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cl
         assert (made.general["paused"], made.general["outstanding"]) == (None, 24)  # as it was seen last
         assert made.specific.keys() == before.specific.keys()
         assert made.general["success_rps"] == 0
-        metrics = {one.name: one for one in CrawlCollector("images", lambda: made.sample).collect()}
+        metrics = {one.name: one for one in CrawlCollector(lambda: {"images": made.sample}).collect()}
         assert metrics["crawl_stopped_shards"].samples[0].value == len(away)
         faults: dict[State, str] = {}
         rows = [row.source async for _, row in source_statuses(state, NAMES, faults)]
