@@ -15,7 +15,7 @@ from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.catalogue_reader import read_catalogue
-from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
+from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _EXCLUSIONS_S = 0.5  # between two looks at what is excluded
-_EXCLUSIONS_ELSEWHERE_S = 5.0  # the same, by a worker that does not lead, of another spider than the leader
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
@@ -70,7 +69,7 @@ class Leader:
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
-        self._remind_at = self._tend_at = 0.0
+        self._remind_at = 0.0
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -161,23 +160,16 @@ class Leader:
         await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
 
     async def _keep_exclusions(self) -> None:
-        """While this worker leads: follow CRAWL_EXCLUDE, and drop what waits of excluded sources.
-
-        While it does not, it drops that of its own spider, if the leader is of another.
-        """
+        """While this worker leads: follow CRAWL_EXCLUDE, and note what operators exclude by the key."""
         fence = self._fence
         if fence is None:
-            now = asyncio.get_running_loop().time()
-            if now >= self._tend_at:
-                self._tend_at = now + _EXCLUSIONS_ELSEWHERE_S
-                await self.exclusions.tend(self.state)
             await asyncio.sleep(0.1)
             return
         was_published = self.exclusions.is_published
         await self.exclusions.follow_file(self.state, fence)
         if self.exclusions.is_published and not was_published:
             await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
-        await self.exclusions.tend(self.state, fence)
+        await self.exclusions.review(self.state, fence)
         await asyncio.sleep(_EXCLUSIONS_S)
 
     # Catalogue
@@ -225,15 +217,10 @@ class Leader:
                 changes: list[_Change] = []
                 stored = await source_table.stored(self.state, [row.source for row in rows])
                 for row, present in zip(rows, stored, strict=True):
-                    if self.state.shard_for(row.source) is self.state:
-                        limit = self._in_force(row.source, present.override, row.rate)
-                        wanted = (repr(row.rate), row.options, self._claims(row), str(limit))
-                    else:
-                        limit = Limit(row.rate)
-                        wanted = (repr(row.rate), "", self._claims(row), _shown(present.limit))
-                    if wanted != tuple(
-                        map(_shown, (present.by_size, present.options, present.claims, present.limit))
-                    ):
+                    is_own = self.state.shard_for(row.source) is self.state
+                    limit = self._in_force(row.source, present.override, row.rate) if is_own else Limit(row.rate)
+                    wanted = row_text(row.rate, self._claims(row), row.options)
+                    if wanted.encode() != present.row or (is_own and str(limit).encode() != present.limit):
                         changes.append((row.source, limit, row.rate))
                 options = {row.source: row.options for row in rows}
                 if not await self._write(fence, changes, options, {row.source: self._claims(row) for row in rows}):
@@ -261,7 +248,7 @@ class Leader:
         """Take out what the catalogue no longer names; return how many sources, None if another leads by now."""
         count, cursor, more = 0, 0, True
         while more:
-            cursor, sources = await source_table.scan_limits(self.state, cursor)
+            cursor, sources = await source_table.scan_catalogue(self.state, cursor)
             async with self._writing:
                 gone = catalogue.without_sources(sources)
                 stored = await source_table.stored(self.state, gone) if gone else []
@@ -329,10 +316,10 @@ class Leader:
             for source, present in zip(sources, stored, strict=True):
                 if self.state.shard_for(source) is not self.state:  # one of a request that waits to be forwarded
                     continue
-                by_size = None if present.by_size is None else rate_of(present.by_size)
+                by_size = present.by_size
                 limit = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
                 if present.limit is None or limit_of(present.limit) != limit:
-                    changes.append((source, limit, by_size))
+                    changes.append((source, limit, None))
             await self._write(fence, changes)
 
     def _in_force(self, source: str, override: bytes | None, by_size: float) -> Limit:
@@ -381,7 +368,3 @@ async def _read(place: str) -> Catalogue:
             return await in_thread("catalogue", lambda: read_catalogue(place))
     except TimeoutError:
         raise CatalogueError(f"CRAWL_SOURCES={place} took longer than {_READ_TIMEOUT_S:.0f} s to read") from None
-
-
-def _shown(stored: bytes | None) -> str:
-    return "" if stored is None else stored.decode(errors="replace")

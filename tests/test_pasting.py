@@ -61,7 +61,7 @@ async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
 async def test_none_of_it_gets_into_metrics_and_alerts(state: State) -> None:
     for key in (state.keys.halted, state.keys.sources):
         await state.redis.sadd(key, "museum", *HOSTILE)
-    overview = await state.scripts.collect("w", must_lead=False, every=5.0, timeout=30.0, most=99, dead_maxlen=9)
+    overview = await state.scripts.collect("w", must_lead=False, timeout=30.0, most=99, dead_maxlen=9)
     assert isinstance(overview, Overview)
     assert overview.sources == ["museum"]
 

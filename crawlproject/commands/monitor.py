@@ -139,7 +139,7 @@ async def _start(
     reporter.start()
     parts.push_async_callback(reporter.stop)
     address, port = settings.metrics_address, settings.metrics_port or DEFAULT_PORT
-    metrics = Metrics(registry(CrawlCollector(reporter.latest_samples)), settings.metrics_hosts)
+    metrics = Metrics(registry(CrawlCollector(reporter.latest_samples)))
     parts.push_async_callback(close, listen(metrics, address, port, "CRAWL_METRICS_PORT"))
     served: dict[str, str | None] = {"metrics": f"{url_of(address, port)}/metrics", "dashboard": None}
     logger.info("Metrics at %s", served["metrics"])

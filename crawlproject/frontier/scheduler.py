@@ -38,6 +38,7 @@ from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
+from crawlproject.politeness.retry import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Pauses, Shutdown
@@ -140,8 +141,7 @@ class FrontierScheduler(Scheduler):
             if self._is_alone:
                 self._own.append(request)
                 return True
-            is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
-            new = new_request(request, self.spider, self.df, found=is_found)
+            new = new_request(request, self.spider, self.df)
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
         except Exception:
@@ -230,9 +230,7 @@ class FrontierScheduler(Scheduler):
     async def _join(self) -> None:
         """Register this worker, and log what the operator should know of this Redis and of the other workers."""
         state, timeout = self.state, self.config.heartbeat_timeout
-        await state.scripts.heartbeat(
-            state.worker_id, join=True, timeout=timeout, max_deliveries=self.config.max_deliveries
-        )
+        await state.scripts.heartbeat(state.worker_id, join=True, timeout=timeout, max_deliveries=MOST_DELIVERIES)
         if await state.scripts.alive(timeout=timeout) != [state.worker_id]:
             state.clock.doubt(local_time())
         if state.count > 1:
@@ -497,7 +495,7 @@ class FrontierScheduler(Scheduler):
             return False
         marks = []
         for shard in self.state.shards:
-            found = await shard.scripts.idleness(halted_too=self.config.close_when_halted)
+            found = await shard.scripts.idleness()
             if not found.is_idle:
                 return False
             marks.append(found.marks)

@@ -17,6 +17,7 @@ from scrapy.crawler import Crawler
 from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
+from crawlproject.politeness.retry import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
 from crawlproject.robots.verdicts import Verdict, Verdicts
@@ -328,8 +329,6 @@ class RobotsCache:
         elif what == "rules":
             before = self._copies.get(key)
             rules = before.rules if before and before.rules and before.body == body else await _parse(body)
-            if refusal := refusal_for_delay(rules, self.config):
-                refused = Verdict(False, refusal)
         before = self._copies.pop(key, None)
         self._copies[key] = _Copy(now + life, renew, body, rules, refused)
         self._size += (len(body) - (len(before.body) if before else 0)) * _PARSED_FACTOR
@@ -366,9 +365,7 @@ class RobotsCache:
             rules = await _parse(fetched.body)
             kind, body = what_is_kept(rules, fetched.body)
             fetched = fetched._replace(kind=kind, body=body)
-            delay = rules.delay or 0.0
-            if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
-                delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
+            delay = min(rules.delay or 0.0, self.config.robots_delay_max)
         if fetched.kind == "unreachable":
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})
         requested = fetched.requested
@@ -386,7 +383,7 @@ class RobotsCache:
                 delay=delay,
                 reason=printable(fetched.reason),
                 retry=self.config.retry_delay,
-                retry_max=self.config.retry_delay_max,
+                retry_max=LONGEST_DELAY_S,
                 maxsize=_MAXSIZE,
                 source=source,
                 requested=requested,
@@ -407,14 +404,6 @@ def refusal_for_opt_outs(declared: Mapping[str, str], config: Config) -> str | N
     """Return why a picture must not be kept with these opt-outs (and the line of each); None if it may be."""
     refused = [f"{name} ({line})" for name, line in declared.items() if name in config.opt_outs]
     return ", ".join(refused) or None
-
-
-def refusal_for_delay(rules: Rules, config: Config) -> str | None:
-    """Return why a host is skipped because of the delay that its robots.txt requests; None when it is not."""
-    longest = config.robots_delay_max
-    if config.robots_delay_over == "skip" and rules.delay is not None and rules.delay > longest:
-        return f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
-    return None
 
 
 async def _parse(body: bytes) -> Rules:

@@ -152,12 +152,11 @@ def summed(values: Sequence[Any]) -> Any:
     return sum(values)
 
 
-async def collect(state: State, *, must_lead: bool, most: int, every: float = 0.0) -> Overview | float | None:
+async def collect(state: State, *, must_lead: bool, most: int) -> Overview | None:
     """Return the figures of a shard's crawl, and which sources to read, `most` at most; see `Scripts.collect`."""
     return await state.scripts.collect(
         state.worker_id,
         must_lead=must_lead,
-        every=every,
         timeout=state.config.heartbeat_timeout,
         most=most,
         dead_maxlen=state.config.of_shard.dead_maxlen,

@@ -235,8 +235,8 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
         until(lambda: re.fullmatch(times, row(page, "photos").locator("td.whole.fetch").inner_text()))
         until(lambda: re.search(r"\d+ sources?, 1 domain$", tile(page, "in flight")))
         assert "being fed" not in tile(page, "all done in")
-        now = int(crawl.redis.time()[0]) * 1_000_000
-        crawl.redis.hset(KEYS.feeders, "host:1:x", f"{now + 9_000_000}:123456")
+        now = int(crawl.redis.time()[0])
+        crawl.redis.hset(KEYS.feeders, "host:1", f"{now + 9}:123456")
         until(lambda: tile(page, "all done in").endswith("+ about 123.5K being fed"))
         assert page.locator("#chart path.good").get_attribute("d")
 

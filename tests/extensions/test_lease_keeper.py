@@ -175,7 +175,7 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
 
 
 async def test_a_refusal_that_is_not_kept_is_an_event_all_the_same(case: Case) -> None:
-    case.scheduler.state.bounds = replace(case.keeper.config, dead_maxlen=1)
+    case.scheduler.state.bounds = replace(case.keeper.config, stream_maxlen=1)
     for _ in range(3):
         item = Failure(outcome=of_exception(RobotsDisallowed("no")), reason="robots.txt forbids it")
         case.keeper.item_scraped(item, await case.lease())
@@ -355,7 +355,7 @@ async def test_a_source_that_asks_for_too_much_is_held_up_to_the_cap_and_it_is_l
     case.keeper.item_scraped(failure(429, 1e6), await case.lease())
     found = await standing(case)
     assert found.held_until - found.now == pytest.approx(3600, abs=2)
-    assert "museum sent a Retry-After of 1000000 s; it is held for CRAWL_RETRY_DELAY_MAX, 3600 s" in caplog.text
+    assert "museum sent a Retry-After of 1000000 s; it is held for 3600 s" in caplog.text
 
 
 @pytest.mark.parametrize(

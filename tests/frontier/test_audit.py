@@ -19,7 +19,7 @@ from crawlproject.state.scripts import NewRequest, Revisit, Settlement
 from crawlproject.storage.packs import FolderPacks
 from tests.frontier.test_overflow import SITE, counters, discover, spilled
 from tests.leading import lead
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
 from tests.waiting import until_async
 
 TIMEOUT_S = 1.0
@@ -75,7 +75,7 @@ class Crawl:
         assert await spilled(state, self.overflow) > 100
         assert all(count > 100 for count in (await counters(state))[1:])
         for circuit in ("museum", SITE):
-            await redis.hset(keys.circuit_of + circuit, mapping={"state": "half_open", "generation": 1})
+            await change_packed(redis, keys.circuit_of + circuit, state="half_open", generation=1)
             await redis.sadd(keys.watchlist, circuit)
 
     async def lease(self, want: int, worker: str = "w") -> None:

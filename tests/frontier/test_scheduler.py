@@ -10,7 +10,6 @@ from scrapy import Request, Spider
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from crawlproject.state.scripts import LeaseReply
@@ -25,13 +24,13 @@ def db(scheduler: FrontierScheduler) -> Any:
 
 async def rule(scheduler: FrontierScheduler, **rates: float) -> None:
     fence = await lead(scheduler.state)
-    await scheduler.state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
     # There is no server to fetch a robots.txt from.
     options = '{"robots": "ignore", "hosts": ["museum.example", "cdn.test"]}'
     exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), options)
-    await db(scheduler).hset(scheduler.state.keys.options, mapping=exempt)
     claims = {"museum": " museum.example ", "museum.example": " museum.example ", "cdn.test": " cdn.test "}
-    await db(scheduler).hset(scheduler.state.keys.claims, mapping=claims)
+    known = dict.fromkeys(exempt, 0.2) | rates
+    rows = [(name, rate, rate) for name, rate in known.items()]
+    await scheduler.state.scripts.set_rates(fence, rows, {}, exempt, claims)
 
 
 async def leased(scheduler: FrontierScheduler) -> Request:
@@ -80,27 +79,6 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert not scheduler.enqueue_request(Request("http://museum.example/", meta=meta))
     assert "cannot be stored" in caplog.text
     assert scheduler.stats.get_value("frontier/not_stored") == 1
-
-
-async def test_only_requests_that_were_found_on_pages_go_to_a_bloom_filter(
-    redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    one = scheduler_for(redis_url, CRAWL_SEEN_LINKS="bloom:0.001")
-    assert one.crawler.spider is not None
-    await maybe_deferred_to_future(one.open(one.crawler.spider))
-    assert "new links in Bloom filters (CRAWL_SEEN_LINKS=bloom:0.001)" in caplog.text
-    await rule(one)
-    assert one.enqueue_request(Request("http://museum.example/start.jpg"))
-    assert one.enqueue_request(Request("http://museum.example/found.jpg", meta={"depth": 1}))
-    await stored(one, 2)
-    kinds = {
-        name: await one.state.scripts.was_seen(digest_of("", f"http://museum.example/{name}.jpg"))
-        for name in ("start", "found", "neither")
-    }
-    assert kinds == {"start": "exact", "found": "bloom", "neither": ""}
-    await maybe_deferred_to_future(one.close("finished"))
-    await one.state.close()
 
 
 async def test_a_crawl_beside_the_frontier_takes_requests_that_cannot_be_stored(redis_url: str) -> None:

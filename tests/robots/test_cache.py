@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgpack
 import pytest
 from scrapy.http import Response
 
@@ -21,6 +22,7 @@ from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.politeness.slots import tolerance
 from crawlproject.robots import cache
 from crawlproject.robots.copies import expire_copies
+from crawlproject.sources.rates import row_text
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import sources
@@ -160,7 +162,7 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
             crawl.seed(name, "0.jpg")
         crawl.seed("skipped", *(f"{n}.jpg" for n in range(5)))
         push(crawl, "fresh", "skipped", "p/5.jpg", "6.jpg")  # another host of that source: not slowed down
-        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60", "CRAWL_ROBOTS_DELAY_OVER": "skip"}
+        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60"}
         crawl.run(1, **settings)
         assert crawl.arrivals("skipped") == []
         before = len(crawl.gallery.arrivals())
@@ -175,8 +177,8 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
         set_copy(crawl, "weeks", since=-29.9 * DAY)
         set_copy(crawl, "month", since=-30.1 * DAY)
         options(crawl, "permitted", robots="ignore", hosts=["127.0.0.1"])
-        crawl.redis.hset(KEYS.options, "permitted", '{"robots": "ignore", "hosts": ["127.0.0.1"]}')
-        crawl.redis.hset(KEYS.claims, "permitted", " 127.0.0.1 ")
+        permitted = '{"robots": "ignore", "hosts": ["127.0.0.1"]}'
+        crawl.redis.hset(KEYS.catalogue, "permitted", row_text(0.2, " 127.0.0.1 ", permitted))
         for name in ("fresh", "renewed", "stale", "weeks", "month"):
             crawl.seed(name, "1.jpg", "p/1.jpg")
         crawl.seed("freed", *(f"{n}.jpg" for n in range(1, 6)))
@@ -240,10 +242,9 @@ def test_a_fetch_takes_a_slot_of_its_source_and_does_not_count_in_its_circuit(cr
     assert min(b - a for a, b in pairwise(moments)) > 0.125 - tolerance(8) - 0.03
     assert worst_second(everything) <= 9
     assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
-    window = crawl.redis.hgetall(KEYS.window_of + "museum")
-    samples = [value.split(b":") for name, value in window.items() if name.isdigit()]
-    assert sum(int(fine) for _, fine, _ in samples) == 8
-    assert sum(int(errors) for _, _, errors in samples) == 0
+    window = msgpack.unpackb(crawl.redis.get(KEYS.window_of + "museum"), strict_map_key=False)
+    samples = list(window["buckets"].values())
+    assert (sum(fine for fine, _ in samples), sum(errors for _, errors in samples)) == (8, 0)
     ended_well(crawl)
 
 

@@ -13,7 +13,7 @@ from crawlproject.state.scripts import Overview, Pause, Rejected, Settlement
 from tests.commands.conftest import Frontier
 
 LED = {"leader": "leader", "pulse": "leader"}
-FULL = "dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it"
+FULL = "dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (scrapy dead), or raise it"
 
 
 @pytest_asyncio.fixture
@@ -26,7 +26,7 @@ async def frontier(state: State) -> Frontier:
 
 async def asked(state: State) -> tuple[Pause, Pause]:
     """Return what an operator's command is told, and what the monitor reads."""
-    overview = await state.scripts.collect("x", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=2)
+    overview = await state.scripts.collect("x", must_lead=False, timeout=30, most=9, dead_maxlen=2)
     assert isinstance(overview, Overview)
     return await state.scripts.pause_reason(dead_maxlen=2, timeout=30), overview.pause
 

@@ -23,6 +23,7 @@ from crawlproject.politeness.slots import DOUBT_S, MAX_LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts import Grant, NewRequest, Settlement
+from tests.state.scripts.calls import change_packed, packed_at
 from tests.state.servers import Server
 from tests.test_crawl import KEYS, worst_second
 from tests.waiting import PATIENCE_S, until_async
@@ -43,10 +44,9 @@ async def set_clock(state: State, seconds: float) -> None:
         for member, score in await client.zrange(key, 0, -1, withscores=True):
             await client.zadd(key, {member: score + micros})
     for key in await client.keys(keys.circuit_of + "*"):
-        for name in (b"ends", b"hold", b"slowed", b"quiet"):
-            at = float(await client.hget(key, name) or 0)
-            if at:
-                await client.hset(key, name, f"{at + micros:.0f}")
+        circuit = await packed_at(client, key)
+        moved = {name: circuit[name] + micros for name in ("ends", "hold", "slowed", "quiet") if circuit.get(name)}
+        await change_packed(client, key, **moved)
     seen = float(await client.hget(keys.clock, "seen"))
     await client.hset(keys.clock, "seen", f"{seen + micros:.0f}")
     for key in await client.keys("*"):

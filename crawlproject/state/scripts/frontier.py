@@ -35,6 +35,7 @@ PARSE_BOUNDS = (
     1.0,
     5.0,
 )
+_DROPPED_A_CALL = 500  # requests: some milliseconds
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
 
 
@@ -180,7 +181,7 @@ class HeartbeatReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request to enqueue, with its digest for the seen filter. `found`: on a page, so that it is no seed.
+    """A request to enqueue, with its digest for the seen filter.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
     (see the Lua module `belonging`). Without a domain, `source` is known to be that.
@@ -191,11 +192,10 @@ class NewRequest:
     again: bool
     source: str | None = None
     domain: str | None = None
-    found: bool = False
 
     def packed(self) -> dict[str, Any]:
         """Return the fields that are set, as enqueue.lua takes them."""
-        named = (name for name in ("entry", "digest", "again", "source", "domain", "found"))
+        named = (name for name in ("entry", "digest", "again", "source", "domain"))
         return {name: value for name in named if (value := getattr(self, name))}
 
 
@@ -221,7 +221,7 @@ class Revisit(NamedTuple):
 
     def packed(self) -> dict[str, Any]:
         """Return it as settle.lua takes it."""
-        return {"digest": self.digest[:8], "entry": self.entry, "interval": self.interval}
+        return {"digest": self.digest, "entry": self.entry, "interval": self.interval}
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,35 +508,34 @@ class FrontierScripts(ScriptRunner):
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
 
-    async def idleness(self, *, halted_too: bool = False) -> Idleness:
+    async def idleness(self) -> Idleness:
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
-        `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
-        and nothing waits here for others. All are idle when each is, in two looks with the same marks.
+        Of several shards: whether those of this one are, and nothing waits here for others. All are idle when each
+        is, in two looks with the same marks.
         """
-        is_idle, *marks = await self._run("idle", halted_too=halted_too)
+        is_idle, *marks = await self._run("idle")
         return Idleness(bool(is_idle), tuple(marks))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
 
-        What was dropped is counted, and listed for `forget_dropped`. `by` says who begins to purge it.
+        What was dropped is counted, and no longer in the seen filter. `by` says who begins to purge it.
         """
         return DropReply(*await self._run("drop_queued", source=source, what=what, count=count, by=by))
 
-    async def forget_dropped(self, entries: Sequence[bytes], digests: Sequence[bytes | None]) -> bool:
-        """Give up the places in the seen filter of `entries`, the oldest that were dropped, by their `digests`.
+    async def drop_all(self, source: str, what: str, by: str | None = None) -> int:
+        """Drop what waits of an excluded source, or, with `what` "purged", of any; return how many requests.
 
-        False if others have done so first.
+        No more than waited at the beginning: a source may be fed meanwhile.
         """
-        return bool(
-            await self._run(
-                "forget_dropped",
-                digest=hashlib.sha1(b"\n".join(entries), usedforsecurity=False).hexdigest(),
-                count=len(entries),
-                digests=[digest or False for digest in digests],
-            )
-        )
+        dropped, left = await self.drop_queued(source, what, count=_DROPPED_A_CALL, by=by)
+        all_dropped, most = dropped, dropped + left
+        while dropped and all_dropped < most:
+            count = min(_DROPPED_A_CALL, most - all_dropped)
+            dropped, _ = await self.drop_queued(source, what, count=count)
+            all_dropped += dropped
+        return all_dropped
 
     async def mend(self, found: Mapping[str, Sequence[bytes]]) -> Mended:
         """Mend what is derived from the keys found, of which `found` has the ends by kind; see mend.lua."""
@@ -555,13 +554,10 @@ class FrontierScripts(ScriptRunner):
         rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         return [(name.decode(), int(was), int(now)) for name, was, now in rows]
 
-    async def was_seen(self, digest: bytes) -> str:
-        """Tell whether a request was ever enqueued.
-
-        "exact"; "bloom": as a link, or, by the rate of false positives, not at all; "": never.
-        """
-        [[*_, kind]] = await self._run("attribute", requests=[{"digest": digest}])
-        return str(kind.decode())
+    async def was_seen(self, digest: bytes) -> bool:
+        """Tell whether a request was ever enqueued."""
+        [[*_, is_seen]] = await self._run("attribute", requests=[{"digest": digest}])
+        return bool(is_seen)
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
-from crawlproject.sources.rates import Limit
+from crawlproject.sources.rates import Limit, row_text
 from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.robots_texts import SHORT, packed, unpacked
 from crawlproject.state.scripts.runner import ScriptRunner, texts
@@ -81,7 +81,7 @@ class Attribution(NamedTuple):
     @classmethod
     def of(cls, reply: Sequence[bytes]) -> Self:
         """Return what attribute.lua has said of one request."""
-        source, kind, domains, _ = texts(reply)
+        source, kind, domains = texts(reply[:3])
         return cls(source, kind, domains.split())
 
 
@@ -101,21 +101,6 @@ class SlotReply(NamedTuple):
 
     slot: Slot | None
     wait: float
-
-
-class Exclusion(NamedTuple):
-    """A name as `exclude` leaves it: whether that is new, and whether a source of that name has work."""
-
-    name: str
-    new: bool
-    has_work: bool
-
-
-class ReviewReply(NamedTuple):
-    """Answer to `review_exclusions`: where the next call continues, and excluded sources that have work."""
-
-    cursors: tuple[str, str]
-    sources: list[str]
 
 
 class SourceScripts(ScriptRunner):
@@ -210,16 +195,14 @@ class SourceScripts(ScriptRunner):
         )
         return bool(moment)
 
-    async def exclude(
-        self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None
-    ) -> list[Exclusion]:
+    async def exclude(self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None) -> bool:
         """Exclude sources and domains, each with the reason, or "": by an operator, or by a leader's file.
 
-        Empty when another leads by now.
+        False when another leads by now.
         """
-        reply = await self._run("exclude", names=list(names), reasons=list(names.values()), by=by, fence=fence)
-        parts = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-        return [Exclusion(name.decode(), bool(new), bool(has_work)) for name, new, has_work in parts]
+        return bool(
+            await self._run("exclude", names=list(names), reasons=list(names.values()), by=by, fence=fence)
+        )
 
     async def include(
         self, names: Sequence[str], *, by: str | None = None, fence: int | None = None
@@ -228,20 +211,17 @@ class SourceScripts(ScriptRunner):
         reply = await self._run("exclude", names=list(names), by=by, fence=fence)
         return dict(zip(names, texts(reply), strict=True)) if reply else {}
 
-    async def review_exclusions(
-        self, fence: int | None, cursors: tuple[str, str], *, count: int
-    ) -> ReviewReply | None:
-        """Look over about `count` exclusions, from `cursors` on; None when another leads by now.
+    async def review_exclusions(self, fence: int, cursors: Sequence[str], *, count: int) -> list[str]:
+        """Note what operators did by the key, of about `count` exclusions, from `cursors` on.
 
-        With None as `fence`, for a worker that does not lead: None when the leader is of the same spider.
+        Return the next cursors; none when another leads by now.
         """
-        reply = await self._run(
-            "review_exclusions", fence=fence, cursor=cursors[0], noted_cursor=cursors[1], count=count
+        cursor, noted_cursor = cursors
+        return texts(
+            await self._run(
+                "review_exclusions", fence=fence, cursor=cursor, noted_cursor=noted_cursor, count=count
+            )
         )
-        if not reply:
-            return None
-        one, two, *sources = texts(reply)
-        return ReviewReply((one, two), sources)
 
     async def set_rates(
         self,
@@ -251,16 +231,17 @@ class SourceScripts(ScriptRunner):
         options: Mapping[str, str] | None = None,
         claims: Mapping[str, str] | None = None,
     ) -> bool:
-        """Write limits (source, in force, by size if the catalogue has it) and hosts.
+        """Write limits (source, in force, by size if its row is to be written, too) and hosts.
 
-        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none, and
-        so do, from `claims`, the domains that they are bound to. False when another leads by now.
+        Rows have what `options` (source to JSON) says, and, from `claims`, the domains that sources are bound to.
+        False when another leads by now.
         """
-        rows = [
-            [source, str(in_force), "" if by_size is None else repr(by_size)]
-            + ([] if options is None else [options.get(source, ""), (claims or {}).get(source, "")])
-            for source, in_force, by_size in rates
-        ]
+        options, claims = options or {}, claims or {}
+
+        def row(source: str, by_size: float | None) -> str:
+            return "" if by_size is None else row_text(by_size, claims.get(source, ""), options.get(source, ""))
+
+        rows = [[source, str(in_force), row(source, by_size)] for source, in_force, by_size in rates]
         return await self._set_rates(fence, rates=rows, hosts=dict(hosts))
 
     async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:

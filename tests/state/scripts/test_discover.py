@@ -7,13 +7,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from crawlproject.config import SeenRules
 from crawlproject.frontier.discovery import Discovered, Discovery, Link
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from tests.leading import lead
-from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, request, requests, rule
+from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
 from tests.waiting import until_async
 
 DIGEST = "a" * 40  # of an extent
@@ -332,29 +331,6 @@ async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
     assert (await discover(state, group("a", "b"))).letters == "ka"
     assert (await feed(state, *requests("b"))).duplicates == 1
     assert await outstanding(state) == 2
-
-
-async def test_links_may_go_to_a_bloom_filter_where_none_is_admitted_twice_and_no_seed_is_lost(
-    state: State,
-) -> None:
-    await join(state)
-    await rule(state)
-    scripts = Scripts(state.redis, state.keys, state.clock, seen=SeenRules(1000, 0.001))
-    more: dict[str, Any] = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False, "budget": None}
-    links = [group(*(f"{page}-{n}" for n in range(100))) for page in range(30)]
-    first = [await scripts.discover([one], **more) for one in links]
-    again = [await scripts.discover([one], **more) for one in links]
-    admitted = sum(reply.letters.count("a") for reply in first if reply)
-    assert admitted > 2990  # it has grown
-    assert {reply.letters for reply in again if reply} == {"k" * 100}
-    assert await db(state).keys(state.keys.seen_of + "*") == []
-    assert await outstanding(state) + int(await db(state).hget(state.keys.counters, "overflow") or 0) == admitted
-    kept = await db(state).hgetall(state.keys.seen_meta)
-    assert [word.split(b"/")[0] for word in kept[b"bloom"].split()] == [b"1000", b"4000"]
-    assert int(kept[b"bloom_count"]) == admitted - 1000
-    seed = request("s", int.from_bytes(b"0-0"))  # a seed that was found before
-    assert (await feed(state, seed, high_water=10**6)).admitted == 1
-    assert (await feed(state, seed, high_water=10**6)).duplicates == 1
 
 
 async def test_what_an_operator_drops_of_a_source_is_given_back_to_its_budget(state: State) -> None:

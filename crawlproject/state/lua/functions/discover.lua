@@ -63,7 +63,7 @@ register('discover', function(ctx, K, A)
     if full then return full end
     if A.most_outstanding and ctx.counters.outstanding + ctx.added.queued >= A.most_outstanding then return 'm' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
-    if seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
+    if not seen_filter.mark(ctx, group.digests[index]) then return 'k' end
     budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
     queues.add(ctx, source, entry)

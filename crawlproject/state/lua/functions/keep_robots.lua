@@ -15,7 +15,6 @@ register('keep_robots', function(ctx, K, A)
   local DAY_MS = 86400000
   local key, lock = K.robots_of .. A.url, K.robots_fetch_of .. A.url
   if A.sent then
-    report.look_up_seconds(ctx, {A.payer})
     report.count_kind(report.note_request(ctx, A.payer, A.sent, A.result, A.received, A.sent_rate).values, 'txt', 1)
     report.save(ctx)
     report.note_robots(ctx, A.source, A.url, A.result)
