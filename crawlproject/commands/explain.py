@@ -24,8 +24,8 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
 from crawlproject.politeness.robots_txt import Rules, robots_url
-from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
-from crawlproject.robots.verdicts import refusal_for_work
+from crawlproject.robots.copies import look
+from crawlproject.robots.verdicts import refusal_for_delay, refusal_for_opt_outs, refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -219,7 +219,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
 async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
     """Return what is known of a URL's robots.txt, without fetching it."""
     origin = robots_url(url)
-    reply = await state.scripts.look_robots(None, origin, source)
+    reply = await look(state, None, origin, source)
     said: dict[str, Any] = {"url": origin, "verdict": "unknown", "reason": "not fetched yet"}
     said |= {"line": None, "rule": None, "delay_s": None, "for_s": None}
     if reply.what == "ignore":

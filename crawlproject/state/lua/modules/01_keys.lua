@@ -7,7 +7,7 @@ local OF_CRAWL = {
   options = 'options', circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
   temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
   excluded_by_file = 'excluded_by_file', watchlist = 'troubled', robots_of = 'robots:',
-  robots_stored = 'robots_stored', robots_size = 'robots_size', robots_fetch_of = 'robots_fetch:',
+  robots_stored = 'robots_stored',
   robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
   requests_of = 'requests:', seconds_of = 'seconds:', incidents_of = 'incidents:', pulse = 'pulse',
   leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock',
