@@ -19,7 +19,7 @@ from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested, Slot
 from crawlproject.net.handler import WANTED_BYTES
 from crawlproject.net.resolver import Resolver
-from crawlproject.net.send_slot import NotYet, try_send_slot
+from crawlproject.net.send_slot import try_send_slot
 from crawlproject.politeness.reasons import said_by
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.runtime import Shutdown
@@ -142,8 +142,8 @@ class RobotsFetcher:
         except REDIS_TROUBLE as error:
             self.state.failed(error)
             return Fetched("", wait=_TRY_AGAIN_S)
-        if isinstance(slot, NotYet):
-            return Fetched("", wait=slot.wait)
+        if not isinstance(slot, Slot):
+            return Fetched("", wait=slot)
         return Fetched("") if self.shutdown.has_begun else slot
 
     async def _download(self, request: Request) -> Response | None:

@@ -33,8 +33,9 @@ def judge(rules: Rules, url: str) -> Verdict:
     """Return the verdict on a URL, within 4 ms."""
     if refusal := refusal_for_work(rules, url):
         return Verdict(False, refusal)
-    if line := rules.forbidding(url):
-        return Verdict(False, quoted(line))
+    allowed, line = rules.decide(url)
+    if not allowed:
+        return Verdict(False, quoted(line) if line else "")
     declared = rules.opt_outs(url)
     return Verdict(allowed=True, opt_outs={name: quoted(line) for name, line in declared.items()})
 
