@@ -34,6 +34,12 @@ async def set_copy(state: State, url: str, **fields: Any) -> None:
     await state.redis.set(state.keys.robots_of + url, repacked(await copy_of(state, url) | fields), px=3_600_000)
 
 
+async def run_out(state: State, url: str) -> None:
+    """Have a copy run out now."""
+    seconds, micros = await state.redis.time()
+    await set_copy(state, url, fresh=seconds * 1_000_000 + micros)
+
+
 async def keep_copy(
     state: State, origin: str, source: str, *, kind: str = "rules", body: bytes = b"", **more: Any
 ) -> bool:

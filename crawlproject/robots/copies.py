@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgpack
 
 from crawlproject.state.client import State
+from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts import RobotsReply
 
 _BATCH = 500  # keys a call
@@ -33,6 +34,8 @@ async def expire_copies(state: State, source: str) -> None:
     Where it redirects, so is what it leads to.
     """
     keys, redis = state.keys, cast(Any, state.redis)
+    seconds, micros = await redis.time()
+    now = seconds * MICROS + micros
     urls: list[bytes] = await redis.zrange(keys.robots_delays_of + source, 0, -1)
     seen = set(urls)
     while urls:
@@ -44,6 +47,6 @@ async def expire_copies(state: State, source: str) -> None:
         seen.update(targets)
         async with redis.pipeline(transaction=False) as pipe:
             for name, copy in copies.items():
-                run_out = msgpack.packb(copy | {b"fresh": 0}, use_bin_type=False)
+                run_out = msgpack.packb(copy | {b"fresh": min(copy.get(b"fresh", 0), now)}, use_bin_type=False)
                 pipe.set(name, run_out, xx=True, keepttl=True)
             await pipe.execute()
