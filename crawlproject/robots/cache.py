@@ -227,17 +227,19 @@ class RobotsCache:
                 reply = await look(shard, pending.token, origin, source, fetches=self.fetcher.has_room)
             if reply.slower:
                 await asyncio.sleep(_LEASED_AHEAD_S)
-            if reply.what != "wait":  # also one that has run out, until there is another (RFC 9309, 2.4)
-                await self._remember(key, reply)
+            fetched = None
             if reply.fetch:
                 fetched = await self._fetch_for_all(reply.fetch, origin, source, pending.token)
-                if fetched.kind == "":
-                    return self._wait_for_slot(reply.fetch, origin, pending, fetched.wait)
-            elif reply.what == "wait":
-                pending.looks += 1
-                return min(_LOOK_S * 1.5 ** min(pending.looks - 1, 10), _LOOK_MAX_S)
-            else:
+                if fetched.kind:
+                    continue
+            if reply.what != "wait":  # also one that has run out, until there is another (RFC 9309, 2.4)
+                await self._remember(key, reply)
+            if fetched is not None:
+                return self._wait_for_slot(reply.fetch, origin, pending, fetched.wait)
+            if reply.what != "wait":
                 return None
+            pending.looks += 1
+            return min(_LOOK_S * 1.5 ** min(pending.looks - 1, 10), _LOOK_MAX_S)
         return None
 
     def _wait_for_slot(self, url: str, origin: str, pending: _Pending, wait: float) -> float:
