@@ -64,11 +64,11 @@ class Frontier:
 
     def outstanding(self) -> int:
         """Return how many requests have not ended."""
-        return self._sum(lambda client, keys: int(client.get(keys.outstanding) or 0))
+        return self._sum(lambda client, keys: int(client.hget(keys.counters, "outstanding") or 0))
 
     def overflow(self) -> int:
         """Return how many requests wait beyond the shares of their sources."""
-        return self._sum(lambda client, keys: int(client.get(keys.overflow) or 0))
+        return self._sum(lambda client, keys: int(client.hget(keys.counters, "overflow") or 0))
 
     def waiting(self) -> int:
         """Return how many seeds nobody has read."""
@@ -77,7 +77,7 @@ class Frontier:
     def delete_derived(self, rng: Random) -> None:
         """Delete a key that is derived from others, which the leader mends (crawlproject/frontier/audit.py)."""
         client, keys = rng.choice(self.servers.shards)
-        name = rng.choice(("due", "workers", "outstanding", "overflow", "rates", "sources", "active", "watchlist"))
+        name = rng.choice(("due", "workers", "counters", "rates", "sources", "active", "watchlist"))
         client.delete(*(keys.due if name == "due" else [getattr(keys, name)]))
 
     def unread(self) -> bool:
@@ -118,9 +118,9 @@ class Frontier:
         if left := self.servers.users_seeds():
             yield f"{left} seeds, or chunks of them, that users have pushed"
         for client, keys in self.servers.shards:
-            for key in (keys.outstanding, keys.overflow):
-                if left := int(client.get(key) or 0):
-                    yield f"{key} is {left}"
+            for name in ("outstanding", "overflow"):
+                if left := int(client.hget(keys.counters, name) or 0):
+                    yield f"{name} of {keys.counters} is {left}"
             prefixes = (
                 *(keys.leases_of, keys.processing_of, keys.queue_of, keys.overflow_of),
                 *(keys.delayed_of, keys.foreign_of, keys.batch_of),

@@ -372,7 +372,7 @@ async def measure_halted(state: State, watch: Watch, settings: config.Config, co
     await state.scripts.lead(state.worker_id, ready=True)
 
     async def look_whether_idle() -> None:
-        assert (await state.scripts.idleness(halted_too=True)).is_idle  # else some work was not counted
+        assert not (await state.scripts.idleness()).is_idle
 
     await watch.during(f"idle, {count:,} halted", look_whether_idle)
     one = Leader(settings, state)

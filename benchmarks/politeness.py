@@ -478,8 +478,8 @@ def account(crawl: Crawl, seeds: int, held: int, *, with_rest: bool) -> list[str
     """
     redis: Any = crawl.redis
     ends = {name: redis.xlen(key) for name, key in (("images", KEYS.image_events), ("dead letters", KEYS.dead))}
-    ends["link rot"], ends["outstanding"] = redis.xlen(KEYS.link_rot_events), int(redis.get(KEYS.outstanding) or 0)
-    ends["outstanding"] += int(redis.get(KEYS.overflow) or 0)
+    ends["link rot"] = redis.xlen(KEYS.link_rot_events)
+    ends["outstanding"] = sum(int(n or 0) for n in redis.hmget(KEYS.counters, "outstanding", "overflow"))
     ends["seeds not read"] = redis.llen(KEYS.seeds)
     as_wanted = ends == dict.fromkeys(ends, 0) | {"images": seeds - held, "outstanding": held}
     if sum(ends.values()) == seeds if with_rest else as_wanted:

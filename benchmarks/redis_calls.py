@@ -259,11 +259,8 @@ class Worker:
         """Read what the monitor reads of all sources and of each."""
         old = not hasattr(self.scripts, "collect")
         collect: Any = self.scripts.survey if old else partial(self.scripts.collect, dead_maxlen=10**6)
-        sample = await collect(self.worker_id, must_lead=True, every=0.0, timeout=30.0, most=1_000)
+        sample = await collect(self.worker_id, must_lead=True, timeout=30.0, most=1_000)
         await self.scripts.inspect(sample.sources)
-        scripts: Any = self.scripts
-        keep = getattr(scripts, "keep_sample", None) or scripts.keep_reading  # of an older version
-        await keep(self.worker_id, sample.now, b"x" * 2_000)
 
 
 class Users:

@@ -13,7 +13,7 @@ import sys
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError
-from crawlproject.frontier.workers import alive_workers
+from crawlproject.frontier.contents import alive_workers
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.texts import visible

@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _EXCLUSIONS_S = 0.5  # between two looks at what is excluded
-_EXCLUSIONS_ELSEWHERE_S = 5.0  # the same, by a worker that does not lead, of another spider than the leader
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
@@ -70,7 +69,7 @@ class Leader:
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
-        self._remind_at = self._tend_at = 0.0
+        self._remind_at = 0.0
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -161,23 +160,16 @@ class Leader:
         await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
 
     async def _keep_exclusions(self) -> None:
-        """While this worker leads: follow CRAWL_EXCLUDE, and drop what waits of excluded sources.
-
-        While it does not, it drops that of its own spider, if the leader is of another.
-        """
+        """While this worker leads: follow CRAWL_EXCLUDE, and note what operators exclude by the key."""
         fence = self._fence
         if fence is None:
-            now = asyncio.get_running_loop().time()
-            if now >= self._tend_at:
-                self._tend_at = now + _EXCLUSIONS_ELSEWHERE_S
-                await self.exclusions.tend(self.state)
             await asyncio.sleep(0.1)
             return
         was_published = self.exclusions.is_published
         await self.exclusions.follow_file(self.state, fence)
         if self.exclusions.is_published and not was_published:
             await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
-        await self.exclusions.tend(self.state, fence)
+        await self.exclusions.review(self.state, fence)
         await asyncio.sleep(_EXCLUSIONS_S)
 
     # Catalogue

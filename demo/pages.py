@@ -214,7 +214,7 @@ async def counts_of(state: State) -> Counter[str]:
     found = Counter(
         {name.decode(): int(count) for name, count in (await redis.hgetall(state.keys.totals)).items()}
     )
-    found["outstanding"] = int(await redis.get(state.keys.outstanding) or 0)
+    found["outstanding"] = int(await redis.hget(state.keys.counters, "outstanding") or 0)
     return found
 
 

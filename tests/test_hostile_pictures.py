@@ -191,5 +191,5 @@ def test_a_signal_to_the_whole_group_ends_worker_and_decoders_in_order(
     assert crawl.dead() == {}
     done = crawl.redis.xlen(KEYS.image_events)
     assert 5 < done < 300
-    assert crawl.redis.get(KEYS.outstanding) == str(300 - done).encode()
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == str(300 - done).encode()
     assert "Traceback" not in crawl.log()

@@ -23,7 +23,6 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
 from crawlproject.sources import catalogue_reader
 from crawlproject.sources.catalogue_reader import read_catalogue
-from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
 from tests.pasting import HOSTILE, pasted
 from tests.waiting import until_async
@@ -409,36 +408,6 @@ async def test_with_source_trust_hosts_every_row_is_bound_to_its_domains(
 
         async with leading(scheduler, path, source_trust=trust):
             await until_async(as_said)
-
-
-async def test_a_worker_of_another_spider_than_the_leader_drops_what_its_own_has_waiting(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leaders, "_EXCLUSIONS_ELSEWHERE_S", 0.02)
-    monkeypatch.setattr(leaders, "_EXCLUSIONS_S", 0.02)
-    state = scheduler.state
-    other = State(state.config, "other")
-    await other.open()
-    try:
-        async with leading(scheduler):
-            await until_async(lambda: state.redis.exists(state.keys.pulse))
-            new = NewRequest(b"\x01\x00\x00body", digest_of("", "1"), again=False, source="museum")
-            assert await other.scripts.enqueue(other.worker_id, [new], high_water=9, refuse_unknown=False)
-            await state.scripts.exclude({"museum": ""}, by="me")
-            follower = Leader(state.config, other)
-            follower.start()
-            try:
-                gone = other.redis.hget
-                await until_async(lambda: gone(other.keys.totals, "excluded"))
-                await until_async(lambda: _is_gone(other, other.keys.dropped))
-            finally:
-                await follower.stop()
-    finally:
-        await other.close()
-
-
-async def _is_gone(state: State, key: str) -> bool:
-    return not await state.redis.exists(key)
 
 
 async def test_rates_that_were_deleted_are_set_again(scheduler: FrontierScheduler, tmp_path: Path) -> None:

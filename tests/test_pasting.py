@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +21,6 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
 from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import printable, scrapy_command
-from tests.leading import lead
 from tests.pasting import HOSTILE, pasted
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +61,7 @@ async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
 async def test_none_of_it_gets_into_metrics_and_alerts(state: State) -> None:
     for key in (state.keys.halted, state.keys.sources):
         await state.redis.sadd(key, "museum", *HOSTILE)
-    overview = await state.scripts.collect("w", must_lead=False, every=5.0, timeout=30.0, most=99, dead_maxlen=9)
+    overview = await state.scripts.collect("w", must_lead=False, timeout=30.0, most=99, dead_maxlen=9)
     assert isinstance(overview, Overview)
     assert overview.sources == ["museum"]
 
@@ -77,23 +76,10 @@ async def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> 
         await redis.hset(one.keys.hosts, "museum.org", name)  # which makes it no source
         for source in (name, "museum.org"):
             await redis.rpush(f"{one.keys.overflow_of}0:{source}", "x", "x")
-        await redis.set(one.keys.overflow, 2)
+        await redis.hset(one.keys.counters, "overflow", 2)
         assert pasted(await Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", "museum.org"]]
     finally:
         await one.close()
-
-
-@pytest.mark.parametrize("name", [*HOSTILE, "crawl-images-events.jsonl-5d0c1e7f", "vm1:/data/été.jsonl"])
-async def test_the_name_of_a_reader_for_which_the_crawl_pauses_runs_nothing(state: State, name: str) -> None:
-    redis, stream = cast(Any, state.redis), state.keys.image_events
-    for _ in range(9):
-        await redis.xadd(stream, {"event": "{}"})
-    await redis.hset(state.keys.readers, f"{name}\n{stream}", "0-0")
-    fence = await lead(state)
-    reason, _ = await state.scripts.trim(fence, maxlen=3)
-    assert pasted(reason)[-1] == ["events", f"--forget={seen(name)}"]
-    if name.startswith("crawl-"):
-        assert reason.endswith(f"or give it up: scrapy events --forget={name}")
 
 
 # Those that are written down

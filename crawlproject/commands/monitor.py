@@ -33,7 +33,7 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 class Command(cli.Command):
     """Stand for election as a worker does; while leading, set rates and write the line monitoring_update of each
-    spider every 5 s, to CRAWL_MONITOR_FILE or the log. Return what dead workers held to the queues. Serve
+    spider every 5 s, to CRAWL_MONITOR_FILE or the log. Serve
     /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and the dashboard at
     CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until Ctrl-C or
     SIGTERM.
@@ -133,7 +133,6 @@ class _Watch:
 
         """
         from crawlproject.dashboard.site import Dashboard
-        from crawlproject.frontier.lost_leases import LostLeases
         from crawlproject.leader import Leader
         from crawlproject.metrics.collectors import CrawlsCollector, registry
         from crawlproject.webserver import Metrics, listen, url_of
@@ -143,21 +142,15 @@ class _Watch:
         if self.spiders is None and (present := await present_spiders(first, self.project)):
             first = first.beside(present[0])
         self.reporter = Reporter(self.settings, first, self.project, always=True, only=self.spiders)
-        self.lost_leases = LostLeases(
-            self.state, lambda: (report.state for report in self.reporter.reports.values())
-        )
         await self.reporter.find()
         self._started = True
         self.leaders = [Leader(self.settings, shard) for shard in first.shards]
         for leader in self.leaders:
             leader.start()
-        self.lost_leases.start()
         self.reporter.start()
         collector = CrawlsCollector(self.reporter.latest_samples)
         address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
-        self._served.append(
-            listen(Metrics(registry(collector), self.settings.metrics_hosts), address, port, "CRAWL_METRICS_PORT")
-        )
+        self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
         self.metrics_url = f"{url_of(address, port)}/metrics"
         logger.info("Metrics at %s", self.metrics_url)
         if not self.settings.dashboard_port:
@@ -180,6 +173,5 @@ class _Watch:
         if self.dashboard is not None:
             await self.dashboard.stop()
         await self.reporter.stop()
-        await self.lost_leases.stop()
         await asyncio.gather(*(leader.stop() for leader in self.leaders))
         await self.state.close()

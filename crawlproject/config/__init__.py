@@ -9,7 +9,6 @@ from crawlproject.config.circuit_rules import CircuitRules
 from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir
 from crawlproject.config.parsers import Network
 from crawlproject.config.redis_url import ClusterAddress, SentinelAddress, cluster_address, sentinel_address
-from crawlproject.config.seen_rules import SeenRules
 from crawlproject.config.settings_table import SETTINGS, Config
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "ClusterAddress",
     "Config",
     "Network",
-    "SeenRules",
     "SentinelAddress",
     "check_guarded",
     "cluster_address",

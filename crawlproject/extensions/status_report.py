@@ -55,9 +55,7 @@ class StatusReport:
         )
         address, port = self.config.metrics_address, self.config.metrics_port
         try:
-            self._served = listen(
-                Metrics(collectors, self.config.metrics_hosts), address, port, "CRAWL_METRICS_PORT"
-            )
+            self._served = listen(Metrics(collectors), address, port, "CRAWL_METRICS_PORT")
             logger.info("Metrics at %s/metrics", url_of(address, port))
         except ConfigError as error:
             logger.error("%s; this worker runs without /metrics", error)

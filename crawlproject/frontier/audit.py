@@ -8,8 +8,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from crawlproject.frontier.sweep import counters, scan_keys, spiders_of
+from crawlproject.frontier.contents import Counters, read_counters
 from crawlproject.state.client import State
 
 logger = logging.getLogger(__name__)
@@ -19,17 +20,16 @@ _EVERY_S = 5.0  # between the beginnings of two sweeps, at least
 _KEYS_A_TICK = 1000  # of these kinds; of those that needed mending more
 _KEYS_A_CALL = 100  # a millisecond or two
 _SCANS_A_TICK = 50  # of a thousand keys of any kind
+_PAGE = 1000  # keys of any kind
 _KINDS = {  # what keys of a spider begin with (state/keys.py) to what mend.lua calls them
-    b"queue": "queues",
-    b"delayed": "delayed",
-    b"overflow": "overflows",
-    b"extents": "extents",
-    b"revisits": "revisits",
-    b"leases": "workers",
-    b"in_hand": "workers",
+    "queue": "queues",
+    "delayed": "delayed",
+    "overflow": "overflows",
+    "extents": "extents",
+    "revisits": "revisits",
+    "leases": "workers",
+    "in_hand": "workers",
 }
-_LISTS = {"queues", "overflows", "extents"}
-_OF_A_LIST = re.compile(rb"[0-4]:.", re.DOTALL)  # how the rest of its key begins
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class _Frontier:
     """What a sweep has seen of the frontier of one spider, and mended there."""
 
     state: State
-    before: Sequence[bytes | None]  # its counters when the sweep began
+    before: Counters  # when the sweep began
     sums: list[int] = field(default_factory=lambda: [0, 0, 0])
     sources: int = 0
     workers: int = 0
@@ -79,19 +79,23 @@ class Audit:
         await asyncio.sleep(_TICK_S)
 
     async def _begin(self) -> None:
+        redis: Any = self.state.redis
         self._cursor = 0
-        for spider in await spiders_of(self.state):
+        names = [name.decode() for name in await redis.zrange(self.state.keys.spiders, 0, -1)]
+        for spider in {self.state.keys.spider, *names}:
             frontier = self.state.beside(spider)
-            self._frontiers[spider] = _Frontier(frontier, await counters(frontier))
+            self._frontiers[spider] = _Frontier(frontier, await read_counters(frontier))
 
     async def _go_on(self) -> None:
-        seen = 0
+        redis: Any = self.state.redis
+        seen, start = 0, f"{self.state.keys.namespace}:".encode()
+        pattern = re.sub(rb"([*?\[\]\\])", rb"\\\1", start) + b"*"
         for _ in range(_SCANS_A_TICK):
-            self._cursor, keys = await scan_keys(self.state, self._cursor)
+            self._cursor, keys = await redis.scan(self._cursor, match=pattern, count=_PAGE)
             found: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
-            for spider, word, name in keys:
-                kind = _KINDS.get(word)
-                if kind and spider in self._frontiers and (kind not in _LISTS or _OF_A_LIST.match(name)):
+            for key in keys:
+                spider, kind, name = _parts_of(key.removeprefix(start))
+                if kind and spider in self._frontiers:
                     found[spider].append((kind, name))
             for spider, names in found.items():
                 for first in range(0, len(names), _KEYS_A_CALL):
@@ -133,3 +137,10 @@ class Audit:
                     "; ".join(mended),
                 )
         self._frontiers.clear()
+
+
+def _parts_of(key: bytes) -> tuple[str, str | None, bytes]:
+    """Return the spider of a key, what mend.lua calls its kind, None if it takes none such, and the rest."""
+    spider, _, rest = key.partition(b":")
+    word, _, name = rest.partition(b":")
+    return spider.decode(errors="replace"), _KINDS.get(word.decode(errors="replace")) if name else None, name

@@ -194,7 +194,11 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
     """
     data: dict[str, Any] = {name: getattr(request, name) for name in _DEFAULTS}
     kept = _headers_of(spider)
-    data["headers"] = {name: values for name, values in request.headers.items() if _header(name) in kept}
+    data["headers"] = {
+        _header(name): [value.decode("latin-1") for value in values]  # as text, which Redis can unpack
+        for name, values in request.headers.items()
+        if _header(name) in kept
+    }
     data["meta"] = {name: value for name, value in request.meta.items() if is_stored(name, spider)}
     for name in ("callback", "errback"):
         data[name] = _name_of(data[name], spider)
@@ -244,7 +248,11 @@ def decode(entry: bytes, spider: Spider) -> Request:
                 raise BadEntry(f"stored request has no {name!r} in its meta")
         meta = {name: value for name, value in data.get("meta", {}).items() if is_stored(name, spider)}
         kept = _headers_of(spider)
-        headers = {name: values for name, values in data.get("headers", {}).items() if _header(name) in kept}
+        headers = {
+            name: [value.encode("latin-1") for value in values]
+            for name, values in data.get("headers", {}).items()
+            if _header(name) in kept
+        }
         more = {"meta": meta, "headers": headers, "priority": entry[2]}
         return request_from_dict(_DEFAULTS | data | more, spider=spider)
     except BadEntry:

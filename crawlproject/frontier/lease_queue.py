@@ -19,10 +19,10 @@ from twisted.python.failure import Failure
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
+from crawlproject.frontier.contents import stored_leases
 from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.frontier.pace import Pace
 from crawlproject.frontier.shares import Shares
-from crawlproject.frontier.workers import stored_leases
 from crawlproject.models import LEASE, PACED_AS, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.retry import delay as backoff

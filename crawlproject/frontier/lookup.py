@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from crawlproject.frontier.leases import read_leases
+from crawlproject.frontier.contents import read_leases
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
@@ -68,7 +68,7 @@ class NextLook(NamedTuple):
 async def next_look(state: State, source: str, digest: bytes) -> NextLook | None:
     """Return when `source`'s page with this digest for the seen filter is looked at again; None for never."""
     redis: Any = state.redis
-    line = await redis.hget(state.keys.revisits_of + source, digest[:8])
+    line = await redis.hget(state.keys.revisits_of + source, digest)
     numbers = [whole_number(part) for part in (line or b"").partition(b"\n")[0].split(b" ")]
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         return None

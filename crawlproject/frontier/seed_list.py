@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, cast
 
+from crawlproject.frontier.contents import read_counters
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.numbers import whole_number
 from crawlproject.state.scripts import UsersSeedsScripts
 
 FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
@@ -68,8 +68,7 @@ async def is_overflow_half_full(state: State) -> bool:
     With several shards, half of one's part of that, in one of them.
     """
     for shard in state.shards:
-        _, overflow, spilled = await shard.redis.mget(*_counters(shard))
-        if _in_tails(overflow, spilled) >= _half(state):
+        if (await read_counters(shard)).in_tails >= _half(state):
             return True
     return False
 
@@ -120,24 +119,10 @@ async def has_taken(state: State) -> bool:
 
 async def room(state: State) -> Room:
     """Return how many seeds the frontier and the overflows have room for."""
-    return _room(state, await state.redis.mget(*_counters(state)))
-
-
-def _counters(state: State) -> tuple[str, str, str]:
-    return state.keys.outstanding, state.keys.overflow, state.keys.spilled
-
-
-def _in_tails(overflow: Any, spilled: Any) -> int:
-    """Return how many requests beyond the windows are in Redis: those in the store need no room there."""
-    return (whole_number(overflow) or 0) - (whole_number(spilled) or 0)
-
-
-def _room(state: State, counters: Any) -> Room:
-    outstanding, overflow, spilled = counters
-    config = state.config.of_shard
+    counted, config = await read_counters(state), state.config.of_shard
     return Room(
-        max(config.high_water - (whole_number(outstanding) or 0), 0),
-        max(config.overflow_maxlen - _in_tails(overflow, spilled), 0),
+        max(config.high_water - counted.outstanding, 0),
+        max(config.overflow_maxlen - counted.in_tails, 0),
     )
 
 

@@ -379,10 +379,8 @@ def _request_of(seed: Seed) -> Request:
     return Request(seed.url, meta=meta, priority=seed.priority or 0, dont_filter=seed.again)
 
 
-def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bool = False) -> NewRequest:
+def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
     """Return `request` as the function `enqueue` takes it, with the source that it names, and its domain.
-
-    `found`: it was found on a page.
 
     Raises:
         TypeError, ValueError: it cannot be stored (see codec.encode).
@@ -396,5 +394,4 @@ def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bo
         again=request.dont_filter or bool(request.meta.get(AGAIN)),
         source=request.meta.get(SOURCE),
         domain=domain_of_url(request.url),
-        found=found,
     )

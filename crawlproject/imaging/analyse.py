@@ -95,7 +95,7 @@ def analyse(
                 headers.BOUNDS[name](body)
         if name in headers.READERS and (header := headers.READERS[name](body)) is not None:
             check_size(name, header[:2], max_pixels, memory, header.memory)
-        image = _open(body, names)
+        image = opened(body, names)
         for size in _sizes(image):
             needed = size[0] * size[1] * _bytes_a_pixel(image)
             check_size(str(image.format), size, max_pixels, memory, needed)
@@ -153,7 +153,8 @@ def _bare_facts(name: str, size: tuple[int, int], body: bytes) -> ImageFacts:
     return ImageFacts(*size, len(body), None, name, hashlib.sha256(body).hexdigest(), None)
 
 
-def _open(body: bytes, formats: list[str]) -> ImageFile.ImageFile:
+def opened(body: bytes, formats: list[str]) -> ImageFile.ImageFile:
+    """Return a picture, opened by Pillow as one of these formats. Raises nearly anything if it is broken."""
     try:
         return Image.open(io.BytesIO(body), formats=formats)
     except UnidentifiedImageError:

@@ -79,8 +79,7 @@ _START_TIMEOUT_S = 60.0  # a start takes 0.2 s on an idle machine
 _STOP_TIMEOUT_S = 2.0
 _NICENESS = 5  # sending requests on time comes before decoding and starting decoders
 _TICK_S = 1.0
-_IDLE_CPU_S = 0.5  # that a process may use after a picture; a sound one uses none
-_BUSY_THREADS = 16  # beside those that it has started with; HEIF's decoder has one
+_MOST_THREADS = 16  # beside those that it has started with; HEIF's decoder has one
 _POLL_S = 0.005  # between checks whether a process has ended
 _CHUNK = 1 << 18  # bytes; most thumbnails are smaller
 _SEND_BUFFER = 1 << 19  # bytes: most bodies go to their decoder in one call, which takes a seventh less CPU
@@ -109,7 +108,6 @@ class Decoders:
         self._running: set[Decoder] = set()
         self._stopped = False
         self._units = asyncio.Semaphore(MAX_MEMORY // _UNIT)
-        self._watching: asyncio.Task[None] | None = None
         self._turnstile = asyncio.Lock()  # held while a picture waits for its units: else it might starve
 
     async def analyse(self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext) -> Analysis:
@@ -199,9 +197,6 @@ class Decoders:
         if self.users > 0:
             return
         self.stop()
-        if self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
         self._idle.clear()
         await asyncio.gather(*(decoder.close() for decoder in self._running))
         self._running.clear()
@@ -211,20 +206,7 @@ class Decoders:
             raise DecodersStopped
         decoder = Decoder(self._job)
         self._running.add(decoder)
-        self._watching = self._watching or asyncio.create_task(self._watch())
         return decoder
-
-    async def _watch(self) -> None:
-        """End the processes that go on without a picture, or have many threads: one has taken them over."""
-        while True:
-            await asyncio.sleep(_TICK_S)
-            for decoder in list(self._running):
-                if why := decoder.misused(idle=decoder in self._idle):
-                    logger.warning("A decoder process was ended (%s): an image may have taken it over", why)
-                    decoder.kill(why)
-                    with suppress(ValueError):  # it is at work, and will fail
-                        self._idle.remove(decoder)
-                        await self._discard(decoder)
 
     async def _discard(self, decoder: Decoder) -> None:
         self._running.discard(decoder)
@@ -302,7 +284,6 @@ class Decoder:
         self._ready = False
         self._killed_for = ""
         self._threads = 0  # when it was ready
-        self._idle_cpu: float | None = None  # seconds that it had used when it was first seen idle after a picture
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
         self._name = f"a decoder process ({' '.join(command[:4])})"
@@ -351,7 +332,7 @@ class Decoder:
             await self.close()
             raise AnalysesNotLoaded(text.decode(errors="replace"))
         self._ready = True
-        self._threads, _ = _threads_and_cpu(self.pid)
+        self._threads = _threads_of(self.pid)
         self.unprotected = tuple(json.loads(text))
         if self.unprotected:
             _say_unprotected(self.unprotected)
@@ -361,19 +342,15 @@ class Decoder:
         self._killed_for = why
         self._process.kill()
 
-    def misused(self, *, idle: bool) -> str:
-        """Return what a process has done that none does by itself, empty for nothing; for a timer to call."""
-        if not self._ready:
-            return ""
-        threads, cpu = _threads_and_cpu(self.pid)
-        started = threads - self._threads
-        if started > (0 if idle else _BUSY_THREADS):
-            return f"started {counted(started, 'thread')}"
-        if not idle:
-            return ""
-        self._idle_cpu = cpu if self._idle_cpu is None else self._idle_cpu
-        spent = cpu - self._idle_cpu
-        return f"used {spent:.1f} s of CPU without a picture" if spent > _IDLE_CPU_S else ""
+    def _look(self) -> None:
+        """End the process if it has started many threads: a picture has taken it over."""
+        if (started := _threads_of(self.pid) - self._threads) > _MOST_THREADS:
+            self.kill(f"started {counted(started, 'thread')}")
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Stop it, or have it continue; elsewhere it would be left behind when this process is killed."""
+        if sys.platform == "linux":
+            self._process.send_signal(number)
 
     @property
     def pid(self) -> int:
@@ -414,11 +391,10 @@ class Decoder:
         """Send a request; return what its reply says, if that is `good`."""
         await self.wait_until_ready()
         self.pictures += 1
-        self._idle_cpu = None
         names = ",".join(codings).encode()
         request = REQUEST.pack(expected, memory, wanted, len(names), len(body)) + names
         try:
-            kind, text, data = await _within(self.job.timeout, self._exchange(request, body))
+            kind, text, data = await _within(self.job.timeout, self._exchange(request, body), self._look)
             reply = Reply(kind, text, data, self.job, None if codings else len(body))
             if kind == good:
                 return read(reply)
@@ -469,11 +445,14 @@ class Decoder:
         try:
             if writer.is_closing():
                 raise BrokenPipeError
+            self._signal(signal.SIGCONT)
             writer.writelines((request, body))
             await writer.drain()
         except ConnectionError:
             raise await self._crash() from None
-        return await self._reply()
+        reply = await self._reply()
+        self._signal(signal.SIGSTOP)  # without a picture it does nothing, whoever has taken it over
+        return reply
 
     async def _reply(self) -> tuple[bytes, bytes, bytes]:
         """Return kind, text and data of the next reply."""
@@ -504,13 +483,11 @@ class Decoder:
             data += part
 
 
-def _threads_and_cpu(pid: int) -> tuple[int, float]:
-    """Return how many threads a process has, and the seconds of CPU that it has used; 0 where /proc hides them."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0, 0.0
-    return int(fields[17]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # proc(5), from field 3
+def _threads_of(pid: int) -> int:
+    """Return how many threads a process has; 0 where /proc hides them."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[17])  # proc(5), from field 3
+    return 0
 
 
 @functools.cache
@@ -521,8 +498,8 @@ def _say_unprotected(missing: tuple[str, ...]) -> None:
     )
 
 
-async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`; raise TimeoutError after `seconds`.
+async def _within(seconds: float, work: Coroutine[Any, Any, T], look: Callable[[], None] = lambda: None) -> T:
+    """Return the result of `work`; raise TimeoutError after `seconds`; `look` at each tick.
 
     Time is counted in ticks: if the worker was stopped for minutes (SIGSTOP), that counts as one tick only.
     """
@@ -532,6 +509,8 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     def tick(left: float) -> None:
         nonlocal timer
         if left > 0:
+            if left < seconds:
+                look()
             timer = loop.call_later(min(left, _TICK_S), tick, left - _TICK_S)
         else:
             limit.reschedule(loop.time())

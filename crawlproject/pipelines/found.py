@@ -33,9 +33,9 @@ from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import Page
 from crawlproject.pages.revisits import UNCHANGED
 from crawlproject.pages.rules import rules_of
-from crawlproject.pages.scope import Scope
+from crawlproject.pages.scope import DEFAULT, Scope
 from crawlproject.pages.sitemaps import INDEX_DEPTH, MOST_SITEMAPS, Sitemap
-from crawlproject.pages.traps import Worth, judge
+from crawlproject.pages.traps import DEEPEST, Worth, judge
 from crawlproject.politeness.outcomes import KEPT_BACK, STOPPED, Failure
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
@@ -153,15 +153,14 @@ class FoundPipeline:
 
     def _leads_on(self, item: FetchedPage) -> bool:
         """Tell whether there may be pages one link farther away from the seed."""
-        most = self.settings.pages_depth if item.most_depth is None else item.most_depth
-        return item.depth < min(most, self.settings.pages_depth)
+        return item.depth < (DEEPEST if item.most_depth is None else item.most_depth)
 
     def _scope_of(self, item: FetchedPage | FetchedSitemap) -> Scope:
-        """Return the scope of a page's seed: in the settings' scope the seed is where each of its pages is."""
+        """Return the scope of a page's seed; without one of its own that is the domain of each of its pages."""
         if item.scope is not None:
             with suppress(ValueError):  # not written by crawlproject
                 return Scope.parse(item.scope)
-        return Scope.of_seed(item.url, self.settings.pages_scope)
+        return Scope.of_seed(item.url)
 
     def _images_of(
         self, item: FetchedPage | FetchedSitemap, images: Iterable[FoundImage], found_on: str
@@ -189,7 +188,7 @@ class FoundPipeline:
     async def _admit_sitemaps(self, item: FetchedPage, decided: Counter[str]) -> None:
         """Store the sitemaps that the robots.txt of a page's host names, once for each scope."""
         url, request, scope = item.response.url, item.response.request, self._scope_of(item)
-        if not self.settings.pages_sitemaps or request is None or not self._leads_on(item) or not scope.has(url):
+        if request is None or not self._leads_on(item) or not scope.has(url):
             return
         host = (robots_url(url), scope.text)
         if host in self._with_sitemaps and item.before is None:
@@ -248,7 +247,7 @@ class FoundPipeline:
     ) -> Iterator[Link]:
         """Yield the pages of a sitemap; traps are counted in `decided`."""
         meta: dict[str, Any] = {} if item.most_depth is None else {MOST_DEPTH: item.most_depth}
-        if scope.kind != self.settings.pages_scope:
+        if scope.kind != DEFAULT:
             meta[SCOPE] = scope.text
         for page in found.pages:
             if self._worth(page.url, item.depth, scope, decided) is not None:

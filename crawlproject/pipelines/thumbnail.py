@@ -50,7 +50,7 @@ def job_of(settings: config.Config) -> Job:
         max_size=settings.download_maxsize,
         quality=settings.thumbnail_quality,
         timeout=settings.decode_timeout,
-        sizes=settings.sizes,
+        sizes=settings.thumbnail_sizes,
         mode=settings.thumbnail_mode,
         form=settings.thumbnail_format,
         formats=settings.formats,
@@ -180,7 +180,7 @@ class ThumbnailPipeline:
 
     async def _store(self, identifier: str, thumbnails: tuple[Thumbnail, ...]) -> tuple[StoredThumbnail, ...]:
         """Store the thumbnails, the first of which has no size in its name; an SVG has none."""
-        form, (_, *further) = self.settings.thumbnail_format, self.settings.sizes
+        form, (_, *further) = self.settings.thumbnail_format, self.settings.thumbnail_sizes
         stored = []
         for size, made in zip((None, *further), thumbnails, strict=False):
             name = thumbnail_name(identifier, form, size)

@@ -17,10 +17,11 @@ from scrapy.crawler import Crawler
 from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
+from crawlproject.politeness.retry import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
 from crawlproject.robots.copies import look, packed
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
-from crawlproject.robots.verdicts import Verdict, judge, refusal_for_delay
+from crawlproject.robots.verdicts import Verdict, judge
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
@@ -270,8 +271,6 @@ class RobotsCache:
             refused = Verdict(False, printable(body.decode(errors="replace")))
         elif reply.what == "rules":
             rules = before.rules if before and before.rules and before.body == body else await _parse(body)
-            if refusal := refusal_for_delay(rules, self.config):
-                refused = Verdict(False, refusal)
         before = self._copies.pop(key, None)
         self._copies[key] = _Copy(now + life, renew, body, rules, refused)
         self._size += (len(body) - (len(before.body) if before else 0)) * _PARSED_FACTOR
@@ -297,9 +296,7 @@ class RobotsCache:
             kind, body = what_is_kept(rules, body)
             if kind == "rules":  # compressing a large one takes 30 ms
                 body = packed(body) if len(body) <= _LARGE else await asyncio.to_thread(packed, body)
-            delay = rules.delay or 0.0
-            if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
-                delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
+            delay = min(rules.delay or 0.0, self.config.robots_delay_max)
         if kind == "unreachable":
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})
         requested = fetched.requested
@@ -317,7 +314,7 @@ class RobotsCache:
                 delay=delay,
                 reason=printable(fetched.reason),
                 retry=self.config.retry_delay,
-                retry_max=self.config.retry_delay_max,
+                retry_max=LONGEST_DELAY_S,
                 source=source,
                 requested=requested,
             )

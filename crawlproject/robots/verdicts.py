@@ -53,14 +53,6 @@ def refusal_for_opt_outs(declared: Mapping[str, str], config: Config) -> str | N
     return ", ".join(refused) or None
 
 
-def refusal_for_delay(rules: Rules, config: Config) -> str | None:
-    """Return why a host is skipped because of the delay that its robots.txt requests; None when it is not."""
-    longest = config.robots_delay_max
-    if config.robots_delay_over == "skip" and rules.delay is not None and rules.delay > longest:
-        return f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
-    return None
-
-
 def quoted(line: tuple[int, str]) -> str:
     """Return a line of a robots.txt, given with its number, for people to read."""
     return f"line {line[0]}, {printable(line[1])}"

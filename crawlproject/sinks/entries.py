@@ -16,8 +16,8 @@ _LONGEST_NAME = 80  # characters of the file's name in that of its reader
 
 def default_name(state: State, name: str, identity: str) -> str:
     """Return the name of the reader of a file that was given none; its id tells files of equal name apart."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:_LONGEST_NAME]
-    return f"{state.config.namespace}-{state.keys.spider}-{plain}-{identity}"
+    whole = f"{state.config.namespace}-{state.keys.spider}-{name[:_LONGEST_NAME]}-{identity}"
+    return re.sub(r"[^A-Za-z0-9._-]", "-", whole)
 
 
 def event_of(entry: EventEntry) -> dict[str, Any] | None:

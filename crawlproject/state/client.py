@@ -302,7 +302,7 @@ class State:
             self.health,
             config.circuit,
             config.delay_of(spider),
-            seen=self.bounds.seen,
+            seen_capacity=self.bounds.seen_capacity,
             high_water=self.bounds.high_water,
             overflow_maxlen=self.bounds.overflow_maxlen,
             shard=(self.number, self.count),
@@ -372,7 +372,7 @@ async def check_redis(config: Config) -> None:
 
     Raises:
         RedisUnavailable, ConfigError: see `State.open`.
-        ConfigError: a master may evict keys, and CRAWL_REDIS_EVICTS does not accept it.
+        ConfigError: a master may evict keys.
 
     """
     state = State(config, "images")
@@ -384,8 +384,8 @@ async def check_redis(config: Config) -> None:
         await state.close()
     for shard, memory in found.items():
         policy = memory.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction" and config.redis_evicts == "refuse":
+        if policy != "noeviction":
             raise ConfigError(
                 f"Redis at {without_secrets(shard.url)} may evict keys of the crawl (maxmemory-policy {policy}): "
-                "set it to noeviction, or, if some may be lost, CRAWL_REDIS_EVICTS=accept"
+                "set it to noeviction"
             )

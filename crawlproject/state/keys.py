@@ -101,7 +101,7 @@ class Keys:
         key="in_hand:",
     )
     feeders = _OfSpider(
-        "Hash, TTL 60 s: process that feeds seeds to when it said so (µs) and how many it has left, if known."
+        "Hash, TTL 60 s: process that feeds seeds to when it said so (s) and how many it has left, if known."
     )
     feed_of = _OfSpider(
         "Prefix + digest of FILEs, hash, TTL 30 d: how far they are fed (`position`), and by which process."
@@ -118,44 +118,37 @@ class Keys:
     paced = _OfSpider(
         "Sorted set: sources by when this spider may send to them (µs), where it keeps a delay of its own."
     )
-    seen_of = _OfSpider(
-        "Prefix + bucket, or `e` + generation + `:` + bucket, set of integers: hashes of what was enqueued."
-    )
-    seen_bloom_of = _OfSpider(
-        "Prefix + generation + `:` + partition, string: a Bloom filter of links (`CRAWL_SEEN_LINKS`)."
-    )
+    seen_of = _OfSpider("Prefix + generation + `:` + bucket, set of integers: hashes of what was enqueued.")
     seen_meta = _OfSpider(
-        "Hash: the generations of these (`exact`, `bloom`), and how many requests the last one of each has."
+        "Hash: the generations of these, by how many requests each is for, and how many the last one has."
     )
     texts_of = _OfSpider(
         "Prefix + part, string: the texts of pages seen last, nine bytes each: which one, under which URL."
     )
-    outstanding = _OfSpider("Integer: requests queued, delayed or leased; 0 is an empty frontier.")
+    counters = _OfSpider(
+        "Hash: requests `outstanding` (queued, delayed or leased; 0 is an empty frontier), in the `overflow` of "
+        "all sources, of these `spilled` to extents; number of the last `lease`, never below the clock (µs), so "
+        "that none is granted twice."
+    )
     overflow_of = _OfSpider(
         "Prefix + priority + `:` + source, list: stored requests beyond its window, the left one next."
     )
-    overflow = _OfSpider("Integer: requests in the lists above, of all sources; not outstanding.")
     extents_of = _OfSpider(
         "Prefix + priority + `:` + source, list: extents of its overflow, before the list above; where in which "
-        "pack each is, and how many requests it has."
+        "pack each is, and how many requests it has. `dropped`: those that are still in the seen filter."
     )
-    spilled = _OfSpider("Integer: requests in the extents of all sources; they count in `overflow`, too.")
     overflow_due = _OfSpider(
         "Sorted set: sources that need an extent or whose overflow may be long enough for one, by when a worker "
         "with the store is to look at them (µs)."
     )
     spill_fault = _OfSpider("String, TTL 60 s: why extents cannot be stored or read at present.")
     pack_folder = _OfSpider("String: the folder of CRAWL_OVERFLOW_STORE in which the packs of this frontier are.")
-    packs = _OfSpider("Hash: pack to how many of its extents are still needed.")
-    packs_dead = _OfSpider(
-        "Sorted set: packs that are no longer needed, by when the last of their extents went (µs)."
-    )
-    dropped_extents = _OfSpider(
-        "List: extents that were dropped, and whose requests still have their places in the seen filter."
+    packs = _OfSpider(
+        "Sorted set: packs by how many of their extents are needed, or, below zero, by since when none is (µs)."
     )
     revisits_of = _OfSpider(
-        "Prefix + source, hash: its pages that are revisited, by the first 8 bytes of what the seen filter "
-        "knows them by, to when, after which interval (µs), and the stored request; 8 at most."
+        "Prefix + source, hash: its pages that are revisited, by what the seen filter knows them by, "
+        "to when, after which interval (µs), and the stored request; 8 at most."
     )
     revisits = _OfSpider("Sorted set: sources by when the first of these is due (µs), or before.")
     ledger = _OfSpider(
@@ -165,16 +158,9 @@ class Keys:
     found_hosts_of = _OfSpider(
         "Prefix + source, set of integers: 32-bit hashes of the hosts below its domain that links led to."
     )
-    dropped = _OfSpider("List: stored requests that were dropped, and still have their places in the seen filter.")
     workers = _OfSpider("Sorted set: workers by their last heartbeat (µs).")
-    worker_settings = _OfSpider(
-        "Hash: worker -> its settings that should be the same for all, as JSON, until another one joins."
-    )
     starting = _OfSpider("Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard.")
     leases_of = _OfSpider("Prefix + worker, hash: lease id to stored request.")
-    lease_sequence = _OfSpider(
-        "Integer: number of the last lease granted; never below the clock (µs), so that none is granted twice."
-    )
 
     # Politeness
 
@@ -197,18 +183,21 @@ class Keys:
         "Hash: source to what else the catalogue says about it (JSON: circuit, gone, robots, hosts)."
     )
     circuit_of = _OfCrawl(
-        "Prefix + source, hash: the state of its circuit, and what slows or holds it; gone when it is at rest."
+        "Prefix + source, msgpack: the state of its circuit, and what slows or holds it; TTL 1 d where nothing "
+        "does."
     )
     window_of = _OfCrawl(
-        "Prefix + source, hash, TTL 10 min: its last minute's results in buckets, its latency, its fetches."
+        "Prefix + source, msgpack, TTL 10 min: its last results, hosts, latencies and fetches, and how many "
+        "requests it got in each of the last 64 seconds."
     )
     halted = _OfCrawl("Set: sources halted until an operator acts; `sadd` halts, `srem` resumes.")
     temp_halted = _OfCrawl("Set: sources halted for the open period of their circuit.")
     excluded = _OfCrawl(
         "Set: sources and domains that nothing goes out to; `sadd` excludes, `srem` includes again."
     )
-    excluded_by = _OfCrawl("Hash: what an operator has excluded to who, when and why (JSON).")
-    excluded_by_file = _OfCrawl("Hash: what the leader's `CRAWL_EXCLUDE` names to the comment in its line.")
+    excluded_by = _OfCrawl(
+        "Hash: what is excluded to which operator did it, when and why, and to its line in `CRAWL_EXCLUDE` (JSON)."
+    )
     watchlist = _OfCrawl(
         "Set: sources that the leader checks each second: halted, probed, held, slowed, failing.",
         key="troubled",
@@ -235,9 +224,6 @@ class Keys:
     requests_of = _OfCrawl(
         "Prefix + block of four days + `:` + source, hash, TTL 94 d: hour of the block to what was requested in "
         "it (msgpack); `r:` + host to when its robots.txt was last fetched, and the status."
-    )
-    seconds_of = _OfCrawl(
-        "Prefix + source, string, TTL 2 min: how many requests it got in each of the last 64 seconds."
     )
     incidents_of = _OfCrawl(
         "Prefix + source, list, TTL 90 d: its last 24 halts, holds, back-offs and resumptions, with reasons."
@@ -269,18 +255,12 @@ class Keys:
         "Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."
     )
     audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
-    ended_sessions = _OfCrawl(
-        "Sorted set: sessions of the dashboard that were logged out, by the time at which they expire."
-    )
     ordered_by_of = _OfCrawl(
         "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
     )
     readers = _OfCrawl(
-        "Hash: reader + newline + stream to the last entry id it has written; nothing above is trimmed."
-    )
-    reader_of = _OfCrawl(
-        "Prefix + reader, hash: who reads as it or did last, since when, until when it has the lease (µs); by "
-        "stream where it stands, and how many entries there were up to that, if Redis knew."
+        "Hash: reader of the events to who reads as it, or did last, and how far it has read each stream, above "
+        "which nothing is trimmed (msgpack, see the Lua module `readers`)."
     )
     dead = _OfSpider("Stream: dead letters: the stored request or seed, and the reason.")
     counts = _OfSpider(
@@ -302,10 +282,6 @@ class Keys:
         "`parse_us`, the same of reading pages."
     )
     active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs); others rest.")
-    sample = _OfSpider(
-        "Hash, TTL 60 s: when the monitor last sampled the counters (µs), and their values (msgpack).",
-        key="reading",
-    )
 
     @property
     def due(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.leases import read_leases
+from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sources.domains import domain_of_url
@@ -21,7 +21,7 @@ from crawlproject.state.source_table import RateSum, count_due, count_sources
 from crawlproject.status.shard_status import node_of
 from crawlproject.status.snapshot import LINKS, CrawlSample, InFlight, Others, SourceSample
 from crawlproject.status.source_status import SUCCESSES, statuses_of_shard
-from crawlproject.streams.unread import MOST_READERS, UnreadEvents
+from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
 MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
@@ -43,7 +43,7 @@ class Survey:
     def __init__(self, state: State, *, unread: bool) -> None:
         self.state = state
         self._rates = {shard: RateSum(shard) for shard in state.shards}
-        self._unread = {shard: UnreadEvents(shard) for shard in state.shards} if unread else {}
+        self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
         self._known = 0  # sources, of all shards
 
@@ -74,7 +74,7 @@ class Survey:
                 own = await collect(shard, must_lead=False, most=most)
             wanted = [name for name in names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
-            return await take_sample(shard, own, self._rates[shard], self._unread.get(shard))
+            return await take_sample(shard, own, self._rates[shard], unread=self._unread)
 
         found, away = await ask_shards(state.shards, look)
         if state.count == 1:
@@ -157,12 +157,11 @@ def _summed(values: Sequence[Any]) -> Any:
     return sum(values)
 
 
-async def collect(state: State, *, must_lead: bool, most: int, every: float = 0.0) -> Overview | float | None:
+async def collect(state: State, *, must_lead: bool, most: int) -> Overview | None:
     """Return the figures of a shard's crawl, and which sources to read, `most` at most; see `Scripts.collect`."""
     return await state.scripts.collect(
         state.worker_id,
         must_lead=must_lead,
-        every=every,
         timeout=state.config.heartbeat_timeout,
         most=most,
         dead_maxlen=state.config.of_shard.dead_maxlen,
@@ -170,11 +169,11 @@ async def collect(state: State, *, must_lead: bool, most: int, every: float = 0.
 
 
 async def take_sample(
-    state: State, overview: Overview, rate_sum: RateSum | None = None, unread: UnreadEvents | None = None
+    state: State, overview: Overview, rate_sum: RateSum | None = None, *, unread: bool = False
 ) -> CrawlSample:
     """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more.
 
-    `unread` tells how far readers are behind.
+    `unread`: it tells how far readers are behind.
     """
     leases: Counter[str] = Counter()
     domains: set[str] = set()
@@ -198,5 +197,5 @@ async def take_sample(
         leased = [source for source in leases if source not in sources]
         others = Others(await rate_sum.look(), len(leased) - await count_due(state, leased))
     in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
-    behind = await unread.look() if unread is not None else {}
+    behind = await furthest_behind(state) if unread else {}
     return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others, behind)

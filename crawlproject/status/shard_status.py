@@ -45,7 +45,7 @@ async def shard_status(state: State) -> ShardStatus:
     async with client.pipeline(transaction=False) as pipe:
         pipe.get(keys.leader)
         pipe.scard(keys.sources)
-        pipe.get(keys.outstanding)
+        pipe.hget(keys.counters, "outstanding")
         pipe.info("memory")
         pipe.info("replication")
         for number in range(state.count):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from crawlproject.config import Config
-from crawlproject.frontier.leases import count_leases
+from crawlproject.frontier.contents import count_leases
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered

@@ -45,6 +45,6 @@ async def _present_in(state: State, project: Sequence[str]) -> list[str]:
     async with client.pipeline(transaction=False) as pipe:
         for name in names:
             keys = replace(state.keys, spider=name)
-            pipe.exists(keys.seeds, keys.outstanding, keys.totals)
+            pipe.exists(keys.seeds, keys.counters, keys.totals)
         found = await pipe.execute()
     return [name for name, number in zip(names, found, strict=True) if number]

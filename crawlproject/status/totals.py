@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-from crawlproject.frontier.workers import alive_workers
+from crawlproject.frontier.contents import alive_workers
 from crawlproject.sources.rates import limit_of
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
@@ -92,7 +92,7 @@ async def totals(state: State) -> dict[str, Any]:
 async def _totals_of_shard(state: State) -> dict[str, Any]:
     keys = state.keys
     async with state.redis.pipeline(transaction=False) as pipe:
-        pipe.mget(keys.outstanding, keys.overflow)
+        pipe.hmget(keys.counters, "outstanding", "overflow")
         pipe.llen(keys.seeds)
         pipe.xlen(keys.dead)
         pipe.zrange(keys.workers, 0, -1)

@@ -44,7 +44,8 @@ _GROUP_BYTES = 8_000_000  # of bodies; what is written and synced together
 _THREAD_TIMEOUT_S = 40.0  # for one group, as for a thumbnail
 _POLL_S = 0.25  # between looks at what hangs, whether the crawl closes
 _CLOSING_S = 3.0  # how long what hangs gets when the crawl closes
-_SEGMENT_AGE_S = 3600.0  # at which a file is closed
+_SEGMENT_BYTES, _SEGMENT_AGE_S = 1_000_000_000, 3600.0  # at which a file is closed
+_SPOOL_BYTES = 10_000_000_000  # most that wait to be uploaded
 _LOOK_EVERY_S = 1.0  # for a segment that is old enough
 _SWEEP_EVERY_S = 30.0  # for segments of processes that died
 _LONGEST_PAUSE_S = 60.0  # between attempts to upload; they begin at _LOOK_EVERY_S
@@ -68,7 +69,7 @@ class PageStore:
     a probe succeeds. Nothing here blocks the event loop.
 
     For S3, segments are written into a folder of this machine (`CRAWL_PAGES_SPOOL`) and uploaded when they are
-    closed. While S3 is down they wait there, up to `CRAWL_PAGES_SPOOL_MAXSIZE`; then the store is down, too.
+    closed. While S3 is down they wait there, up to 10 GB; then the store is down, too.
 
     Raises:
         Exception: the folder cannot be made and the error is permanent, or boto rejects the settings.
@@ -219,7 +220,7 @@ class PageStore:
         """Return the segment to write to; begin one if there is none, or the last is large enough."""
         if self._segment is not None and self._is_due():
             self._end_segment()
-        if self.bucket is not None and (size := size_of(self.folder)) >= self.config.pages_spool_maxsize:
+        if self.bucket is not None and (size := size_of(self.folder)) >= _SPOOL_BYTES:
             self._end_segment()  # so that it, too, can be uploaded
             raise _SpoolFull(f"{size} bytes wait to be uploaded")
         if self._segment is None:
@@ -237,7 +238,7 @@ class PageStore:
     def _is_due(self) -> bool:
         segment = self._segment
         return segment is not None and (
-            segment.size >= self.config.pages_segment_bytes or time.monotonic() - segment.began >= _SEGMENT_AGE_S
+            segment.size >= _SEGMENT_BYTES or time.monotonic() - segment.began >= _SEGMENT_AGE_S
         )
 
     def _end_segment(self) -> None:
@@ -312,7 +313,7 @@ class PageStore:
             because = f" ({self._trouble})" if self._trouble else ""
             outage = (
                 f"no more pages can be kept: {error} from {self.place} to {self.bucket.place}{because}, and "
-                f"CRAWL_PAGES_SPOOL_MAXSIZE is {self.config.pages_spool_maxsize}: {self.bucket.remedy}; "
+                f"at most {_SPOOL_BYTES} may: {self.bucket.remedy}; "
                 "retrying until they can"
             )
         else:
@@ -331,7 +332,7 @@ class PageStore:
         return None
 
     def _try(self, size: int) -> None:
-        if self.bucket is not None and (held := size_of(self.folder)) >= self.config.pages_spool_maxsize:
+        if self.bucket is not None and (held := size_of(self.folder)) >= _SPOOL_BYTES:
             raise _SpoolFull(f"{held} bytes wait to be uploaded")
         _write_probe(self.folder, max(size, PROBE_SIZE))
 

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
@@ -16,14 +17,14 @@ from redis import RedisError
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
-from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder, ReaderScripts
+from crawlproject.state.scripts.readers import LEASE_S, Held, ReaderRecord
 from crawlproject.streams.streams import EventEntry, entries_of
 from crawlproject.texts import counted, printable
 
 START = "0-0"  # where a reader stands that has read nothing
+MOST_READERS = 20  # of which it is shown how far they are behind: those furthest
 
 _BATCH = 1000  # entries of each stream
-_COUNTED = 500  # entries counted a call: half a millisecond of Redis
 _LOOK_S = 0.2  # between two looks at the lease of another
 _RENEW_S = 1.0
 _GIVE_BACK_S = 1.0  # for a Redis that may be away
@@ -37,11 +38,37 @@ def is_entry_id(text: object) -> bool:
 
 def is_behind(one: str, other: str) -> bool:
     """Tell whether the first of two entry ids comes before the other."""
-    return _parts(one) < _parts(other)
+    return order(one) < order(other)
 
 
-def _parts(entry_id: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in entry_id.split("-")) if is_entry_id(entry_id) else (0, 0)
+def order(entry_id: str) -> tuple[int, ...]:
+    """Return what entry ids are sorted by."""
+    return tuple(map(int, entry_id.split("-")))
+
+
+class _Stream:
+    """A stream as Redis describes it."""
+
+    def __init__(self, info: Any) -> None:  # the answer to XINFO STREAM
+        if isinstance(info, Exception):
+            if "no such key" not in str(info):
+                raise info
+            info = {}
+        self.length: int = info.get("length", 0)
+        self.added: int = info.get("entries-added", 0)
+        self.newest, self.deleted = (
+            info.get(name, b"0-0").decode() for name in ("last-generated-id", "max-deleted-entry-id")
+        )
+        self.first: str | None = info["first-entry"][0].decode() if self.length else None
+
+    def number(self, at: str, noted: int | None) -> int | None:
+        """Return how many entries there were up to one, None if it is not known."""
+        return self.added if at == self.newest else noted
+
+    def unread(self, at: str, noted: int | None) -> int:
+        """Return how many entries come after one; of a reader that nothing is known of, all there are."""
+        number = self.number(at, noted)
+        return self.length if number is None else max(min(self.added - number, self.length), 0)
 
 
 class StreamReader:
@@ -58,9 +85,9 @@ class StreamReader:
         self.name = name
         self.file = file  # id of the file, or dataset, that is written
         self.last = dict.fromkeys(streams or state.keys.streams, START)
+        self._numbers: dict[str, dict[str, int]] = {stream: {} for stream in self.last}  # of entries, where known
         self._told: dict[str, str] = {}  # by stream, the gap that was told of last
         self._redis: Any = state.redis
-        self._reader_of = state.keys.reader_of
         self._scripts = state.scripts
         self._holder = {
             "holder": secrets.token_hex(8),
@@ -82,7 +109,7 @@ class StreamReader:
                 await asyncio.wait((renewing,), timeout=0.1)
             with suppress(RedisError, TimeoutError):  # it ends by itself
                 async with asyncio.timeout(_GIVE_BACK_S):
-                    await self._scripts.note_read(self.name, self._holder, {}, give_back=True)
+                    await self._scripts.note_read(self.name, self._holder, {}, {}, give_back=True)
 
     async def _keep(self) -> None:
         """Renew the lease while something else takes long."""
@@ -104,22 +131,25 @@ class StreamReader:
             ReaderTaken: another process reads under this name.
 
         """
-        before: LeaseHolder | None = None
-        while isinstance(
-            taken := await self._scripts.take_reader(self.name, self._holder, self.file), LeaseHolder
-        ):
-            if before is not None and taken.version != before.version:
+        before: Held | None = None
+        while isinstance(taken := await self._scripts.take_reader(self.name, self._holder), Held):
+            if before is not None and (taken.by.holder, taken.by.until) != (before.by.holder, before.by.until):
                 raise ReaderTaken(
-                    f"reader {self.name} is being read by {_shown(taken)}: stop that process, or read under "
+                    f"reader {self.name} is being read by {_shown(taken.by)}: stop that process, or read under "
                     f"another name (--reader NAME); if it ends without giving the reader back, wait "
                     f"{LEASE_S:.0f} s"
                 )
             before = taken
             await asyncio.sleep(_LOOK_S)
-        # what is no entry id was not written by crawlproject
-        return {
-            stream: at for stream, at in taken.positions.items() if stream in self.last and is_entry_id(at)
-        }, taken.length
+        stood = {stream: at for stream, at in taken.last.items() if stream in self.last}
+        self._numbers = {
+            stream: {stood[stream]: taken.numbers[stream]} if stream in taken.numbers else {}
+            for stream in self.last
+        }
+        if new := [stream for stream in self.last if stream not in stood]:
+            for stream, info in (await _streams_of(self._redis, new)).items():
+                self._numbers[stream][START] = info.added - info.length
+        return stood, taken.lengths.get(self.file)
 
     async def read(self, block_s: float = 0.0) -> list[EventEntry]:
         """Return what comes next, empty when nothing came within `block_s`. The reader stays where it is.
@@ -148,43 +178,43 @@ class StreamReader:
         # events of these calls are lost, and come again.
         if not all(kept):
             raise redis.ConnectionError("another node has taken over, without what was read last")
-        await self._check_complete(infos)
-        return entries
-
-    async def _check_complete(self, infos: Sequence[Any]) -> None:
         lost: dict[str, int | None] = {}
-        for stream, info in zip(self.last, infos, strict=True):
-            if isinstance(info, Exception) and "no such key" not in str(info):
-                raise info
-            gap = await self._gap(stream, {} if isinstance(info, Exception) else info)
+        for stream, info in zip(list(self.last), map(_Stream, infos), strict=True):
+            gap = self._gap(stream, info)
             if gap is not None and gap[0] != self._told.get(stream):
                 self._told[stream], lost[stream] = gap
+            self._number(stream, info, [entry.id for entry in entries if entry.stream == stream])
         if lost:
             raise EventsLost(self.name, lost)
+        return entries
 
-    async def _gap(self, stream: str, info: Mapping[str, Any]) -> tuple[str, int | None] | None:
-        """Return where a stream lacks what this reader has not read, and how many entries if Redis knows it.
+    def _number(self, stream: str, info: _Stream, ids: list[str]) -> None:
+        """Number what was read, and where the reader stands."""
+        at = self.last[stream]
+        number = info.number(at, self._numbers[stream].get(at))
+        found = {} if number is None else {one: number + index for index, one in enumerate([at, *ids])}
+        if ids and ids[-1] == info.newest:
+            found[ids[-1]] = info.added
+        if found:
+            self._numbers[stream] = found
+
+    def _gap(self, stream: str, info: _Stream) -> tuple[str, int | None] | None:
+        """Return where a stream lacks what this reader has not read, and how many entries if that is known.
 
         Nothing is trimmed above an entry that is there, and the last one that all have read stays.
         """
-        at, length = self.last[stream], info.get("length", 0)
-        newest, deleted = (
-            info.get(name, b"0-0").decode() for name in ("last-generated-id", "max-deleted-entry-id")
-        )
-        is_cut = not length or is_behind(at, info["first-entry"][0].decode())
-        if newest == at or not (is_cut or is_behind(at, deleted)):
+        at = self.last[stream]
+        is_cut = info.first is None or is_behind(at, info.first)
+        if info.newest == at or not (is_cut or is_behind(at, info.deleted)):
             return None
-        where = at if is_cut else deleted
-        if is_behind(newest, at):  # another Redis: who goes on begins there
+        where = at if is_cut else info.deleted
+        if is_behind(info.newest, at):  # another Redis: who goes on begins there
             if self._told.get(stream) == at:
                 self.last[stream] = START
             return where, None
-        added = info["entries-added"]
-        noted = await self._redis.hget(self._reader_of + self.name, f"place:{stream}")
-        place, _, number = (noted or b"").decode(errors="replace").partition(" ")
-        if place == at and number.isdigit():
-            left = length if is_cut else await _unread(self._scripts, stream, at, newest)
-            count = added - int(number) - left
+        number = self._numbers[stream].get(at)
+        if is_cut and number is not None:
+            count = info.added - number - info.length
             return (where, count) if count > 0 else None
         return None if at == START else (where, None)  # a new reader has not missed anything
 
@@ -207,12 +237,14 @@ class StreamReader:
             Overtaken: another process has taken the lease: nothing was done.
 
         """
-        await self._note(self.last, file=self.file, length=length)
+        await self._note(self.last, length=length, file=self.file)
 
     async def _note(self, last: Mapping[str, str], **more: Any) -> None:
-        lost = await self._scripts.note_read(self.name, self._holder, last, **more)
-        if lost is not None:
-            raise Overtaken(self.name, lost.holder, lost.length)
+        found = {stream: self._numbers[stream].get(at) for stream, at in last.items()}
+        numbers = {stream: number for stream, number in found.items() if number is not None}
+        by = await self._scripts.note_read(self.name, self._holder, last, numbers, **more)
+        if by is not None:
+            raise Overtaken(self.name, by, by.lengths.get(self.file))
 
 
 class EventsLost(CrawlprojectError):
@@ -234,7 +266,7 @@ class EventsLost(CrawlprojectError):
 class Overtaken(ReaderTaken):
     """Another process has taken the lease; `length` is that of the file when its last events were noted."""
 
-    def __init__(self, name: str, holder: LeaseHolder, length: int | None) -> None:
+    def __init__(self, name: str, holder: ReaderRecord, length: int | None) -> None:
         super().__init__(
             f"reader {name} was taken over by {_shown(holder)}, as this process had not run for {LEASE_S:.0f} s: "
             "it ends, and the other goes on"
@@ -259,29 +291,48 @@ class ReaderStatus(NamedTuple):
 async def readers(state: State) -> list[ReaderStatus]:
     """Return the readers of a shard, by name."""
     redis: Any = state.redis
-    counted: dict[tuple[str, str], int] = {}
+    packed = await redis.hgetall(state.keys.readers)
+    seconds, micros = await redis.time()
+    streams = await _streams_of(redis, state.keys.streams)
     found = []
-    for name, positions in sorted((await _positions(state)).items()):
-        raw = await redis.hgetall((state.keys.reader_of + name).encode(errors="surrogateescape"))
-        noted = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in raw.items()}
-        seconds, micros = await redis.time()
-        until = _seconds(noted.get("until"))
-        for stream, at in positions.items():
-            if (stream, at) not in counted:
-                counted[stream, at] = await _unread(state.scripts, stream, at)
+    for name, one in sorted(
+        (name.decode(errors="surrogateescape"), ReaderRecord.of(packed[name])) for name in packed
+    ):
         status = ReaderStatus(
             name,
-            until is not None and until > seconds + micros / 1e6,
-            noted.get("host"),
-            int(noted["pid"]) if noted.get("pid", "").isdigit() else None,
-            noted.get("output"),
-            sum(counted[place] for place in positions.items()),
-            _seconds(noted.get("since")),
-            _seconds(noted.get("read")),
-            positions,
+            one.until is not None and one.until > seconds * 1_000_000 + micros,
+            one.host,
+            int(one.pid) if one.pid else None,
+            one.output,
+            sum(streams[stream].unread(at, one.numbers.get(stream)) for stream, at in one.last.items()),
+            _seconds(one.since),
+            _seconds(one.read),
+            one.last,
         )
         found.append(status)
     return found
+
+
+async def _streams_of(redis: Any, names: Sequence[str]) -> dict[str, _Stream]:
+    async with redis.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.xinfo_stream(name)
+        return dict(zip(names, map(_Stream, await pipe.execute(raise_on_error=False)), strict=True))
+
+
+async def furthest_behind(state: State) -> dict[str, int]:
+    """Return how many events readers of a shard have not read, by printable name: of the 20 furthest behind."""
+    unread = Counter[str]()
+    for one in await readers(state):
+        unread[printable(one.name)] += one.behind
+    return dict(unread.most_common(MOST_READERS))
+
+
+async def count_without_reader(state: State) -> int:
+    """Return the events of a shard in streams that have no reader."""
+    redis: Any = state.redis
+    read = {stream for one in await readers(state) for stream in one.positions}
+    return sum([await redis.xlen(stream) for stream in state.keys.streams if stream not in read])
 
 
 async def forget(state: State, name: str) -> tuple[Mapping[str, str], int]:
@@ -295,53 +346,28 @@ async def forget(state: State, name: str) -> tuple[Mapping[str, str], int]:
 
     """
     found: dict[str, str] = {}
-    unread, is_known = 0, False
+    unread, known = 0, set[str]()
     for shard in state.shards:
+        before = {one.name: one.behind for one in await readers(shard)}
+        known |= before.keys()
         stood = await shard.scripts.forget_reader(name)
-        if isinstance(stood, LeaseHolder):
+        if isinstance(stood, Held):
             raise ReaderTaken(
-                f"reader {name} is being read by {_shown(stood)}: stop that process first; if it has died, wait "
-                f"{stood.left_s:.0f} s"
+                f"reader {name} is being read by {_shown(stood.by)}: stop that process first; if it has died, "
+                f"wait {stood.left_s:.0f} s"
             )
-        if stood is not None:
-            is_known = True
-            found |= stood
-            unread += sum([await _unread(shard.scripts, stream, at) for stream, at in stood.items()])
-    if not is_known:
-        names = {reader for shard in state.shards for reader in await _positions(shard)}
-        known = ", ".join(map(printable, sorted(names))) or "none"
-        raise CrawlprojectError(f"there is no reader {printable(name)}; known readers: {known}")
+        if stood is not None and name in before:
+            found |= stood.last
+            unread += before[name]
+    if name not in known:
+        names = ", ".join(map(printable, sorted(known))) or "none"
+        raise CrawlprojectError(f"there is no reader {printable(name)}; known readers: {names}")
     return found, unread
 
 
-async def _positions(state: State) -> dict[str, dict[str, str]]:
-    """Return where each reader stands: its name, and by stream the last entry that it has read."""
-    redis: Any = state.redis
-    return positions_in(await redis.hgetall(state.keys.readers))
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
 
 
-def positions_in(stored: Mapping[bytes, bytes]) -> dict[str, dict[str, str]]:
-    """Return where each reader stands, from what is in `Keys.readers`: its name, and by stream an entry id."""
-    found: dict[str, dict[str, str]] = {}
-    for field, at in stored.items():
-        name, newline, stream = field.decode(errors="surrogateescape").rpartition("\n")
-        if newline:
-            found.setdefault(name, {})[stream] = at.decode(errors="replace")
-    return found
-
-
-async def _unread(scripts: ReaderScripts, stream: str, at: str, upto: str = "+") -> int:
-    """Count the entries of a stream after one, and up to one, as many a call as do not hold Redis up."""
-    count, total, at = _COUNTED, 0, at if is_entry_id(at) else START
-    while count == _COUNTED:
-        count, at = await scripts.count_unread(stream, at, _COUNTED, upto)
-        total += count
-    return total
-
-
-def _seconds(micros: str | None) -> float | None:
-    return int(micros) / 1e6 if micros is not None and micros.isdigit() and len(micros) < 18 else None
-
-
-def _shown(holder: LeaseHolder) -> str:
+def _shown(holder: ReaderRecord) -> str:
     return printable(f"process {holder.pid} on {holder.host} (into {holder.output})", 1000)

@@ -164,7 +164,7 @@ async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy
     assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 0}
 
     redis, keys = state.redis, state.keys
-    assert await redis.get(keys.outstanding) == b"3"
+    assert await redis.hget(keys.counters, "outstanding") == b"3"
     assert await redis.lrange(keys.seeds, 0, -1) == [b"http://a/"]
     for _ in range(2):  # nobody has led while the commands ran: nothing goes out for half a second
         await state.scripts.lead("leader", ready=True)
@@ -197,7 +197,7 @@ async def test_a_drop_deletes_what_is_selected_and_nothing_else(scrapy: Scrapy, 
     assert [letter["identifier"] for letter in listed(scrapy, "--reason", "t")][:2] == ["1", "2"]
     assert json.loads(scrapy("dead", "drop", "--reason", "no url", "--json").stdout) == {"dropped": 600}
     assert [letter["identifier"] for letter in listed(scrapy)] == ["1", "2"]
-    assert await state.redis.get(state.keys.outstanding) == b"0"
+    assert await state.redis.hget(state.keys.counters, "outstanding") == b"0"
     assert await state.redis.llen(state.keys.seeds) == 0
 
 

@@ -19,6 +19,7 @@ from crawlproject.state.shards import shard_namespace
 from tests.following import following
 from tests.kafka_broker import Broker
 from tests.state.servers import Server
+from tests.streams.records import record, records, write
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -44,14 +45,15 @@ def until_it_holds(path: Path, count: int) -> None:
 
 def has_read_all(client: redis.Redis, reader: str) -> bool:
     """Tell whether Redis has noted the newest entry of each stream in use as read."""
-    newest = {stream: client.xrevrange(stream, count=1) for stream in KEYS.streams}
-    return all(client.hget(KEYS.readers, f"{reader}\n{stream}") == at[0][0] for stream, at in newest.items() if at)
+    newest: dict[str, Any] = {stream: client.xrevrange(stream, count=1) for stream in KEYS.streams}
+    last = record(client, reader, KEYS).last
+    return all(last.get(stream) == at[0][0].decode() for stream, at in newest.items() if at)
 
 
 def end_leases(client: redis.Redis) -> None:
     """Have the leases of all readers end, as if five seconds had passed."""
-    for key in client.keys(KEYS.reader_of + "*"):
-        client.hdel(key, "until")
+    for name in records(client, KEYS):
+        write(client, name, KEYS, until=None)
 
 
 def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
         assert (done.returncode, done.stdout, done.stderr) == (0, f"3 events written to {path}\n", "")
         emit(client, 3, 5)
         assert scrapy("events", str(path)).stdout == f"2 events written to {path}\n"
-        assert client.hlen(KEYS.readers) == len(KEYS.streams)
+        assert client.hlen(KEYS.readers) == 1
         assert scrapy("events", str(path), "--forget").returncode == 2  # which reader?
     assert numbers(path) == list(range(5))
 
@@ -119,11 +121,11 @@ def test_a_recreated_container_goes_on_as_the_same_reader(
             end_leases(client)
         with following(environment | on_host("container-2"), str(path)) as follower:
             name = json.loads(path.with_name("events.jsonl.position").read_text())["reader"]
-            until(lambda: client.hget(KEYS.reader_of + name, "host") == b"container-2")
+            until(lambda: record(client, name, KEYS).host == "container-2")
             until(
                 lambda: has_read_all(client, name)
             )  # lines that the killed one wrote may be cut off and read again
-        assert client.hlen(KEYS.readers) == len(KEYS.streams)
+        assert client.hlen(KEYS.readers) == 1
     assert numbers(path) == list(range(200))
 
 
@@ -195,7 +197,7 @@ def test_readers_are_listed_and_forgotten_by_name(
         assert scrapy("events", "--readers").stdout.endswith("\n0 readers\n")
         assert json.loads(scrapy("events", "--readers", "--json").stdout) == []
         emit(client, 0, 1200)
-        client.hset(KEYS.readers, f"old:/data/x.jsonl\n{KEYS.image_events}", "0-0")
+        write(client, "old:/data/x.jsonl", KEYS, last={KEYS.image_events: "0-0"})
         scrapy("events", str(tmp_path / "late.jsonl"), "--reader", "late")
         emit(client, 1200, 1203)
         with following(environment, str(path), "--reader", "now") as follower:
@@ -232,8 +234,7 @@ def test_readers_are_listed_and_forgotten_by_name(
             "unread": 3,
             "positions": listed["late"]["positions"],
         }
-        assert client.exists(KEYS.reader_of + "late") == 0
-        assert client.hlen(KEYS.readers) == len(KEYS.streams)  # those of `now`
+        assert client.hkeys(KEYS.readers) == [b"now"]
     assert scrapy("events", "--readers", "x.jsonl").returncode == 2
     assert scrapy("events", "x.jsonl", "--reader", "a b").returncode == 2
 

@@ -150,7 +150,7 @@ def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
     with redis.Redis.from_url(redis_url) as client:
         overflow = f"{KEYS.overflow_of}0:museum.org"
         client.rpush(overflow, *["x"] * 5)
-        client.set(KEYS.overflow, 5)
+        client.hset(KEYS.counters, "overflow", 5)
         command = [sys.executable, "-m", "scrapy", "feed", "-"]
         with subprocess.Popen(
             command,

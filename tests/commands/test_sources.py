@@ -80,7 +80,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
     assert (nobody["rate_limit"], nobody["reason"]) == (0.2, "minimum: its size is unknown")
     assert (nobody["queued"], nobody["eta_s"]) == (2, 10)
     outstanding = sum(row["queued"] + row["delayed"] + row["in_flight"] for row in rows.values())
-    assert outstanding == int(await frontier.redis.get("crawl:images:outstanding"))
+    assert outstanding == int(await frontier.redis.hget("crawl:images:counters", "outstanding"))
     of_pages = listed(scrapy, "--spider", "pages")["museum"]
     assert (of_pages["queued"], of_pages["in_flight"]) == (0, 0)
 

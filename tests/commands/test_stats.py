@@ -107,7 +107,7 @@ async def test_what_others_wrote_counts_as_none(scrapy: Scrapy, state: State, fo
     await redis.hset(keys.totals, mapping={"admitted": foreign, "duplicates": 3, b"\xff": 1})
     await redis.hset(keys.rates, mapping={"museum": foreign, b"caf\xe9": "5 over-robots"})
     await redis.hset(keys.counts, b"caf\xe9", msgpack.packb({"fetched": 2}))
-    await redis.mset({keys.outstanding: foreign, keys.overflow: foreign})
+    await redis.hset(keys.counters, mapping={"outstanding": foreign, "overflow": foreign})
     await redis.zadd(keys.workers, {foreign: 1.0})
     said = scrapy("stats")
     assert (said.returncode, said.stderr) == (0, "")

@@ -108,7 +108,7 @@ def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: An
     crawl.redis.hset(keys.totals, mapping=links | {"overflow_lost": 2, "links_without_room": 5})
     crawl.redis.rpush(f"{keys.extents_of}0:site", "pack:0:1:4000")
     crawl.redis.rpush(f"{keys.overflow_of}0:site", *range(1000))
-    crawl.redis.mset({keys.overflow: 5000, keys.spilled: 4000})
+    crawl.redis.hset(keys.counters, mapping={"overflow": 5000, "spilled": 4000})
     one = Monitor(crawl.environ, tmp_path / "pages.log", "pages")
     try:
         one.start()
@@ -237,8 +237,8 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
         until(lambda: re.fullmatch(times, row(page, "photos").locator("td.whole.fetch").inner_text()))
         until(lambda: re.search(r"\d+ sources?, 1 domain$", tile(page, "in flight")))
         assert "being fed" not in tile(page, "all done in")
-        now = int(crawl.redis.time()[0]) * 1_000_000
-        crawl.redis.hset(KEYS.feeders, "host:1:x", f"{now + 9_000_000}:123456")
+        now = int(crawl.redis.time()[0])
+        crawl.redis.hset(KEYS.feeders, "host:1", f"{now + 9}:123456")
         until(lambda: tile(page, "all done in").endswith("+ about 123.5K being fed"))
         assert page.locator("#chart path.good").get_attribute("d")
 
@@ -363,11 +363,11 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
     now = int(time.time()) // 3600
     for ago in range(hours):
         hour, busy = now - ago, 40 + 30 * (ago % 24 > 12)  # the same sum at any time of the day
-        kinds = [b"200", 60 * busy - 300, b"404", 200, b"503", 100, b"txt", 1, b"robots", 12, b"opt_out", 5]
+        kinds = ["200", 60 * busy - 300, "404", 200, "503", 100, "txt", 1, "robots", 12, "opt_out", 5]
         packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
         crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
     noted = [f"r:{source}", f"R:https://{source}/{EVIL}"]
-    fetched = {name: msgpack.packb([now * 3600, b"200"]) for name in noted}
+    fetched = {name: msgpack.packb([now * 3600, "200"]) for name in noted}
     crawl.redis.hset(f"{KEYS.requests_of}{now // 96}:{source}", mapping=fetched)
     for what, why in (
         ("opened", EVIL),

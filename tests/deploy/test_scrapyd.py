@@ -133,7 +133,7 @@ def test_scrapyd_crawls_what_was_deployed_until_it_is_cancelled(crawl: Crawl, sc
 
         done = crawl.redis.xlen(KEYS.image_events)
         assert 60 < done < 300
-        assert crawl.redis.get(KEYS.outstanding) == str(300 - done).encode()
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(300 - done).encode()
         assert not crawl.redis.keys(KEYS.leases_of + "*")
         assert crawl.redis.zcard(KEYS.workers) == 0
         assert len(crawl.arrivals("photos")) == done

@@ -19,7 +19,7 @@ from crawlproject.state.scripts import NewRequest, Revisit, Settlement
 from crawlproject.storage.packs import FolderPacks
 from tests.frontier.test_overflow import SITE, counters, discover, spilled
 from tests.leading import lead
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
 from tests.waiting import until_async
 
 TIMEOUT_S = 1.0
@@ -75,7 +75,7 @@ class Crawl:
         assert await spilled(state, self.overflow) > 100
         assert all(count > 100 for count in (await counters(state))[1:])
         for circuit in ("museum", SITE):
-            await redis.hset(keys.circuit_of + circuit, mapping={"state": "half_open", "generation": 1})
+            await change_packed(redis, keys.circuit_of + circuit, state="half_open", generation=1)
             await redis.sadd(keys.watchlist, circuit)
 
     async def lease(self, want: int, worker: str = "w") -> None:
@@ -137,9 +137,7 @@ async def crawl_in_all_states(redis_url: str, packs: FolderPacks) -> tuple[State
 
 MENDED = (
     "due",
-    "outstanding",
-    "overflow",
-    "spilled",
+    "counters",
     "workers",
     "packs",
     "revisits",
@@ -150,8 +148,6 @@ OF_THEMSELVES = (
     "active",
     "overflow_due",
     "spiders",
-    "worker_settings",
-    "lease_sequence",
     "window_of",
 )
 
@@ -222,7 +218,7 @@ async def test_counters_of_many_sources_come_back_while_others_write(state: Stat
     await lead(state)
     for number in range(600):
         await put(state, [entry("a"), entry("b"), entry("c")], f"s{number}")
-    await db(state).delete(state.keys.outstanding)
+    await db(state).hdel(state.keys.counters, "outstanding")
     audit = Audit(state, lambda: True)
     ended = 0
     for _ in range(2):

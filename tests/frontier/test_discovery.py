@@ -137,7 +137,7 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
     state.bounds = config.load({"CRAWL_OVERFLOW_MAXLEN": 4})
     one = Discovery(state.scripts_of("images"), state.bounds)
-    await db(state).set(state.keys.overflow, 3)  # of others
+    await db(state).hset(state.keys.counters, "overflow", 3)  # of others
     assert await one.admit(PAGE) == Discovered(admitted=9, without_room=11)
     found = await one.admit(PAGE[15:])
     assert found == Discovered(without_room=5)
@@ -209,5 +209,5 @@ async def test_links_go_to_the_frontier_of_another_spider(state: State) -> None:
     await lead(state)
     one = discovery_of(state.scripts_of("other"))
     assert await one.admit(PAGE) == Discovered(admitted=20)
-    assert await db(state).get("crawl:other:outstanding") == b"20"
-    assert await db(state).get(state.keys.outstanding) is None
+    assert await db(state).hget("crawl:other:counters", "outstanding") == b"20"
+    assert await db(state).hget(state.keys.counters, "outstanding") is None

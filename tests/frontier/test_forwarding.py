@@ -92,7 +92,7 @@ async def waits(state: State) -> list[str]:
 
 
 async def outstanding(state: State) -> int:
-    return int(await db(state).get(state.keys.outstanding) or 0)
+    return int(await db(state).hget(state.keys.counters, "outstanding") or 0)
 
 
 async def foreign(state: State, to: int) -> int:

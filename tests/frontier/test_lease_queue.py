@@ -285,7 +285,7 @@ async def test_an_undecodable_entry_becomes_a_dead_letter_and_the_rest_goes_on(s
     reasons = [fields[b"reason"] for _, fields in await worker.redis.xrange(state.keys.dead)]
     assert len(reasons) == 3
     assert reasons[0] == b"stored request of unknown version 09"
-    assert await worker.redis.get(state.keys.outstanding) == b"1"
+    assert await worker.redis.hget(state.keys.counters, "outstanding") == b"1"
 
 
 async def test_what_waits_and_what_is_in_flight_are_bounded_apart(
@@ -345,7 +345,7 @@ async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
         await worker.queue.fill()
         for lease in list(worker.queue.leases.values()):
             worker.queue.settle(lease, Settlement(lease.id, lease.source, dead="x"))
-        return bool(await worker.redis.get(state.keys.outstanding) == b"0")
+        return bool(await worker.redis.hget(state.keys.counters, "outstanding") == b"0")
 
     await until_async(all_came)
 
@@ -452,7 +452,7 @@ async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -
     await worker.redis.delete(state.keys.excluded)
     await worker.queue.flush()
     assert await worker.redis.xlen(state.keys.link_rot_events) == 2
-    assert await worker.redis.get(state.keys.outstanding) == b"0"
+    assert await worker.redis.hget(state.keys.counters, "outstanding") == b"0"
 
 
 async def test_leases_that_never_arrived_are_found_and_returned(state: State) -> None:

@@ -10,7 +10,6 @@ from scrapy import Request, Spider
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from crawlproject.state.scripts import LeaseReply
@@ -50,7 +49,7 @@ async def stored(scheduler: FrontierScheduler, count: int) -> None:
     """Wait until Redis has `count` requests."""
 
     async def all_there() -> bool:
-        return bool(await db(scheduler).get(scheduler.state.keys.outstanding) == str(count).encode())
+        return bool(await db(scheduler).hget(scheduler.state.keys.counters, "outstanding") == str(count).encode())
 
     await until_async(all_there)
 
@@ -80,63 +79,6 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert not scheduler.enqueue_request(Request("http://museum.example/", meta=meta))
     assert "cannot be stored" in caplog.text
     assert scheduler.stats.get_value("frontier/not_stored") == 1
-
-
-async def test_a_worker_that_joins_tells_which_of_its_settings_differ(
-    redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def joins(**settings: str) -> tuple[FrontierScheduler, list[str]]:
-        caplog.clear()
-        one = scheduler_for(redis_url, **settings)
-        assert one.crawler.spider is not None
-        await maybe_deferred_to_future(one.open(one.crawler.spider))
-        return one, [message for message in caplog.messages if "same value" in message]
-
-    async def leaves(*schedulers: FrontierScheduler) -> None:
-        for one in schedulers:
-            await maybe_deferred_to_future(one.close("finished"))
-            await one.state.close()
-
-    catalogue = {"CRAWL_SOURCES": "https://me:pass@museum.example/sources?token=word", "CRAWL_LOG_FORMAT": "json"}
-    first, told = await joins(CRAWL_CIRCUIT_ERRORS="0.5")
-    assert told == []
-    second, told = await joins(**catalogue, CRAWL_CIRCUIT_ERRORS="0.5")
-    assert [message.split(":")[0] for message in told] == ["CRAWL_SOURCES is https"]
-    assert f"sources here, and None at worker {first.state.worker_id}: " in told[0]
-    stored = str(await second.state.redis.hgetall(second.state.keys.worker_settings))
-    assert ("museum.example/sources" in stored, "pass" in stored or "word" in stored) == (True, False)
-    await leaves(second)
-    third, told = await joins()
-    where = f"CRAWL_CIRCUIT_ERRORS is 0.1 here, and 0.5 at worker {first.state.worker_id}: "
-    assert [message.startswith(where) for message in told] == [True]
-    await leaves(first, third)
-    fourth, told = await joins(CRAWL_CIRCUIT_ERRORS="0.7")
-    assert told == []  # nobody else is there
-    await fourth.state.redis.set(fourth.state.keys.worker_settings, "odd")
-    fifth, told = await joins()
-    assert "cannot be used, so settings are not compared" in caplog.text
-    await leaves(fourth, fifth)
-
-
-async def test_only_requests_that_were_found_on_pages_go_to_a_bloom_filter(
-    redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    one = scheduler_for(redis_url, CRAWL_SEEN_LINKS="bloom:0.001")
-    assert one.crawler.spider is not None
-    await maybe_deferred_to_future(one.open(one.crawler.spider))
-    assert "new links in Bloom filters (CRAWL_SEEN_LINKS=bloom:0.001)" in caplog.text
-    await rule(one)
-    assert one.enqueue_request(Request("http://museum.example/start.jpg"))
-    assert one.enqueue_request(Request("http://museum.example/found.jpg", meta={"depth": 1}))
-    await stored(one, 2)
-    kinds = {
-        name: await one.state.scripts.was_seen(digest_of("", f"http://museum.example/{name}.jpg"))
-        for name in ("start", "found", "neither")
-    }
-    assert kinds == {"start": "exact", "found": "bloom", "neither": ""}
-    await maybe_deferred_to_future(one.close("finished"))
-    await one.state.close()
 
 
 async def test_a_crawl_beside_the_frontier_takes_requests_that_cannot_be_stored(redis_url: str) -> None:
@@ -174,7 +116,7 @@ async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     assert grant.id.partition(":")[2] == payer
     assert location.encode() in grant.entry
     assert LEASE.encode() not in grant.entry
-    assert await scheduler.state.redis.get(scheduler.state.keys.outstanding) == b"1"
+    assert await scheduler.state.redis.hget(scheduler.state.keys.counters, "outstanding") == b"1"
 
 
 async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str) -> None:
@@ -192,7 +134,7 @@ async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str)
     redis: Any = one.state.redis
     assert await redis.zscore(one.state.keys.workers, one.state.worker_id) is None
     assert await redis.llen(one.state.keys.queue_of + "0:museum") == 3
-    assert await redis.get(one.state.keys.outstanding) == b"3"
+    assert await redis.hget(one.state.keys.counters, "outstanding") == b"3"
     await one.state.close()
 
 

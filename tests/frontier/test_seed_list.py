@@ -42,7 +42,7 @@ async def test_all_who_wait_hear_of_a_seed_and_it_stays(state: State) -> None:
 async def test_room_is_what_the_settings_leave(state: State) -> None:
     redis: Any = state.redis
     assert await seed_list.room(state) == (1_000_000, 1_000_000)
-    await redis.mset({state.keys.outstanding: 1_000_001, state.keys.overflow: 999_999})
+    await redis.hset(state.keys.counters, mapping={"outstanding": 1_000_001, "overflow": 999_999})
     assert await seed_list.room(state) == (0, 1)
 
 

@@ -450,7 +450,7 @@ async def test_nothing_moves_while_nothing_has_room(crawl: State) -> None:
     for _ in range(5):
         for reader in readers:
             await reader.read()
-    assert await redis.get(crawl.keys.overflow) == b"1000"
+    assert await redis.hget(crawl.keys.counters, "overflow") == b"1000"
     waiting = await redis.lrange(crawl.keys.seeds, 0, -1)
     assert [line.decode() for line in reversed(waiting)] == lines("museum", 400, first=1100)
     before = await redis.info("persistence")
@@ -475,7 +475,7 @@ async def test_a_line_beyond_a_mebibyte_is_a_dead_letter_and_keeps_no_seed_back(
 
 async def test_no_more_seeds_are_taken_than_the_frontier_has_room_for(crawl: State) -> None:
     redis: Any = crawl.redis
-    await redis.set(crawl.keys.outstanding, 397)
+    await redis.hset(crawl.keys.counters, "outstanding", 397)
     await redis.lpush(crawl.keys.seeds, *lines("archive", 20))
     reader = reader_of(crawl)
     assert await reader.read() > 0  # so that room for more than a few comes together
@@ -485,6 +485,6 @@ async def test_no_more_seeds_are_taken_than_the_frontier_has_room_for(crawl: Sta
         assert await reader.read() > 0
     after = await redis.info("persistence")
     assert after["rdb_changes_since_last_save"] - before["rdb_changes_since_last_save"] <= 1  # the first wait's
-    await redis.set(crawl.keys.outstanding, 390)
+    await redis.hset(crawl.keys.counters, "outstanding", 390)
     await reader.read()
     assert await redis.llen(crawl.keys.seeds) == 7

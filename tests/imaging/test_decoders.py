@@ -146,11 +146,9 @@ async def test_exif_up_to_its_bounds_comes_through_whatever_it_says(make: Make, 
         first = 0xC100 if each is tags else 0xC200
         each.update({tag: letter.encode() * 200 for tag in range(first, first + 80)})
     body = picture("WEBP", exif=tags.tobytes())
-    one = make()
-    made = await one.analyse(body)
+    made = await make().analyse(body)
     assert made == analyse(body, max_pixels=JOB.max_pixels)
     assert len(json.dumps(made.facts.exif, ensure_ascii=False).encode()) > 2.5 * MAX_DIRECTORY
-    assert (await one.probe(body, whole=True)).exif == made.facts.exif
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", GOOD[:300], GOOD[:-20], b"\xff" * 3_000_000])
@@ -232,7 +230,7 @@ async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_harms_no_oth
 
 async def test_a_probe_is_looked_at_in_a_decoder_like_any_picture(make: Make) -> None:
     one = make(formats=("JPEG", "GIF"))
-    facts = await one.probe(GOOD[:400], whole=False)
+    facts = await one.probe(GOOD[:-20], whole=False)
     assert (facts.width, facts.height, facts.sha256) == (90, 60, None)
     facts = await one.probe(gzip.compress(GOOD), ("gzip",), whole=True)
     assert facts.sha256 == hashlib.sha256(GOOD).hexdigest()
@@ -368,15 +366,13 @@ async def test_an_invalid_answer_of_a_decoder_is_rejected(make: Make) -> None:
 
 # A decoder that is in a picture's hands from the start: the picture is its reply, byte for byte.
 TAKEN_OVER = f"""#!{sys.executable} -IS
-import socket, struct, time
+import socket, struct
 channel = socket.socket(fileno=0)
 stream = channel.makefile("rb")
 channel.sendall(struct.pack("!cII", b"r", 2, 0) + b"[]")
 while head := stream.read(33):
     *_, names, length = struct.unpack("!QQBQQ", head)
     body = stream.read(names + length)[names:]
-    while body.endswith(b"work") and time.process_time() < 1.5:
-        pass
     channel.sendall(body)
     while body.endswith(b"spin"):
         pass
@@ -477,21 +473,6 @@ THREADS = "[threading.Thread(target={}, args={}, daemon=True).start() for _ in r
 
 
 @pytest.mark.skipif("HEIF" not in readable(), reason="pillow_heif is not installed")
-async def test_a_picture_that_leaves_threads_behind_ends_its_decoder_alone(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = make(2, **HEIF)
-    await asyncio.gather(one.analyse(GOOD), one.analyse(GOOD))
-    two = children()
-    assert await reason(one, exploit(THREADS.format("spin", "()", 2))) == "JPEG: done: [None, None]"
-    await until_async(lambda: len(children()) == 1)
-    assert set(children()) < set(two)
-    assert "A decoder process was ended (started 2 threads)" in caplog.text
-    assert (await one.analyse(GOOD)).facts.width == 90
-    assert set(children()) < set(two)
-
-
-@pytest.mark.skipif("HEIF" not in readable(), reason="pillow_heif is not installed")
 async def test_a_picture_that_starts_many_threads_is_unreadable(make: Make) -> None:
     one = make(timeout=PATIENCE_S, **HEIF)
     began = time.monotonic()
@@ -502,18 +483,19 @@ async def test_a_picture_that_starts_many_threads_is_unreadable(make: Make) -> N
     assert (await one.analyse(picture("HEIF", (900, 600)))).facts.width == 900
 
 
-async def test_a_decoder_that_spins_between_pictures_is_ended_and_one_that_rests_is_not(
-    make: Make, taken_over: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_decoder_does_nothing_between_pictures(make: Make, taken_over: pytest.MonkeyPatch) -> None:
     one = make(timeout=PATIENCE_S)
-    assert await reason(one, frame(UNREADABLE, b'["why", null]', b"work")) == "why"
-    (pid,) = children()
-    await asyncio.sleep(2.5)
-    assert (children(), caplog.text) == ([pid], "")
     assert await reason(one, frame(UNREADABLE, b'["why", null]', b"spin")) == "why"
-    await until_async(lambda: not is_decoder(pid))
-    assert "A decoder process was ended (used " in caplog.text
-    assert await reason(one, frame(UNREADABLE, b'["why", null]')) == "why"
+    (pid,) = children()
+    used = cpu_of(pid)
+    await asyncio.sleep(1)
+    assert cpu_of(pid) < used + 0.1
+    assert is_decoder(pid)
 
 
 async def test_a_decoder_that_keeps_requesting_memory_gets_the_maximum_once(make: Make) -> None:

@@ -32,7 +32,7 @@ async def overflow(state: State, **sources: int) -> None:
     for source, count in sources.items():
         for number in range(count):
             await db(state).rpush(f"{state.keys.overflow_of}{number % 5}:{source}", "x")
-    await db(state).incrby(state.keys.overflow, sum(sources.values()))
+    await db(state).hincrby(state.keys.counters, "overflow", sum(sources.values()))
 
 
 async def reason(state: State, *seeds: str) -> str:

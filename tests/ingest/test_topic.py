@@ -102,9 +102,9 @@ def next_line(feed: Feed) -> str:
 @contextmanager
 def held(client: redis.Redis, count: int) -> Iterator[None]:
     """Have the frontier hold so many requests."""
-    client.set(KEYS.outstanding, count)
+    client.hset(KEYS.counters, "outstanding", count)
     yield
-    client.delete(KEYS.outstanding)
+    client.hdel(KEYS.counters, "outstanding")
 
 
 def test_seeds_go_into_the_list_as_they_came_and_their_offsets_are_committed(
@@ -330,7 +330,7 @@ def test_on_a_terminal_it_shows_how_many_are_waiting(
         shown = b""
         while b"no room" not in shown:
             shown += os.read(ours, 1000)
-        client.delete(KEYS.outstanding)
+        client.hdel(KEYS.counters, "outstanding")
         while b" 0 waiting" not in shown.rpartition(b"no room")[2]:
             shown += os.read(ours, 1000)
         feed.terminate()

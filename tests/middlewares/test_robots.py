@@ -373,7 +373,9 @@ def crawl_all(folder: Path, url: str) -> Outcome:
             name, _, path = identifier.partition("-")
             dead[name]["/" + path] = reason
         statuses = {name: crawl.redis.lrange(KEYS.statuses_of + name, 0, -1) for name in CASES}
-        return Outcome(seen, requested, pictures, dead, crawl.log(), statuses, crawl.redis.get(KEYS.outstanding))
+        return Outcome(
+            seen, requested, pictures, dead, crawl.log(), statuses, crawl.redis.hget(KEYS.counters, "outstanding")
+        )
     finally:
         crawl.stop()
 

@@ -530,7 +530,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory_limit(crawl: Crawl) ->
         for number in range(12):
             seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
             crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-        crawl.start(CRAWL_RETRY_DELAY="1", CRAWL_MAX_DELIVERIES="20")
+        crawl.start(CRAWL_RETRY_DELAY="1")
         peak = 0
         while crawl.workers[0].poll() is None:
             with suppress(OSError):
@@ -571,7 +571,7 @@ def test_shutdown_aborts_what_takes_longer_than_the_grace_and_gives_it_back(craw
         crawl.workers[0].send_signal(signal.SIGTERM)
         assert crawl.workers[0].wait(PATIENCE_S) == 0
         assert time.monotonic() - began >= 1
-        assert crawl.redis.get(KEYS.outstanding) == b"4"
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"4"
         assert not crawl.redis.keys(KEYS.leases_of + "*")
         queued = crawl.redis.lrange(KEYS.queue_of + "0:museum", 0, -1)
         assert {entry[1] for entry in queued} == {0}  # no delivery, no retry was counted

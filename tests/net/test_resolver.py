@@ -379,7 +379,7 @@ def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zon
         crawl.start(CRAWL_DNS_SERVERS=f"127.0.0.1:{port}", CRAWL_MAX_RETRIES="0", CRAWL_RETRY_DELAY="0.5")
         crawl.until(lambda: "Requests to unresolved hosts wait: no name server answers" in crawl.log())
         time.sleep(2)
-        assert crawl.redis.get(KEYS.outstanding) == b"20"
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"20"
         assert crawl.redis.keys(KEYS.robots_of + "*") == []
         names.start_thread()
         try:

@@ -58,7 +58,7 @@ def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: 
         assert worker.wait(PATIENCE_S) in ({0} if signals == 1 else {0, -signal.SIGTERM})
     crawl.until(lambda: not any(map(is_decoder, decoders)))
     assert crawl.dead() == {}
-    assert crawl.redis.get(KEYS.outstanding) == b"20"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"20"
     if signals == 1:
         assert not crawl.redis.keys(KEYS.leases_of + "*")
         assert deliveries(crawl) == 0
@@ -83,7 +83,7 @@ def test_a_decoder_that_cannot_be_started_costs_nothing_but_time(crawl: Crawl) -
         crawl.until(lambda: all(logged(crawl, "Leasing paused: pictures cannot be decoded (a decoder process")))
         crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
         time.sleep(2)  # probes
-        assert crawl.redis.get(KEYS.outstanding) == b"30"
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"30"
         assert deliveries(crawl) == 0
         (broken / "whole").touch()
         crawl.finish()

@@ -79,7 +79,7 @@ def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl, what: str) 
         time.sleep(1.5)
         assert len(crawl.arrivals("photos")) == before  # the source is left alone
         assert crawl.redis.xlen(KEYS.image_events) == done < 200
-        assert crawl.redis.get(KEYS.outstanding) == str(200 - done).encode()
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(200 - done).encode()
         assert deliveries(crawl) == 0
         store.unlink()
         away.rename(store)
@@ -110,7 +110,7 @@ def test_a_disk_that_fills_up_pauses_the_crawl_until_there_is_room(crawl: Crawl)
             crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
             crawl.start(IMAGES_STORE=str(disk))
             crawl.until(lambda: all(logged(crawl, "No space left on device): make room")))
-            assert crawl.redis.get(KEYS.outstanding) != b"0"
+            assert crawl.redis.hget(KEYS.counters, "outstanding") != b"0"
             assert not crawl.dead()
             subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
             crawl.finish()
@@ -178,7 +178,7 @@ def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl:
         assert crawl.workers[0].wait(PATIENCE_S) == 0
         assert time.monotonic() - since < 30  # a write is given 40 s
         done = crawl.redis.xlen(KEYS.image_events)
-        assert crawl.redis.get(KEYS.outstanding) == str(100 - done).encode()
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(100 - done).encode()
         assert not crawl.redis.keys(KEYS.leases_of + "*")
         assert deliveries(crawl) == 0
         gate.mode = "pass"
@@ -199,7 +199,7 @@ def test_a_worker_whose_storage_is_down_stops_at_once(crawl: Crawl) -> None:
         crawl.workers[0].terminate()
         assert crawl.workers[0].wait(PATIENCE_S) == 0
         done = crawl.redis.xlen(KEYS.image_events)
-        assert crawl.redis.get(KEYS.outstanding) == str(60 - done).encode()
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(60 - done).encode()
         assert not crawl.redis.keys(KEYS.leases_of + "*")
 
 
@@ -250,7 +250,7 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl,
         time.sleep(1.5)
         assert crawl.redis.xlen(KEYS.image_events) == done
         assert 20 < done < 200
-        assert crawl.redis.get(KEYS.outstanding) == str(200 - done).encode()
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(200 - done).encode()
         while crawl.workers[0].poll() is None:
             read()
             time.sleep(0.2)

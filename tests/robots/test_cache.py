@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgpack
 import pytest
 from scrapy.http import Response
 
@@ -105,7 +106,7 @@ def copies(crawl: Crawl) -> list[dict[str, Any]]:
 
 def ended_well(crawl: Crawl) -> None:
     """Nothing is left, nothing was lost or doubled, and nothing was delivered in vain."""
-    assert crawl.redis.get(KEYS.outstanding) == b"0"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
     assert not crawl.redis.keys(KEYS.leases_of + "*")
     assert not any("token" in copy for copy in copies(crawl))
     assert crawl.redis.hget(KEYS.totals, "lost") is None
@@ -128,7 +129,9 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
         crawl.seed("museum", *names)
         crawl.start(3)
         crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 3)
-        crawl.until(lambda: sum(int(n or 0) for n in crawl.redis.mget(KEYS.outstanding, KEYS.overflow)) == 30)
+        crawl.until(
+            lambda: sum(int(n or 0) for n in crawl.redis.hmget(KEYS.counters, "outstanding", "overflow")) == 30
+        )
         crawl.redis.delete(KEYS.override_rate_of + "museum")
         crawl.finish()
         assert crawl.arrivals("museum") == []
@@ -159,7 +162,7 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
             crawl.seed(name, "0.jpg")
         crawl.seed("skipped", *(f"{n}.jpg" for n in range(5)))
         push(crawl, "fresh", "skipped", "p/5.jpg", "6.jpg")  # another host of that source: not slowed down
-        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60", "CRAWL_ROBOTS_DELAY_OVER": "skip"}
+        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60"}
         crawl.run(1, **settings)
         assert crawl.arrivals("skipped") == []
         before = len(crawl.gallery.arrivals())
@@ -239,10 +242,9 @@ def test_a_fetch_takes_a_slot_of_its_source_and_does_not_count_in_its_circuit(cr
     assert min(b - a for a, b in pairwise(moments)) > 0.125 - tolerance(8) - 0.03
     assert worst_second(everything) <= 9
     assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
-    window = crawl.redis.hgetall(KEYS.window_of + "museum")
-    samples = [value.split(b":") for name, value in window.items() if name.isdigit()]
-    assert sum(int(fine) for _, fine, _ in samples) == 8
-    assert sum(int(errors) for _, _, errors in samples) == 0
+    window = msgpack.unpackb(crawl.redis.get(KEYS.window_of + "museum"), strict_map_key=False)
+    samples = list(window["buckets"].values())
+    assert (sum(fine for fine, _ in samples), sum(errors for _, errors in samples)) == (8, 0)
     ended_well(crawl)
 
 
@@ -278,7 +280,7 @@ def test_hanging_hosts_delay_no_others_and_a_stopping_worker_abandons_them_at_on
         for name in names:  # again only when a look-up has failed, after 30 s
             assert all(later - first > 25 for first, later in pairwise(sorted(times.get(name, []))))
     # Everything is left for the next worker, no lock is in its way, and no source is blamed.
-    assert crawl.redis.get(KEYS.outstanding) == b"150"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"150"
     queued = sum(crawl.redis.llen(key) for key in crawl.redis.keys(KEYS.queue_of + "*"))
     delayed = sum(crawl.redis.zcard(key) for key in crawl.redis.keys(KEYS.delayed_of + "*"))
     assert queued + delayed == 150

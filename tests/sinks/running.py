@@ -14,6 +14,7 @@ import redis
 from crawlproject import config
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
+from tests.streams.records import records, write
 
 T = TypeVar("T")
 
@@ -51,5 +52,5 @@ def trace(function: Callable[..., Any] | None) -> None:
 
 def let_leases_end(client: redis.Redis) -> None:
     """Have it be some seconds later, for the leases of readers."""
-    for key in client.scan_iter(KEYS.reader_of + "*"):
-        client.hdel(key, "until")
+    for name in records(client, KEYS):
+        write(client, name, KEYS, until=None)

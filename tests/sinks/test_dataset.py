@@ -29,6 +29,7 @@ from crawlproject.streams.readers import readers
 from tests.sinks.events import KEYS, emit, gone, image, status_of
 from tests.sinks.lines import before_line, die
 from tests.sinks.running import let_leases_end, run, trace
+from tests.streams.records import write
 
 ROOT = Path(__file__).parents[2]
 TRACED = (
@@ -198,7 +199,7 @@ def test_the_footer_alone_says_how_far_it_is(client: redis.Redis, tmp_path: Path
         for at, _ in db.xrevrange(stream, count=1) or [(b"0-0", {})]
     }
     assert (footer["last"], footer["number"], footer["rows"]) == (newest, 1, 4)
-    client.delete(KEYS.readers, *client.scan_iter(KEYS.reader_of + "*"))  # Redis has forgotten
+    client.delete(KEYS.readers)  # Redis has forgotten
     emit(client, range(8, 10))
     drain(client, tmp_path)
     assert numbers(tmp_path) == list(range(10))
@@ -367,7 +368,7 @@ async def test_who_lost_the_lease_writes_no_part(state: State, client: redis.Red
     async with one.opened():
         await one.drain()
         let_leases_end(client)
-        client.hset(KEYS.reader_of + "daily", mapping={"holder": "x", "host": "other", "pid": "7"})
+        write(client, "daily", KEYS, holder="x", host="other", pid="7")
         with pytest.raises(ReaderTaken, match="process 7 on other"):
             await one.commit()
     assert not parts(tmp_path)
@@ -415,7 +416,7 @@ async def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
         await first.commit()
         assert not writing.done()
         emit(client, range(3, 5))
-        client.hset(KEYS.reader_of + first.streams.name, "until", 1)  # as if this process hung
+        write(client, first.streams.name, KEYS, until=1)  # as if this process hung
         await writing
     assert numbers(tmp_path) == list(range(5))
 

@@ -30,6 +30,7 @@ from tests.leading import lead
 from tests.sinks.lines import before_line, die
 from tests.sinks.running import run, trace
 from tests.state.servers import Server
+from tests.streams.records import record, write
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ TRACED = (
     "crawlproject/streams/streams.py",
     "crawlproject/streams/readers.py",
 )
-LEASE = KEYS.reader_of + READER
 
 
 @pytest.fixture
@@ -92,8 +92,7 @@ def check_at_least_once(messages: list[tuple[int, bytes]], numbers: range) -> in
 
 
 def position(client: redis.Redis, stream: str = KEYS.image_events) -> str | None:
-    at: Any = client.hget(KEYS.readers, f"{READER}\n{stream}")
-    return None if at is None else at.decode()
+    return record(client, READER, KEYS).last.get(stream)
 
 
 def newest(client: redis.Redis) -> str:
@@ -156,12 +155,6 @@ def test_it_goes_on_where_it_stopped_over_more_than_a_batch(client: redis.Redis,
     assert check_at_least_once(sent(broker), range(2510)) == 0
 
 
-def test_a_position_that_is_none_has_read_nothing(client: redis.Redis, broker: Broker) -> None:
-    emit(client, 1)
-    client.hset(KEYS.readers, f"{READER}\n{KEYS.image_events}", b"\xff")
-    assert drain(client, broker) == 1
-
-
 def test_a_process_that_dies_anywhere_costs_no_event(redis_url: str, client: redis.Redis, broker: Broker) -> None:
     program = "import sys; from tests.sinks import test_forwarder; test_forwarder.die_everywhere(*sys.argv[1:])"
     done = subprocess.run(
@@ -188,7 +181,7 @@ def die_everywhere(redis_url: str, address: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         emit(client, 0)
         while sent_by_a_child_that_dies(redis_url, address, deaths * 8):
-            client.hdel(LEASE, "until")  # as if five seconds had passed
+            write(client, READER, KEYS, until=None)  # as if five seconds had passed
             assert not sent_by_a_child_that_dies(redis_url, address, sys.maxsize)
             deaths += 1
             emit(client, deaths)
@@ -220,7 +213,7 @@ def test_a_follower_that_is_killed_again_and_again_loses_nothing(
             time.sleep(0.03)
             follower.kill()
         assert position(client) != newest(client)
-        client.hdel(LEASE, "until")  # as if five seconds had passed
+        write(client, READER, KEYS, until=None)  # as if five seconds had passed
     broker.tell("slow", 0)
     drain(client, broker)
     again = check_at_least_once(sent(broker), range(20_000))
@@ -309,7 +302,7 @@ def test_a_stop_while_the_broker_is_away_leaves_the_rest_for_later(
         assert follower.wait(10) == 0
         assert time.monotonic() - begin < 8
     assert position(client) != newest(client)
-    assert not client.hexists(LEASE, "until")  # nobody has to wait for its lease
+    assert record(client, READER, KEYS).until is None  # nobody has to wait for its lease
     broker.tell("up")
     assert drain(client, broker) == 1
     assert check_at_least_once(sent(broker), range(1, 3)) == 0
@@ -359,15 +352,15 @@ async def test_one_process_sends_at_a_time(state: State, client: redis.Redis, br
         assert await first.drain() == 1
     async with second.opened():  # the lease was given back
         emit(client, 2)
-        client.hdel(LEASE, "until")  # as if this process had slept; nobody came in between
+        write(client, READER, KEYS, until=None)  # as if this process had slept; nobody came in between
         assert await second.drain() == 1
-        client.hset(LEASE, "holder", "another")
+        write(client, READER, KEYS, holder="another")
         emit(client, 3)
         stood = position(client)
         with pytest.raises(ReaderTaken, match="was taken over by process"):
             await second.drain()
         assert position(client) == stood
-    assert client.hget(LEASE, "holder") == b"another"
+    assert record(client, READER, KEYS).holder == "another"
     assert check_at_least_once(sent(broker), range(1, 3)) == 0
 
 
@@ -427,7 +420,7 @@ def test_kafka_is_forgotten_without_a_connection_to_it(
 ) -> None:
     emit(client, 1)
     drain(client, broker)
-    assert client.hlen(KEYS.readers) == len(KEYS.streams)
+    assert client.hkeys(KEYS.readers) == [READER.encode()]
     done = scrapy("events", "--forget", READER)
     assert done.stdout.startswith("reader kafka forgotten; 0 events that it had not read are no longer kept")
     assert client.hlen(KEYS.readers) == 0

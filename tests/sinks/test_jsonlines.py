@@ -22,6 +22,7 @@ from crawlproject.state.client import State
 from crawlproject.streams.readers import EventsLost
 from tests.sinks.lines import before_line, die
 from tests.sinks.running import KEYS, let_leases_end, run, trace
+from tests.streams.records import record, records
 
 TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/streams/streams.py", "crawlproject/streams/readers.py")
 
@@ -204,17 +205,18 @@ async def test_redis_knows_how_far_each_reader_is(state: State, client: redis.Re
     path = tmp_path / "events.jsonl"
     file = EventFile(path, state)
     async with file.opened():
-        images, *others = (f"{file.streams.name}\n{stream}".encode() for stream in KEYS.streams)
-        unread = dict.fromkeys(others, b"0-0")
-        assert client.hgetall(KEYS.readers) == {images: b"0-0"} | unread
+        none = dict.fromkeys(KEYS.streams, "0-0")
+        name = file.streams.name
+        assert record(client, name, KEYS).last == none
         emit(client, 1, 2)
         await file.drain()
         last: Any = client.xrevrange(KEYS.image_events, count=1)
-        assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
+        read = none | {KEYS.image_events: last[0][0].decode()}
+        assert record(client, name, KEYS).last == read
     assert file.streams.name.startswith("crawl-images-events.jsonl-")
     client.delete(KEYS.readers)
     await drained(state, path)
-    assert client.hgetall(KEYS.readers) == {images: last[0][0]} | unread
+    assert record(client, name, KEYS).last == read
 
 
 async def test_waits_for_what_comes(state: State, client: redis.Redis, tmp_path: Path) -> None:
@@ -262,8 +264,7 @@ def test_killed_at_any_line_before_its_first_event_it_leaves_one_reader(
         let_leases_end(client)
         drain(client, path)
         assert numbers(path) == [1]
-    leases = list(client.scan_iter(KEYS.reader_of + "*"))
-    assert len(leases) == len(stands(client)) == 20
+    assert len(stands(client)) == 20
 
 
 def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bool:
@@ -356,8 +357,7 @@ def reader_of(path: Path) -> str:
 
 def stands(client: redis.Redis) -> set[str]:
     """Return the names of the readers for which events are kept."""
-    fields: Any = client.hkeys(KEYS.readers)
-    return {field.decode().rpartition("\n")[0] for field in fields}
+    return set(records(client, KEYS))
 
 
 def test_files_of_equal_path_on_hosts_of_equal_name_are_two_readers(client: redis.Redis, tmp_path: Path) -> None:

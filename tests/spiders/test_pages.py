@@ -119,7 +119,7 @@ class Crawl:
         worker = self.start(spider, **settings)
         said, _ = worker.communicate(timeout=2 * PATIENCE_S)
         assert worker.returncode == 0, said
-        assert int(self.redis.get(Keys("crawl", spider).outstanding) or 0) == 0, said
+        assert int(self.redis.hget(Keys("crawl", spider).counters, "outstanding") or 0) == 0, said
         return said
 
     def events(self, stream: str = KEYS.page_events) -> list[dict[str, Any]]:
@@ -162,8 +162,10 @@ def test_images_that_nobody_crawls_are_spilled_too(crawl: Crawl) -> None:
     crawl.feed(crawl.home)
     store = str(crawl.folder / "packs")
     worker = crawl.start(CRAWL_OVERFLOW_STORE=store, MAX_IDLE_TIME_BEFORE_CLOSE="60")
-    until(lambda: int(crawl.redis.get(IMAGES.spilled) or 0) == 256)  # of 280 beyond their source's window
-    assert [int(crawl.redis.get(key)) for key in (IMAGES.outstanding, IMAGES.overflow)] == [120, 280]
+    until(
+        lambda: int(crawl.redis.hget(IMAGES.counters, "spilled") or 0) == 256
+    )  # of 280 beyond their source's window
+    assert [*map(int, crawl.redis.hmget(IMAGES.counters, "outstanding", "overflow"))] == [120, 280]
     worker.send_signal(signal.SIGTERM)
     log, _ = worker.communicate(timeout=PATIENCE_S)
     assert worker.returncode == 0, log
@@ -177,7 +179,7 @@ def test_a_worker_without_the_store_says_so_when_others_begin_to_spill(crawl: Cr
     worker = crawl.start("images", MAX_IDLE_TIME_BEFORE_CLOSE="60")
     until(lambda: crawl.redis.zcard(IMAGES.workers))
     crawl.redis.rpush(f"{IMAGES.extents_of}0:site", "pack:0:1:7")
-    crawl.redis.mset({IMAGES.overflow: 7, IMAGES.spilled: 7})
+    crawl.redis.hset(IMAGES.counters, mapping={"overflow": 7, "spilled": 7})
     said = worker.stdout
     assert said is not None
     told = "7 requests of this frontier are in the store of another worker"
@@ -383,7 +385,7 @@ def test_a_worker_that_is_killed_costs_no_page_and_doubles_none(crawl: Crawl) ->
     said, _ = workers[1].communicate(timeout=2 * PATIENCE_S)
     assert workers[1].returncode == 0, said
     assert set(crawl.pages()) == {f"/{number}" for number in range(200)}
-    assert int(crawl.redis.get(KEYS.outstanding)) == 0
+    assert int(crawl.redis.hget(KEYS.counters, "outstanding")) == 0
     totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
     assert (totals["pages"], totals["good_pages"]) == (200, 200)
 
@@ -416,7 +418,7 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
     assert {path: page["images"] for path, page in crawl.pages().items()} == {
         "/": 2, "/a": 1, "/other": 1, "/noai": 0,
     }, log  # fmt: skip
-    assert crawl.redis.get(IMAGES.outstanding) == b"2"
+    assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"2"
     crawl.run("images", CRAWL_MAX_RETRIES="0")
     [image] = crawl.events(IMAGES.image_events)
     url = f"{crawl.home}/own.jpg"
@@ -442,7 +444,7 @@ def test_which_images_are_crawled_is_a_setting(crawl: Crawl, wanted: str, expect
     crawl.answers["/"] = Answer(html(text='<img src="/a.jpg" alt="x"><img srcset="/b.jpg 1x, /c.jpg 2x">'))
     crawl.feed(crawl.home + "/")
     crawl.run(CRAWL_PAGES_IMAGES=wanted)
-    assert int(crawl.redis.get(IMAGES.outstanding) or 0) == expected
+    assert int(crawl.redis.hget(IMAGES.counters, "outstanding") or 0) == expected
     entries = [
         entry for key in crawl.redis.scan_iter(IMAGES.queue_of + "*") for entry in crawl.redis.lrange(key, 0, -1)
     ]

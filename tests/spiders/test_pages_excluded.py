@@ -46,7 +46,7 @@ def test_what_is_excluded_gets_nothing_but_what_was_leased_by_then(crawl: Crawl,
     assert {*crawl.seen} <= {*ended} | leased
     assert {*pages} <= {*ended} | leased
     assert crawl.dead() == {}
-    assert int(crawl.redis.get(KEYS.outstanding)) == 0
+    assert int(crawl.redis.hget(KEYS.counters, "outstanding")) == 0
     assert [*crawl.redis.scan_iter(KEYS.queue_of + "*"), *crawl.redis.scan_iter(KEYS.overflow_of + "*")] == []
     totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
     assert totals["links_admitted"] + 1 == len(pages) + totals["excluded"]

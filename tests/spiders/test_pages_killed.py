@@ -90,7 +90,7 @@ def assert_each_ended_once(crawl: Crawl, paths: set[str]) -> None:
         for entry in crawl.redis.lrange(key, 0, -1)
     ]
     assert sorted(queued) == sorted(f"/{number}.jpg" for number in range(30))
-    assert int(crawl.redis.get(IMAGES.outstanding)) == 30
+    assert int(crawl.redis.hget(IMAGES.counters, "outstanding")) == 30
     left = [*crawl.redis.scan_iter(KEYS.leases_of + "*"), *crawl.redis.scan_iter(KEYS.queue_of + "*")]
     assert left == []
     assert_kept(crawl, pages)

@@ -332,7 +332,7 @@ def test_a_probe_ends_in_one_way_whatever_the_site_does(crawl: Probing, scrapy: 
     assert max(sum(begin <= one < begin + 1 for one in times) for begin in times) <= 1.1 * RATE + 2
     counts = crawl.redis.hgetall(KEYS.totals)
     assert int(counts[b"probes"]) == len(THERE)
-    assert crawl.redis.get(KEYS.outstanding) == b"0"
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
 
 
 def test_a_probe_on_a_condition(crawl: Probing) -> None:

@@ -65,7 +65,7 @@ class ShardedPages(Crawl):
                 event = json.loads(fields[b"event"])
                 assert not own or shard_of(event["source"], SHARDS) == number
                 found[event["url"]] += 1
-            assert int(server.client.get(keys[number].outstanding) or 0) == 0
+            assert int(server.client.hget(keys[number].counters, "outstanding") or 0) == 0
             assert not server.client.xlen(keys[number].dead)
         return found
 

@@ -650,7 +650,7 @@ async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_un
     assert reply.grants == []
     reasons = [fields[b"reason"] for _, fields in await crawl.db.xrange("crawl:images:dead")]
     assert reasons == [b"unknown source: unknown.example", b"unknown source: museum"]
-    assert await crawl.db.get("crawl:images:outstanding") == b"0"
+    assert await crawl.db.hget("crawl:images:counters", "outstanding") == b"0"
 
 
 async def test_a_half_open_circuit_lets_few_requests_without_a_lease_out(state: State) -> None:

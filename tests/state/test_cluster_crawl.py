@@ -82,7 +82,7 @@ def test_each_seed_ends_once_though_the_master_is_killed_and_the_slot_moved(
             assert crawl.redis.llen("{images:start_urls}:images:foreign:0") == 1
             arrivals = crawl.arrivals("photos")
         assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
-        assert crawl.redis.get(KEYS.outstanding) == b"0"
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
         assert count <= len(arrivals) <= count + 5  # what was settled in the moment of the kill is fetched again
         for worker in (0, 1):
             log = crawl.log(worker)

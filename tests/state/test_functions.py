@@ -114,6 +114,6 @@ def test_two_versions_live_side_by_side(redis_url: str) -> None:
             client.execute_command("FUNCTION LOAD REPLACE", library.text)
         for library in (ours, other):
             called = functions.command("idle", keys, {}, library=library)
-            assert client.execute_command(*called) == [1, b"", b""]
+            assert client.execute_command(*called) == [1, b"0", b""]
         assert {ours.name, other.name} <= names_of(client).keys()
         client.execute_command("FUNCTION DELETE", other.name)

@@ -13,8 +13,7 @@ from crawlproject.state.scripts import Overview, Pause, Rejected, Settlement
 from tests.commands.conftest import Frontier
 
 LED = {"leader": "leader", "pulse": "leader"}
-WORK = {"outstanding": 3}
-FULL = "dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it"
+FULL = "dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (scrapy dead), or raise it"
 
 
 @pytest_asyncio.fixture
@@ -27,7 +26,7 @@ async def frontier(state: State) -> Frontier:
 
 async def asked(state: State) -> tuple[Pause, Pause]:
     """Return what an operator's command is told, and what the monitor reads."""
-    overview = await state.scripts.collect("x", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=2)
+    overview = await state.scripts.collect("x", must_lead=False, timeout=30, most=9, dead_maxlen=2)
     assert isinstance(overview, Overview)
     return await state.scripts.pause_reason(dead_maxlen=2, timeout=30), overview.pause
 
@@ -41,7 +40,7 @@ async def asked(state: State) -> tuple[Pause, Pause]:
         ({"leader": "leader"}, 2, "no pulse", "the leader has not read the catalogue yet (see its log)"),
         (LED | {"paused": "full"}, 2, "paused", "full"),
         (LED, 2, "paused", FULL),
-        (LED | WORK, 0, "no worker", "no worker is running: start one of the spider images"),
+        (LED | {"counters": 3}, 0, "no worker", "no worker is running: start one of the spider images"),
     ],
 )  # fmt: skip
 async def test_without_workers_the_reason_is_what_is_missing_first(
@@ -49,7 +48,10 @@ async def test_without_workers_the_reason_is_what_is_missing_first(
 ) -> None:
     redis: Any = state.redis
     for name, value in keys.items():
-        await redis.set(getattr(state.keys, name), value)
+        if name == "counters":
+            await redis.hset(state.keys.counters, "outstanding", value)
+        else:
+            await redis.set(getattr(state.keys, name), value)
     for _ in range(dead):
         await redis.xadd(state.keys.dead, {"reason": "x"})
     assert await asked(state) == (Pause(kind, reason), Pause(kind, reason))
@@ -57,7 +59,8 @@ async def test_without_workers_the_reason_is_what_is_missing_first(
 
 async def test_the_remedy_names_the_spider_that_it_is_for(state: State) -> None:
     pages: Any = state.beside("pages")
-    await pages.redis.mset({pages.keys.pulse: "x", pages.keys.outstanding: 3})
+    await pages.redis.set(pages.keys.pulse, "x")
+    await pages.redis.hset(pages.keys.counters, "outstanding", 3)
     assert (await asked(pages))[0].reason == "no worker is running: start one of the spider pages"
     for _ in range(2):
         await pages.redis.xadd(pages.keys.dead, {"reason": "x"})
@@ -99,7 +102,7 @@ async def test_what_sites_forbid_pauses_nothing(frontier: Frontier, state: State
     await refuse(frontier, 5)
     assert await redis.xlen(keys.dead) == 3  # of many only the first are kept, and the others are counted
     assert await redis.hget(keys.totals, "refusals_not_kept") == b"2"
-    assert await redis.get(keys.outstanding) == b"0"
+    assert await redis.hget(keys.counters, "outstanding") == b"0"
     assert await asked(state) == (Pause("", ""), Pause("", ""))
     await refuse(frontier, 1, refusal=False)
     assert await asked(state) == (Pause("", ""), Pause("", ""))

@@ -19,6 +19,7 @@ from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
+from tests.state.scripts.calls import change_packed
 
 pytestmark = pytest.mark.slow
 
@@ -235,7 +236,7 @@ def test_a_circuit_does_what_its_description_says(redis_url: str, steps: list[tu
                 model.probing += len(grants) if model.state == "half_open" else 0
                 model.out += [(grant, model.generation) for grant in grants]
             elif what == "later" and model.state == "open":
-                await redis.hset(state.keys.circuit_of + MUSEUM, "ends", "1")  # in place of waiting an hour
+                await change_packed(redis, state.keys.circuit_of + MUSEUM, ends=1)  # in place of waiting an hour
                 model.over = True
             elif what == "halt" and model.state != "halted":
                 await redis.sadd(state.keys.halted, MUSEUM)

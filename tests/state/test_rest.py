@@ -13,6 +13,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from crawlproject.state.source_counts import read_counts, read_statuses
 from crawlproject.status.totals import totals
+from tests.state.scripts.calls import change_packed, packed_at
 from tests.state.test_circuit_script import MUSEUM, Crawl
 from tests.waiting import until_async
 
@@ -48,7 +49,8 @@ async def test_nothing_but_its_rate_and_its_counts_is_left_of_a_quiet_source(cra
     await crawl.watch()
     await crawl.watch()
     left = [key async for key in crawl.db.scan_iter(match=f"*{MUSEUM}*")]
-    assert left == []
+    assert left == [CIRCUIT.encode()]
+    assert 0 < await crawl.db.ttl(CIRCUIT) <= 86_400
     assert await crawl.db.exists("crawl:images:active") == 0
     assert await crawl.db.hkeys("crawl:images:counts") == [MUSEUM.encode()]
 
@@ -122,13 +124,13 @@ async def test_an_open_circuit_outlives_its_period_and_its_back_off_doubles(stat
         await crawl.rest()
         await crawl.watch()
     assert await crawl.circuit_state() == "open"
-    await crawl.db.hset(CIRCUIT, "ends", 1)
+    await change_packed(crawl.db, CIRCUIT, ends=1)
     await crawl.watch()
     await crawl.rest()
     await crawl.watch()
     assert await crawl.circuit_state() == "half_open"
     await crawl.count("x")
-    assert int(await crawl.db.hget(CIRCUIT, "opens")) == 2
+    assert (await packed_at(crawl.db, CIRCUIT))["opens"] == 2
 
 
 async def _is(crawl: Quiet, state: str) -> bool:
@@ -168,7 +170,8 @@ async def test_a_success_after_quiet_hours_ends_a_run_of_errors(crawl: Quiet) ->
     await _run_of_errors(crawl, 3)
     await crawl.count(".")
     await crawl.rest()
-    assert await crawl.db.exists(CIRCUIT, STATUSES) == 0
+    assert await crawl.db.exists(STATUSES) == 0
+    assert (await packed_at(crawl.db, CIRCUIT))["run"] == 0
 
 
 async def test_rest_is_not_taken_for_an_operator_who_deletes_the_statuses(crawl: Quiet) -> None:
@@ -176,7 +179,7 @@ async def test_rest_is_not_taken_for_an_operator_who_deletes_the_statuses(crawl:
     await crawl.rest()
     await crawl.watch()
     await crawl.count("x")
-    assert int(await crawl.db.hget(CIRCUIT, "run")) == 3
+    assert (await packed_at(crawl.db, CIRCUIT))["run"] == 3
     assert await crawl.events("crawl:crawl_resumed") == []
 
 
@@ -184,13 +187,14 @@ async def test_a_source_whose_probes_nobody_made_for_a_day_is_closed_and_rests(c
     await crawl.count("x" * 6)
     await until_async(lambda: _is(crawl, "half_open"))
     await crawl.rest()
-    day_ago = int(await crawl.db.hget(CIRCUIT, "ends")) - 86_400_000_000
-    await crawl.db.hset(CIRCUIT, "ends", day_ago)
+    day_ago = (await packed_at(crawl.db, CIRCUIT))["ends"] - 86_400_000_000
+    await change_packed(crawl.db, CIRCUIT, ends=day_ago)
     await crawl.watch()
     [event] = await crawl.events("crawl:crawl_resumed")
     assert (event["source"], event["type"]) == (MUSEUM, "temporary")
     await crawl.watch()
-    assert await crawl.db.exists(CIRCUIT, STATUSES) == 0
+    assert await crawl.db.exists(STATUSES) == 0
+    assert 0 < await crawl.db.ttl(CIRCUIT) <= 86_400
 
 
 async def test_who_pays_for_others_rests_too(crawl: Quiet) -> None:

@@ -127,7 +127,7 @@ def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
             assert crawl.redis.xlen(KEYS.image_events) == count
             crawl.command("stats")  # commands find it, too
         assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
-        assert crawl.redis.get(KEYS.outstanding) == b"0"
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
         for worker in (0, 1):
             log = crawl.log(worker)
             assert "Traceback" not in log

@@ -64,7 +64,7 @@ async def test_each_shard_has_its_keys_its_clock_and_its_sources(cluster: Cluste
     assert pages.number == mine.number
     assert pages is pages.shards[mine.number]
     assert [shard.keys.spider for shard in pages.shards] == ["pages"] * 4
-    assert pages.keys.outstanding == f"{mine.keys.namespace}:pages:outstanding"
+    assert pages.keys.counters == f"{mine.keys.namespace}:pages:counters"
     assert pages.keys.users_seeds == "pages:start_urls"
     await state.close()
 

@@ -104,7 +104,7 @@ class ShardedCrawl(Crawl):
 
     def left(self) -> list[bytes]:
         """Return what is still counted as work, by shard."""
-        return [self.at(keys.seeds).get(keys.outstanding) or b"0" for keys in self.shards]
+        return [self.at(keys.seeds).hget(keys.counters, "outstanding") or b"0" for keys in self.shards]
 
     def faults(self, worker: int) -> list[str]:
         """Return the errors in a worker's log."""

@@ -101,7 +101,7 @@ async def test_a_request_for_another_shard_waits_for_that(worker: FrontierSchedu
     assert worker.enqueue_request(found(worker, domain))
     await worker._end_leases()
     assert not worker._new
-    assert await state.redis.get(state.keys.outstanding) in {None, b"0"}
+    assert await state.redis.hget(state.keys.counters, "outstanding") in {None, b"0"}
     assert await state.redis.llen(f"{state.keys.foreign_of}{shard_of(source, SHARDS)}") == 1
 
 

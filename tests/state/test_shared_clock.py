@@ -23,6 +23,7 @@ from crawlproject.politeness.slots import DOUBT_S, MAX_LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts import Grant, NewRequest, Settlement
+from tests.state.scripts.calls import change_packed, packed_at
 from tests.state.servers import Server
 from tests.test_crawl import KEYS, worst_second
 from tests.waiting import PATIENCE_S, until_async
@@ -43,10 +44,9 @@ async def set_clock(state: State, seconds: float) -> None:
         for member, score in await client.zrange(key, 0, -1, withscores=True):
             await client.zadd(key, {member: score + micros})
     for key in await client.keys(keys.circuit_of + "*"):
-        for name in (b"ends", b"hold", b"slowed", b"quiet"):
-            at = float(await client.hget(key, name) or 0)
-            if at:
-                await client.hset(key, name, f"{at + micros:.0f}")
+        circuit = await packed_at(client, key)
+        moved = {name: circuit[name] + micros for name in ("ends", "hold", "slowed", "quiet") if circuit.get(name)}
+        await change_packed(client, key, **moved)
     seen = float(await client.hget(keys.clock, "seen"))
     await client.hset(keys.clock, "seen", f"{seen + micros:.0f}")
     for key in await client.keys("*"):
@@ -182,11 +182,11 @@ async def test_events_tell_the_time_of_the_server(state: State) -> None:
 async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State) -> None:
     """As after a fail-over that has lost the last moments: the sequence, and the leases with it."""
     await begin(state)
-    sequence = await db(state).get(state.keys.lease_sequence)
+    sequence = await db(state).hget(state.keys.counters, "lease")
     first = {grant.id.partition(".")[0] for grant in await lease(state)}
-    await db(state).delete(state.keys.leases_of + "w", state.keys.lease_sequence)
+    await db(state).delete(state.keys.leases_of + "w", state.keys.counters)
     if sequence:
-        await db(state).set(state.keys.lease_sequence, sequence)
+        await db(state).hset(state.keys.counters, "lease", sequence)
     await asyncio.sleep(0.3)
     second = {grant.id.partition(".")[0] for grant in await lease(state)}
     assert second

@@ -29,12 +29,10 @@ async def put_hour(state: State, source: str, ago: int, values: list[Any]) -> in
 
 
 async def test_hours_are_added_up(state: State) -> None:
-    old = await put_hour(
-        state, "museum", 500, [11, 1000, 0, 10_000, 2, 7, 1000, b"200", 9, b"404", 2, b"robots", 4]
-    )
-    late = await put_hour(state, "museum", 2, [21, 500, 1000, 11_000, 9, 3, 5000, b"200", 21, b"txt", 1])
-    await put_hour(state, "museum", 1, [0, 0, 3_600_000, 0, 0, 0, 0, b"-dns", 3, b"lost", 2, b"opt_out", 1])
-    await put_hour(state, "museum", 2161, [99, 99, 0, 1, 99, 0, 99_000, b"200", 99])  # over 90 days ago
+    old = await put_hour(state, "museum", 500, [11, 1000, 0, 10_000, 2, 7, 1000, "200", 9, "404", 2, "robots", 4])
+    late = await put_hour(state, "museum", 2, [21, 500, 1000, 11_000, 9, 3, 5000, "200", 21, "txt", 1])
+    await put_hour(state, "museum", 1, [0, 0, 3_600_000, 0, 0, 0, 0, "-dns", 3, "lost", 2, "opt_out", 1])
+    await put_hour(state, "museum", 2161, [99, 99, 0, 1, 99, 0, 99_000, "200", 99])  # over 90 days ago
     said = await site_report(state, "museum")
     totals = said["totals"]
     assert [hour["requests"] for hour in said["hours"]] == [11, 21, 0]
@@ -119,7 +117,7 @@ async def test_what_nothing_is_known_of_has_no_report(state: State) -> None:
     await lead(state)
     with pytest.raises(UnknownSource, match=r"nothing is known of nobody\.example"):
         await site_report(state, "nobody.example")
-    await put_hour(state, "nobody.example", 1, [1, 1, 0, 1, 1, 0, 1000, b"200", 1])
+    await put_hour(state, "nobody.example", 1, [1, 1, 0, 1, 1, 0, 1000, "200", 1])
     assert (await site_report(state, "nobody.example"))["totals"]["requests"] == 1  # the catalogue has had it
     assert await source_of(state, "nobody.example") == "nobody.example"
     assert await source_of(state, "www.nobody.example") == "nobody.example"

@@ -16,7 +16,7 @@ async def test_spiders_are_there_once_they_have_seeds_requests_or_results(state:
     assert await present_spiders(state, ["images", "pages"]) == []
     await redis.lpush(Keys("crawl", "pages").seeds, "https://example.org/")
     assert await present_spiders(state, ["images", "pages"]) == ["pages"]
-    await redis.set(Keys("crawl", "images").outstanding, 1)
+    await redis.hset(Keys("crawl", "images").counters, "outstanding", 1)
     await redis.hset(Keys("crawl", "shop").totals, "fetched", 1)  # of another project
     assert await present_spiders(state, ["images", "pages"]) == ["images", "pages"]
     await redis.zadd(state.keys.spiders, {"shop": 1, "images": 2, "idle": 3})

@@ -137,8 +137,11 @@ async def test_one_who_no_longer_waits_does_not_stop_the_others(tmp_path: Path) 
         assert at_open(tmp_path, await second) == text(2)
 
 
-async def test_an_equal_body_refers_to_the_first_across_groups_and_files(tmp_path: Path) -> None:
-    async with opened(tmp_path, pages_segment_bytes=1) as store:
+async def test_an_equal_body_refers_to_the_first_across_groups_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 1)
+    async with opened(tmp_path) as store:
         await write(store, 1)
         again = await store.write(exchange(2, text(1)))
     records = list(all_records(tmp_path))
@@ -151,8 +154,9 @@ async def test_an_equal_body_refers_to_the_first_across_groups_and_files(tmp_pat
 # Closing
 
 
-async def test_a_file_is_closed_at_its_size(tmp_path: Path) -> None:
-    async with opened(tmp_path, pages_segment_bytes=5000) as store:
+async def test_a_file_is_closed_at_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 5000)
+    async with opened(tmp_path) as store:
         for number in range(20):
             await write(store, number)
         assert len(segments(tmp_path)) >= 2
@@ -431,8 +435,11 @@ def bucket(gate: Gate, tmp_path: Path) -> Bucket:
     return Bucket(gate, tmp_path / "spool", f"pages-{os.urandom(4).hex()}")
 
 
-async def test_closed_files_are_uploaded_and_removed_here(bucket: Bucket, tmp_path: Path) -> None:
-    store = bucket.store(pages_segment_bytes=5000)
+async def test_closed_files_are_uploaded_and_removed_here(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 5000)
+    store = bucket.store()
     store.open()
     places = []
     for number in range(12):
@@ -456,10 +463,15 @@ async def test_a_large_file_is_uploaded_in_parts(bucket: Bucket, tmp_path: Path)
 
 @pytest.mark.parametrize("mode", [503, 403, "drop"])
 async def test_while_s3_is_down_pages_are_kept_here_and_uploaded_later(
-    bucket: Bucket, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: str | int
+    bucket: Bucket,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    mode: str | int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO)
-    store = bucket.store(pages_segment_bytes=1)
+    monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 1)
+    store = bucket.store()
     store.open()
     bucket.gate.mode = mode
     for number in range(3):
@@ -476,8 +488,11 @@ async def test_while_s3_is_down_pages_are_kept_here_and_uploaded_later(
     assert caplog.text.count("cannot be uploaded to s3://") == 1
 
 
-async def test_a_full_spool_is_an_outage_until_it_is_uploaded(bucket: Bucket, tmp_path: Path) -> None:
-    store = bucket.store(pages_spool_maxsize=20_000)
+async def test_a_full_spool_is_an_outage_until_it_is_uploaded(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_store, "_SPOOL_BYTES", 20_000)
+    store = bucket.store()
     store.open()
     bucket.gate.mode = 503
     number = 0
@@ -517,8 +532,11 @@ async def test_what_a_worker_could_not_upload_the_next_one_does(bucket: Bucket, 
     assert sorted(kept(bucket.fetched(tmp_path / "fetched"))) == [text(1), text(2)]
 
 
-async def test_a_hanging_s3_delays_neither_pages_nor_the_stop(bucket: Bucket) -> None:
-    store = bucket.store(pages_segment_bytes=1)
+async def test_a_hanging_s3_delays_neither_pages_nor_the_stop(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 1)
+    store = bucket.store()
     store.open()
     bucket.gate.mode = "hang"
     for number in range(3):

@@ -13,15 +13,24 @@ import redis
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts.readers import LEASE_S, LeaseHolder
-from crawlproject.streams.readers import START, EventsLost, Overtaken, StreamReader, forget, readers
+from crawlproject.state.scripts.readers import LEASE_S, Held
+from crawlproject.streams.readers import (
+    MOST_READERS,
+    START,
+    EventsLost,
+    Overtaken,
+    StreamReader,
+    forget,
+    furthest_behind,
+    readers,
+)
 from crawlproject.texts import counted
 from tests.sinks.running import state_of
 from tests.state.servers import Server
+from tests.streams.records import packed, record, write
 from tests.waiting import until_async
 
 KEYS = Keys("crawl", "images")
-LEASE = KEYS.reader_of + "archive"
 STREAM = KEYS.image_events
 
 
@@ -38,7 +47,7 @@ def reader(state: State, name: str = "archive") -> StreamReader:
 def until_of(client: Any) -> float:
     """Return for how many seconds more the lease lasts."""
     seconds, micros = client.time()
-    left: float = int(client.hget(LEASE, "until")) / 1e6 - seconds - micros / 1e6
+    left: float = (record(client, "archive", KEYS).until or 0) / 1e6 - seconds - micros / 1e6
     return left
 
 
@@ -47,7 +56,7 @@ async def test_a_lease_lasts_some_seconds_and_each_note_renews_it(state: State, 
     assert await first.take() == ({}, None)
     assert 0 < until_of(client) <= LEASE_S
     for renew in (first.renew, first.note):
-        client.hset(LEASE, "until", 1)
+        write(client, "archive", KEYS, until=1)
         await renew()
         assert LEASE_S - 2 < until_of(client) <= LEASE_S
 
@@ -65,18 +74,18 @@ async def test_the_lease_of_a_process_that_died_is_waited_for(state: State, clie
     with pytest.raises(Overtaken):
         await first.renew()
     assert until_of(client) > 0
-    assert client.hget(KEYS.readers, f"archive\n{STREAM}") == b"5-1"
+    assert record(client, "archive", KEYS).last[STREAM] == "5-1"
 
 
 async def test_a_lease_that_nobody_has_taken_meanwhile_goes_on(state: State, client: redis.Redis) -> None:
     first = reader(state)
     await first.take()
-    client.hset(LEASE, "until", 1)
+    write(client, "archive", KEYS, until=1)
     await first.note()
     client.flushall()  # a Redis that came back without its data
     await first.note()
     assert until_of(client) > 0
-    assert client.hget(LEASE, "host")
+    assert record(client, "archive", KEYS).host
 
 
 async def test_a_clock_that_was_set_back_keeps_no_dead_process_in_its_place(
@@ -84,12 +93,12 @@ async def test_a_clock_that_was_set_back_keeps_no_dead_process_in_its_place(
 ) -> None:
     await reader(state).take()
     seconds, _ = client.time()
-    client.hset(LEASE, "until", (seconds + 3600) * 1_000_000)
-    held = await state.scripts.take_reader("archive", {"holder": "other"}, "")
-    assert isinstance(held, LeaseHolder)
+    write(client, "archive", KEYS, until=(seconds + 3600) * 1_000_000)
+    held = await state.scripts.take_reader("archive", {"holder": "other"})
+    assert isinstance(held, Held)
     assert held.left_s == LEASE_S
     assert until_of(client) <= LEASE_S
-    client.hset(LEASE, "until", (seconds + 3600) * 1_000_000)
+    write(client, "archive", KEYS, until=(seconds + 3600) * 1_000_000)
     with pytest.raises(ReaderTaken, match="wait 5 s"):
         await forget(state, "archive")
     assert until_of(client) <= LEASE_S
@@ -100,14 +109,14 @@ async def test_a_lease_can_be_taken_renewed_and_given_back_without_memory(tmp_pa
     try:
         async with state_of(server.client) as state:
             await reader(state).take()
-            server.client.hset(LEASE, "until", 1)
+            write(server.client, "archive", KEYS, until=1)
             server.client.config_set("maxmemory", "100kb")
             second = reader(state)
             async with second.held():
                 second.last[STREAM] = "5-1"
                 await second.note(length=7)
                 await second.renew()
-            assert server.client.hget(KEYS.readers, f"archive\n{STREAM}") == b"5-1"
+            assert record(server.client, "archive", KEYS).last[STREAM] == "5-1"
             assert (await forget(state, "archive"))[0][STREAM] == "5-1"
     finally:
         server.close()
@@ -118,24 +127,33 @@ async def test_a_lease_is_kept_while_something_else_takes_long_and_given_back(
 ) -> None:
     one = reader(state)
     async with one.held():
-        client.hset(LEASE, "until", 1)
+        write(client, "archive", KEYS, until=1)
         await until_async(lambda: until_of(client) > 0)
-    assert not client.hexists(LEASE, "until")
+    assert record(client, "archive", KEYS).until is None
     await one.take()
-    client.hset(LEASE, "holder", "another")
+    write(client, "archive", KEYS, holder="another")
     with pytest.raises(Overtaken):
         await one.read()
 
 
-async def test_what_a_reader_has_not_read_is_counted_over_pages(state: State, client: redis.Redis) -> None:
-    with client.pipeline(transaction=False) as pipe:
-        for number in range(1, 1601):
-            pipe.xadd(STREAM, {"event": "{}"}, id=f"{number}-0")
-        pipe.execute()
-    for name, at in {"none": "0-0", "some": "600-0", "all": "1600-0", "junk": "x", "ahead": "9999-0"}.items():
-        client.hset(KEYS.readers, f"{name}\n{STREAM}", at)
-    behind = {one.name: one.behind for one in await readers(state)}
-    assert behind == {"none": 1600, "some": 1000, "all": 0, "junk": 1600, "ahead": 0}
+async def test_it_is_known_how_many_events_a_reader_has_not_read(state: State, client: redis.Redis) -> None:
+    one = reader(state)
+    await one.take()
+    add(client, 1, 1600)
+    for at in ("0-0", "1000-0", "1400-0", "1600-0"):
+        one.last[STREAM] = at
+        await one.note()
+        write(client, "other", KEYS, last={STREAM: at})  # of which nothing else is known
+        assert {one.name: one.behind for one in await readers(state)} == {
+            "archive": 1600 - int(at.removesuffix("-0")),
+            "other": 0 if at == "1600-0" else 1600,
+        }
+        assert len(await one.read()) == min(1000, 1600 - int(at.removesuffix("-0")))
+    for number in range(30):
+        write(client, f"r{number:02}", KEYS, last={STREAM: "5-0"}, numbers={STREAM: number})
+    found = await furthest_behind(state)
+    assert len(found) == MOST_READERS
+    assert (found["r00"], found["r01"]) == (1600, 1599)
 
 
 def add(client: Any, first: int, last: int) -> None:
@@ -150,9 +168,9 @@ GAPS: dict[str, tuple[int, tuple[tuple[Any, ...], ...], int | None]] = {
     "all that was read": (10, (("XTRIM", STREAM, "MINID", "11-0"),), 0),
     "the head": (10, (("XTRIM", STREAM, "MAXLEN", 3),), 17),
     "all": (10, (("XTRIM", STREAM, "MAXLEN", 0),), 20),
-    "one of the middle": (10, (("XDEL", STREAM, "15-0"),), 1),
+    "one of the middle": (10, (("XDEL", STREAM, "15-0"),), None),
     "the head, of a reader that has read nothing": (0, (("XTRIM", STREAM, "MAXLEN", 3),), 27),
-    "the head, of a reader that stands in the middle": (5, (("XTRIM", STREAM, "MAXLEN", 3),), None),
+    "the head, of a reader that stands in the middle": (5, (("XTRIM", STREAM, "MAXLEN", 3),), 22),
     "the stream": (10, (("DEL", STREAM),), None),
     "everything": (10, (("FLUSHALL",), ("XADD", STREAM, "40-0", "event", "{}")), None),
     "what a fail-over forgets": (10, (("DEL", STREAM), ("XADD", STREAM, "9-0", "event", "{}")), 0),
@@ -166,10 +184,11 @@ async def test_what_is_gone_before_it_was_read_is_told_of_once(state: State, cli
     await one.take()
     await one.note()
     add(client, 1, 10)
+    await one.read()
     one.last[STREAM] = f"{read}-0"
     if read:
         await one.note()
-    client.hdel(LEASE, "until")
+    write(client, "archive", KEYS, until=None)
     add(client, 11, 30)
     for command in done:
         client.execute_command(*command)
@@ -226,15 +245,16 @@ async def test_what_a_master_says_that_was_replaced_while_it_hung_is_not_read(
     with pytest.raises(redis.ConnectionError, match="another node has taken over"):
         await one.read()
     monkeypatch.undo()
+    with pytest.raises(EventsLost, match=": 1 event of"):  # as here nobody has it
+        await one.read()
     assert [entry.id for entry in await one.read()] == ["1-0"]
 
 
 async def test_names_of_others_can_be_listed_and_forgotten(state: State, client: redis.Redis) -> None:
-    client.hset(KEYS.readers, b"h\xff\nx:/d\n" + STREAM.encode(), "0-0")
-    client.hset(KEYS.readers, b"no stream", "0-0")
+    client.hset(KEYS.readers, b"h\xff\nx:/d", packed(last={STREAM: "0-0"}))
     (one,) = await readers(state)
     assert await forget(state, one.name) == ({STREAM: "0-0"}, 0)
-    assert client.hkeys(KEYS.readers) == [b"no stream"]
+    assert not client.hkeys(KEYS.readers)
     with pytest.raises(CrawlprojectError, match="there is no reader x; known readers: none"):
         await forget(state, "x")
 
@@ -246,7 +266,7 @@ async def test_what_all_have_read_is_dropped_a_part_at_a_time(state: State) -> N
     assert fence is not None
     stream = state.keys.image_events
     await client.eval("for n = 1, 50010 do redis.call('XADD', KEYS[1], n, 'event', '{}') end", 1, stream)
-    await client.hset(state.keys.readers, f"file\n{stream}", "50005-0")
+    await client.hset(state.keys.readers, "file", packed(last={stream: "50005-0"}))
     lengths = []
     for _ in range(4):
         await state.scripts.trim(fence, maxlen=5)

@@ -35,6 +35,7 @@ PARSE_BOUNDS = (
     1.0,
     5.0,
 )
+_DROPPED_A_CALL = 500  # requests: some milliseconds
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
 
 
@@ -61,21 +62,19 @@ class Stray(NamedTuple):
 class LeaseReply(NamedTuple):
     """Answer to `lease`. `state` is "ok", "lapsed", or the kind of a pause, whose `reason` is a sentence then.
 
-    `outstanding` counts the requests in the frontier; `next_due` is the moment, on this worker's clock, at
-    which the next source has work and a free slot, None when there is none. `strays` have no slots: they must not
-    go out.
+    `next_due` is the moment, on this worker's clock, at which the next source has work and a free slot, None when
+    there is none. `strays` have no slots: they must not go out.
     """
 
     state: str
     reason: str
-    outstanding: int
     next_due: float | None
     grants: list[Grant]
     strays: list[Stray]
 
 
 class EnqueueReply(NamedTuple):
-    """Answer to `enqueue`: what became of the batch, and the requests then in the frontier.
+    """Answer to `enqueue`: what became of the batch.
 
     `forwarded` wait for the shard that they belong to. Items without a seed that could not be stored, as the list
     for that shard is full, are to come again: `unstored` has their places in the batch.
@@ -87,7 +86,6 @@ class EnqueueReply(NamedTuple):
     returned: int
     excluded: int
     forwarded: int
-    outstanding: int
     unstored: list[int]
 
 
@@ -157,13 +155,6 @@ class Lost(NamedTuple):
     dead: int
 
 
-class Present(NamedTuple):
-    """When a monitor was last answered, and since when without a gap (µs, Redis' clock)."""
-
-    last: int = 0
-    since: int = 0
-
-
 class Idleness(NamedTuple):
     """Answer to `idle`: whether no work is left; and what differs if any of it has come and gone in between."""
 
@@ -190,7 +181,7 @@ class HeartbeatReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request to enqueue, with its digest for the seen filter. `found`: on a page, so that it is no seed.
+    """A request to enqueue, with its digest for the seen filter.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
     (see the Lua module `belonging`). Without a domain, `source` is known to be that.
@@ -201,11 +192,10 @@ class NewRequest:
     again: bool
     source: str | None = None
     domain: str | None = None
-    found: bool = False
 
     def packed(self) -> dict[str, Any]:
         """Return the fields that are set, as enqueue.lua takes them."""
-        named = (name for name in ("entry", "digest", "again", "source", "domain", "found"))
+        named = (name for name in ("entry", "digest", "again", "source", "domain"))
         return {name: value for name in named if (value := getattr(self, name))}
 
 
@@ -231,7 +221,7 @@ class Revisit(NamedTuple):
 
     def packed(self) -> dict[str, Any]:
         """Return it as settle.lua takes it."""
-        return {"digest": self.digest[:8], "entry": self.entry, "interval": self.interval}
+        return {"digest": self.digest, "entry": self.entry, "interval": self.interval}
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,18 +318,6 @@ class DeadRetry(NamedTuple):
     seed: bytes | None
     domain: str | None = None
     name: str | None = None
-
-
-def _lost(reply: Sequence[Any]) -> list[Lost]:
-    """Return the workers found dead, as a function names them: worker, returned, dead, worker, ..."""
-    return [
-        Lost(worker.decode(errors="replace"), returned, dead)
-        for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-    ]
-
-
-def _idleness(reply: Sequence[Any]) -> Idleness:
-    return Idleness(bool(reply[0]), tuple(reply[1:]))
 
 
 class FrontierScripts(ScriptRunner):
@@ -443,7 +421,7 @@ class FrontierScripts(ScriptRunner):
         `high_water`: with so many requests in the frontier each source's window is a few.
         """
         sent = local_time()
-        ran, state, outstanding, due, *grants = await self._run(
+        ran, state, due, *grants = await self._run(
             "lease",
             worker=worker,
             want=want,
@@ -462,7 +440,6 @@ class FrontierScripts(ScriptRunner):
         return LeaseReply(
             kind,
             reason,
-            int(outstanding),
             self._clock.local(int(due)) if due else None,
             [
                 Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry, int(slot))
@@ -520,24 +497,8 @@ class FrontierScripts(ScriptRunner):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        return HeartbeatReply(bool(alive), leases, _lost(lost))
-
-    async def reclaim(
-        self, present: Present, *, timeout: float, max_deliveries: int
-    ) -> tuple[Present, list[Lost]]:
-        """Return the leases of a worker silent for `timeout` seconds; for a caller that is not a worker.
-
-        `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
-        `timeout`, at least two in each.
-        """
-        last, since, *lost = await self._run(
-            "heartbeat",
-            last=present.last,
-            since=present.since,
-            timeout=int(timeout * MICROS),
-            max_deliveries=max_deliveries,
-        )
-        return Present(int(last), int(since)), _lost(lost)
+        found = zip(lost[::3], lost[1::3], lost[2::3], strict=True)
+        return HeartbeatReply(bool(alive), leases, [Lost(one.decode(), *counts) for one, *counts in found])
 
     async def alive(self, *, timeout: float) -> list[str]:
         """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
@@ -547,34 +508,34 @@ class FrontierScripts(ScriptRunner):
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
 
-    async def idleness(self, *, halted_too: bool = False) -> Idleness:
+    async def idleness(self) -> Idleness:
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
-        `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
-        and nothing waits here for others. All are idle when each is, in two looks with the same marks.
+        Of several shards: whether those of this one are, and nothing waits here for others. All are idle when each
+        is, in two looks with the same marks.
         """
-        return _idleness(await self._run("idle", halted_too=halted_too))
+        is_idle, *marks = await self._run("idle")
+        return Idleness(bool(is_idle), tuple(marks))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
 
-        What was dropped is counted, and listed for `forget_dropped`. `by` says who begins to purge it.
+        What was dropped is counted, and no longer in the seen filter. `by` says who begins to purge it.
         """
         return DropReply(*await self._run("drop_queued", source=source, what=what, count=count, by=by))
 
-    async def forget_dropped(self, entries: Sequence[bytes], digests: Sequence[bytes | None]) -> bool:
-        """Give up the places in the seen filter of `entries`, the oldest that were dropped, by their `digests`.
+    async def drop_all(self, source: str, what: str, by: str | None = None) -> int:
+        """Drop what waits of an excluded source, or, with `what` "purged", of any; return how many requests.
 
-        False if others have done so first.
+        No more than waited at the beginning: a source may be fed meanwhile.
         """
-        return bool(
-            await self._run(
-                "forget_dropped",
-                digest=hashlib.sha1(b"\n".join(entries), usedforsecurity=False).hexdigest(),
-                count=len(entries),
-                digests=[digest or False for digest in digests],
-            )
-        )
+        dropped, left = await self.drop_queued(source, what, count=_DROPPED_A_CALL, by=by)
+        all_dropped, most = dropped, dropped + left
+        while dropped and all_dropped < most:
+            count = min(_DROPPED_A_CALL, most - all_dropped)
+            dropped, _ = await self.drop_queued(source, what, count=count)
+            all_dropped += dropped
+        return all_dropped
 
     async def mend(self, found: Mapping[str, Sequence[bytes]]) -> Mended:
         """Mend what is derived from the keys found, of which `found` has the ends by kind; see mend.lua."""
@@ -584,24 +545,19 @@ class FrontierScripts(ScriptRunner):
         )
         return Mended((outstanding, overflow, spilled), *mended)
 
-    async def recount(self, before: Sequence[bytes | None], found: Sequence[int]) -> list[tuple[str, int, int]]:
+    async def recount(self, before: Sequence[int], found: Sequence[int]) -> list[tuple[str, int, int]]:
         """Set the counters to what there is; return those that were wrong: their names, before and after.
 
         `before` are their values when the audit began, `found` the sums of what it has seen; see recount.lua.
         """
-        reply = await self._run(
-            "recount", before=[False if value is None else value for value in before], found=list(found)
-        )
+        reply = await self._run("recount", before=list(before), found=list(found))
         rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         return [(name.decode(), int(was), int(now)) for name, was, now in rows]
 
-    async def was_seen(self, digest: bytes) -> str:
-        """Tell whether a request was ever enqueued.
-
-        "exact"; "bloom": as a link, or, by the rate of false positives, not at all; "": never.
-        """
-        [[*_, kind]] = await self._run("attribute", requests=[{"digest": digest}])
-        return str(kind.decode())
+    async def was_seen(self, digest: bytes) -> bool:
+        """Tell whether a request was ever enqueued."""
+        [[*_, is_seen]] = await self._run("attribute", requests=[{"digest": digest}])
+        return bool(is_seen)
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

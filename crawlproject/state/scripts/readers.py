@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
 
 from crawlproject.state.scripts.runner import ScriptRunner
 
@@ -12,62 +15,70 @@ LEASE_S = 5.0  # that a reader's lease outlasts its holder
 _TTL_US = int(LEASE_S * 1e6)
 
 
-class LeaseHolder(NamedTuple):
-    """Who holds the lease of a reader, for people; and in the case of another, what is left of it."""
+@dataclass(frozen=True)
+class ReaderRecord:
+    """What Redis knows of a reader; times in microseconds since 1970, None if unknown.
 
-    host: str
-    pid: str
-    output: str  # where the events go
-    left_s: float = 0.0
-    version: str = ""  # differs after each renewal
+    `holder` is one process, on `host`: the one that reads as it, or did last, into `output`. `until` is when its
+    lease ends. `last` is the id of the last entry read of each stream, `numbers` how many entries there were up to
+    that, where it is known, `lengths` how long each file was, by its id, when its last events were noted.
+    """
+
+    holder: str = ""
+    host: str | None = None
+    pid: str | None = None
+    output: str | None = None
+    since: int | None = None
+    until: int | None = None
+    read: int | None = None
+    last: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, packed: bytes) -> ReaderRecord:
+        """Return the record that the Lua module `readers` has packed."""
+        fields = msgpack.unpackb(packed, unicode_errors="surrogateescape")  # as `functions.packed` encodes
+        return cls(**fields | {name: dict(fields[name]) for name in ("last", "numbers", "lengths")})
 
 
-class Taken(NamedTuple):
-    """A lease that was taken: where the reader stands, by stream, and how long the file was then."""
+@dataclass(frozen=True)
+class Held:
+    """A lease that another process has, for `left_s` seconds."""
 
-    positions: Mapping[str, str]
-    length: int | None
-
-
-class Lost(NamedTuple):
-    """A lease that another has taken since; `length` is that of the file when its last events were noted."""
-
-    holder: LeaseHolder
-    length: int | None
+    by: ReaderRecord
+    left_s: float
 
 
 class ReaderScripts(ScriptRunner):
     """The functions of the event streams' readers. Each method is one round trip.
 
-    `reader` is a name; `holder` identifies one process, and describes it to people; `file` is the id of the file
-    that is written, "" for none.
+    `reader` is a name; `holder` identifies one process, and describes it to people.
     """
 
-    async def take_reader(self, reader: str, holder: Mapping[str, str], file: str) -> Taken | LeaseHolder:
+    async def take_reader(self, reader: str, holder: Mapping[str, str]) -> ReaderRecord | Held:
         """Take the lease of a reader; return who holds it if that is another."""
-        reply = await self._run("take_reader", reader=reader, holder=dict(holder), ttl=_TTL_US, file=file)
-        kind, *rest = _decoded(reply)
-        if kind == "held":
-            return _held(rest)
-        length, *positions = rest
-        return Taken(_pairs(positions), _length(length))
+        found = _record(await self._run("take_reader", reader=reader, holder=dict(holder), ttl=_TTL_US))
+        assert found is not None
+        return found
 
     async def note_read(
         self,
         reader: str,
         holder: Mapping[str, str],
-        positions: Mapping[str, str],
+        last: Mapping[str, str],
+        numbers: Mapping[str, int],
         *,
         file: str = "",
         length: int = 0,
         give_back: bool = False,
         replicated: bool = False,
-    ) -> Lost | None:
+    ) -> ReaderRecord | None:
         """Note where a reader stands, by stream, and renew its lease, or give it back.
 
-        `length` is that of the file with these events in it. Return None, or who has taken the
-        lease since: then nothing was done. Succeeds when Redis is out of memory, too, and then drops what all
-        readers have read.
+        `file` is the id of the file that is written, "" for none, `length` that of the file with these events in
+        it. Return None, or who has taken the lease since: then nothing was done. Succeeds when Redis is out of
+        memory, too, and then drops what all readers have read.
 
         `replicated`: wait until a replica has all that was written so far; on a Redis Cluster alone, of a master
         that has one.
@@ -77,41 +88,21 @@ class ReaderScripts(ScriptRunner):
             reader=reader,
             holder=dict(holder),
             ttl=0 if give_back else _TTL_US,
-            positions=dict(positions),
+            last=dict(last),
+            numbers=dict(numbers),
             file=file,
             length=length,
         )
-        kind, *rest = _decoded(reply)
-        if kind == "noted":
-            return None
-        host, pid, output, length_then = rest
-        return Lost(LeaseHolder(host, pid, output), _length(length_then))
+        return None if reply is None else ReaderRecord.of(reply)
 
-    async def forget_reader(self, reader: str) -> Mapping[str, str] | LeaseHolder | None:
-        """Forget a reader; return where it stood, by stream, None if there is none, or who reads as it."""
-        kind, *rest = _decoded(await self._run("take_reader", reader=reader, forget=True, ttl=_TTL_US))
-        if kind == "held":
-            return _held(rest)
-        return _pairs(rest) if kind == "forgotten" else None
-
-    async def count_unread(self, stream: str, after: str, most: int, upto: str = "+") -> tuple[int, str]:
-        """Count up to `most` entries of a stream after one, and up to one; return the id of the last, too."""
-        count, last = await self._run("count_unread", stream=stream, after=after, upto=upto, most=most)
-        return int(count), last.decode()
+    async def forget_reader(self, reader: str) -> ReaderRecord | Held | None:
+        """Forget a reader; return what was known of it, None if there is none, or who reads as it."""
+        return _record(await self._run("take_reader", reader=reader, forget=True, ttl=_TTL_US))
 
 
-def _decoded(reply: list[bytes]) -> list[str]:
-    return [item.decode(errors="surrogateescape") for item in reply]  # as `packed` encodes
-
-
-def _held(reply: Sequence[str]) -> LeaseHolder:
-    token, host, pid, output, left, until = reply
-    return LeaseHolder(host, pid, output, int(left) / 1e6, f"{token} {until}")
-
-
-def _pairs(flat: list[str]) -> dict[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _length(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+def _record(reply: list[Any]) -> ReaderRecord | Held | None:
+    """Return what take_reader.lua has answered."""
+    kind, *rest = reply
+    if kind == b"held":
+        return Held(ReaderRecord.of(rest[0]), int(rest[1]) / 1e6)
+    return ReaderRecord.of(rest[0]) if rest else None

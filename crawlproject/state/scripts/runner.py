@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import RedisError, ResponseError
 
-from crawlproject.config import CircuitRules, SeenRules
+from crawlproject.config import CircuitRules
 from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state import functions
@@ -18,7 +18,6 @@ from crawlproject.state.clock import MICROS, RedisClock, local_time
 from crawlproject.state.cluster import replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
-from crawlproject.state.numbers import whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class ScriptRunner:
         health: Health | None = None,
         rules: CircuitRules | None = None,
         delay: float = 0.0,
-        seen: SeenRules | None = None,
+        seen_capacity: int = 10_000_000,
         high_water: int = 1_000_000,
         overflow_maxlen: int = 1_000_000,
         shard: tuple[int, int] = (0, 1),
@@ -57,7 +56,7 @@ class ScriptRunner:
                 "pace": int(delay * MICROS),
                 "high_water": high_water,
                 "overflow_maxlen": overflow_maxlen,
-                **(seen or SeenRules()).packed(),
+                "seen_capacity": seen_capacity,
                 **self._shard,
             }
         )
@@ -117,9 +116,3 @@ class ScriptRunner:
 def texts(values: Sequence[bytes]) -> list[str]:
     """Return names that Redis holds; others than crawlproject may have written them, in any encoding."""
     return [value.decode(errors="replace") for value in values]
-
-
-def counters(flat: Sequence[bytes]) -> dict[str, int]:
-    """Return a hash of counters; what is not a whole number was not written by crawlproject."""
-    found = zip(flat[::2], map(whole_number, flat[1::2]), strict=True)
-    return {name.decode(errors="replace"): number for name, number in found if number is not None}

@@ -79,7 +79,7 @@ class Attribution(NamedTuple):
     @classmethod
     def of(cls, reply: Sequence[bytes]) -> Self:
         """Return what attribute.lua has said of one request."""
-        source, kind, domains, _ = texts(reply)
+        source, kind, domains = texts(reply[:3])
         return cls(source, kind, domains.split())
 
 
@@ -100,21 +100,6 @@ class SlotReply(NamedTuple):
 
     slot: Slot | None
     wait: float
-
-
-class Exclusion(NamedTuple):
-    """A name as `exclude` leaves it: whether that is new, and whether a source of that name has work."""
-
-    name: str
-    new: bool
-    has_work: bool
-
-
-class ReviewReply(NamedTuple):
-    """Answer to `review_exclusions`: where the next call continues, and excluded sources that have work."""
-
-    cursors: tuple[str, str]
-    sources: list[str]
 
 
 class SourceScripts(ScriptRunner):
@@ -209,16 +194,14 @@ class SourceScripts(ScriptRunner):
         )
         return bool(moment)
 
-    async def exclude(
-        self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None
-    ) -> list[Exclusion]:
+    async def exclude(self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None) -> bool:
         """Exclude sources and domains, each with the reason, or "": by an operator, or by a leader's file.
 
-        Empty when another leads by now.
+        False when another leads by now.
         """
-        reply = await self._run("exclude", names=list(names), reasons=list(names.values()), by=by, fence=fence)
-        parts = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-        return [Exclusion(name.decode(), bool(new), bool(has_work)) for name, new, has_work in parts]
+        return bool(
+            await self._run("exclude", names=list(names), reasons=list(names.values()), by=by, fence=fence)
+        )
 
     async def include(
         self, names: Sequence[str], *, by: str | None = None, fence: int | None = None
@@ -227,20 +210,17 @@ class SourceScripts(ScriptRunner):
         reply = await self._run("exclude", names=list(names), by=by, fence=fence)
         return dict(zip(names, texts(reply), strict=True)) if reply else {}
 
-    async def review_exclusions(
-        self, fence: int | None, cursors: tuple[str, str], *, count: int
-    ) -> ReviewReply | None:
-        """Look over about `count` exclusions, from `cursors` on; None when another leads by now.
+    async def review_exclusions(self, fence: int, cursors: Sequence[str], *, count: int) -> list[str]:
+        """Note what operators did by the key, of about `count` exclusions, from `cursors` on.
 
-        With None as `fence`, for a worker that does not lead: None when the leader is of the same spider.
+        Return the next cursors; none when another leads by now.
         """
-        reply = await self._run(
-            "review_exclusions", fence=fence, cursor=cursors[0], noted_cursor=cursors[1], count=count
+        cursor, noted_cursor = cursors
+        return texts(
+            await self._run(
+                "review_exclusions", fence=fence, cursor=cursor, noted_cursor=noted_cursor, count=count
+            )
         )
-        if not reply:
-            return None
-        one, two, *sources = texts(reply)
-        return ReviewReply((one, two), sources)
 
     async def set_rates(
         self,

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import msgpack
+
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
@@ -18,6 +20,18 @@ Row = tuple[str, float]
 def db(state: State) -> Any:
     """Return the plain client, whose annotations leave open what it answers."""
     return state.redis
+
+
+async def packed_at(client: Any, key: str) -> dict[str, Any]:
+    """Return the map at a key, as of a circuit or a window; empty where there is none."""
+    stored = await client.get(key)
+    return {} if stored is None else msgpack.unpackb(stored, strict_map_key=False)
+
+
+async def change_packed(client: Any, key: str, **fields: Any) -> None:
+    """Change some fields of such a map, or make it."""
+    changed = await packed_at(client, key) | fields
+    await client.set(key, msgpack.packb(changed, use_bin_type=False), keepttl=True)
 
 
 def entry(name: str, *, priority: int = 0, deliveries: int = 0) -> bytes:
@@ -93,7 +107,7 @@ async def _lease(
 
 
 async def outstanding(state: State) -> int:
-    return int(await db(state).get(state.keys.outstanding) or 0)
+    return int(await db(state).hget(state.keys.counters, "outstanding") or 0)
 
 
 async def take(state: State, *seeds: str) -> list[bytes]:

@@ -8,7 +8,7 @@ from tests.state.scripts.calls import db, entry, join, lease, put, rule
 
 
 async def overview_of(state: State) -> Overview:
-    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    overview = await state.scripts.collect("w", must_lead=False, timeout=30, most=9, dead_maxlen=9)
     assert isinstance(overview, Overview)
     return overview
 

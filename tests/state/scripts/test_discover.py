@@ -7,13 +7,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from crawlproject.config import SeenRules
 from crawlproject.frontier.discovery import Discovered, Discovery, Link
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from tests.leading import lead
-from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, request, requests, rule
+from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
 from tests.waiting import until_async
 
 DIGEST = "a" * 40  # of an extent
@@ -57,7 +56,7 @@ async def stands(state: State, prefix: str, source: str = "museum.org") -> dict[
 
 
 async def counters(state: State) -> tuple[int, int]:
-    values = await db(state).mget(state.keys.outstanding, state.keys.overflow)
+    values = await db(state).hmget(state.keys.counters, "outstanding", "overflow")
     return int(values[0] or 0), int(values[1] or 0)
 
 
@@ -129,8 +128,8 @@ async def test_what_sitemaps_name_beyond_a_window_of_its_own_waits_as_links_do(s
 async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
-    await db(state).set(state.keys.outstanding, 1_000_000)  # at the high-water mark
-    await db(state).set(state.keys.overflow, 99)  # of others
+    await db(state).hset(state.keys.counters, "outstanding", 1_000_000)  # at the high-water mark
+    await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
     assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 11 + "f" * 9, [2])
     assert await counters(state) == (1_000_008, 102)
@@ -283,7 +282,7 @@ async def test_a_domain_that_is_no_name_of_a_source_is_refused(state: State) -> 
 async def test_links_that_find_the_overflows_full_are_not_seen(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
-    await db(state).set(state.keys.overflow, 99)  # of others
+    await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = group(*(str(n) for n in range(12)))
     assert await discover(state, links, overflow_maxlen=101) == ("a" * 10 + "ff", [2])
     assert await discover(state, links, overflow_maxlen=102) == ("k" * 10 + "af", [2])
@@ -299,7 +298,7 @@ async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(
     assert await discover(state, links["a.org"], overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
     assert await discover(state, links["b.org"], overflow_maxlen=64) == ("a" * 20 + "q" * 20, [2])
     assert await discover(state, links["b.org"], links["a.org"], overflow_maxlen=64) == ("q" * 80, [2, 2])
-    await db(state).set(state.keys.overflow, 62)  # of many sources
+    await db(state).hset(state.keys.counters, "overflow", 62)  # of many sources
     assert await discover(state, links["c.org"], overflow_maxlen=64) == ("a" * 10 + "f" * 30, [2])
     totals = await db(state).hgetall(state.keys.totals)
     assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
@@ -312,13 +311,13 @@ async def test_what_is_in_the_store_takes_none_of_that(state: State) -> None:
     assert await discover(state, links, overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
     await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 10, -1)  # ten of them are spilled
     await db(state).rpush(f"{state.keys.extents_of}1:a.org", f"folder/1-ab:0:99:{DIGEST}:10")
-    await db(state).set(state.keys.spilled, 10)
+    await db(state).hset(state.keys.counters, "spilled", 10)
     assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "q" * 6, [2])
 
 
 async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
     await lead(state)
-    await db(state).set(state.keys.outstanding, 1_000_000)
+    await db(state).hset(state.keys.counters, "outstanding", 1_000_000)
     await db(state).hset(state.keys.rates, "museum.org", "100")
     await discover(state, group(*(str(n) for n in range(150))))
     assert await counters(state) == (1_000_008, 142)
@@ -332,29 +331,6 @@ async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
     assert (await discover(state, group("a", "b"))).letters == "ka"
     assert (await feed(state, *requests("b"))).duplicates == 1
     assert await outstanding(state) == 2
-
-
-async def test_links_may_go_to_a_bloom_filter_where_none_is_admitted_twice_and_no_seed_is_lost(
-    state: State,
-) -> None:
-    await join(state)
-    await rule(state)
-    scripts = Scripts(state.redis, state.keys, state.clock, seen=SeenRules(1000, 0.001))
-    more: dict[str, Any] = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False, "budget": None}
-    links = [group(*(f"{page}-{n}" for n in range(100))) for page in range(30)]
-    first = [await scripts.discover([one], **more) for one in links]
-    again = [await scripts.discover([one], **more) for one in links]
-    admitted = sum(reply.letters.count("a") for reply in first if reply)
-    assert admitted > 2990  # it has grown
-    assert {reply.letters for reply in again if reply} == {"k" * 100}
-    assert await db(state).keys(state.keys.seen_of + "*") == []
-    assert await outstanding(state) + int(await db(state).get(state.keys.overflow) or 0) == admitted
-    kept = await db(state).hgetall(state.keys.seen_meta)
-    assert [word.split(b"/")[0] for word in kept[b"bloom"].split()] == [b"1000", b"4000"]
-    assert int(kept[b"bloom_count"]) == admitted - 1000
-    seed = request("s", int.from_bytes(b"0-0"))  # a seed that was found before
-    assert (await feed(state, seed, high_water=10**6)).admitted == 1
-    assert (await feed(state, seed, high_water=10**6)).duplicates == 1
 
 
 async def test_what_an_operator_drops_of_a_source_is_given_back_to_its_budget(state: State) -> None:

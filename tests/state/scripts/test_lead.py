@@ -8,6 +8,7 @@ import pytest
 
 from crawlproject.state.client import State
 from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.streams.records import packed
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -63,8 +64,7 @@ async def test_what_nobody_reads_is_kept_unless_the_oldest_are_to_go_counted(sta
         "crawl:image_metadata_updates holds more than CRAWL_STREAM_MAXLEN events that no reader has read" in reason
     )
     assert (dropped, await db(state).xlen(state.keys.image_events)) == (0, 1000)
-    field = f"slow\n{state.keys.image_events}"
-    await db(state).hset(state.keys.readers, field, "0-0")
+    await db(state).hset(state.keys.readers, "slow", packed(last={state.keys.image_events: "0-0"}))
     reason, dropped = await state.scripts.trim(fence, maxlen=300, drop=True)
     left = await db(state).xlen(state.keys.image_events)
     assert reason == ""
@@ -77,15 +77,15 @@ async def test_what_a_reader_has_not_read_is_kept_and_leasing_pauses(state: Stat
     await join(state)
     fence = await rule(state, ("museum", 100))
     ids = [await db(state).xadd(state.keys.image_events, {"event": str(n)}) for n in range(1000)]
-    field = f"host:/tmp/out.jsonl\n{state.keys.image_events}"
-    await db(state).hset(state.keys.readers, field, ids[99])
+    images = state.keys.image_events
+    await db(state).hset(state.keys.readers, "host:/tmp/out.jsonl", packed(last={images: ids[99]}))
     reason, dropped = await state.scripts.trim(fence, maxlen=300)
     assert "host:/tmp/out.jsonl" in reason
     assert dropped == 0
     entries = await db(state).xrange(state.keys.image_events)
     assert entries[-900:][0][1] == {b"event": b"100"}
     assert (await lease(state)).reason == reason
-    await db(state).hset(state.keys.readers, field, ids[-1])
+    await db(state).hset(state.keys.readers, "host:/tmp/out.jsonl", packed(last={images: ids[-1]}))
     assert await state.scripts.trim(fence, maxlen=300) == ("", 0)
     assert await db(state).xlen(state.keys.image_events) <= 300
 

@@ -18,9 +18,8 @@
 -- What became of links is counted in total, and for each source that has admitted one: those that never will are not noted.
 -- Sitemaps beyond their bound the caller counts.
 register('discover', function(ctx, K, A)
-  local outstanding, overflow, tails, pulse = unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse))
-  ctx.outstanding, tails = tonumber(outstanding or 0), tonumber(overflow or 0) - tonumber(tails or 0)
-  if not pulse then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 then return {} end
+  local tails = queues.in_tails(ctx)
   local sources, payers, names = belonging.attribute(ctx, A.groups)
   due_index.look_up(ctx, payers)
   exclusions.look_up(ctx, names)
@@ -62,9 +61,9 @@ register('discover', function(ctx, K, A)
     end
     local full = not has_room and full_for(source)
     if full then return full end
-    if A.most_outstanding and ctx.outstanding + ctx.added.queued >= A.most_outstanding then return 'm' end
+    if A.most_outstanding and ctx.counters.outstanding + ctx.added.queued >= A.most_outstanding then return 'm' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
-    if seen_filter.mark(ctx, group.digests[index], true) == 0 then return 'k' end
+    if not seen_filter.mark(ctx, group.digests[index]) then return 'k' end
     budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
     queues.add(ctx, source, entry)

@@ -3,7 +3,7 @@
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
 --    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; items, each with the
 --    fields of NewRequest or Rejected (state/scripts/frontier.py) that are set. The first one stands for the seed taken first.
--- Reply: {admitted, duplicates, dead, returned, excluded, forwarded, outstanding, unstored}, or {} when nothing was done: the
+-- Reply: {admitted, duplicates, dead, returned, excluded, forwarded, unstored}, or {} when nothing was done: the
 --    seeds are no longer on the processing list (a retry of a call that went through, a worker that lapsed), or all stays
 --    for now where it is, because without a pulse no catalogue says which source is which, or dead letters are at their
 --    bound (seeds).
@@ -19,14 +19,10 @@
 -- What is beyond its source's window goes to the source's overflow (see queues.lua). Seeds go back to where they came from, in
 -- order: at the high-water mark those for a queue, and those for an overflow when all overflows together are at their bound.
 register('enqueue', function(ctx, K, A)
-  local outstanding, overflow, tails, pulse = unpack(redis.call('MGET', K.outstanding, K.overflow, K.spilled, K.pulse))
-  ctx.outstanding, tails = tonumber(outstanding or 0), tonumber(overflow or 0) - tonumber(tails or 0)
-  local at_bound = A.digest and dead_letters.are_at_bound(ctx)
-  local seeds = {}
-  if not pulse then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 then return {} end
+  local tails, seeds = queues.in_tails(ctx), {}
   if A.digest then
-    if not redis.call('ZSCORE', K.workers, A.worker) then return {} end
-    if at_bound then return {} end
+    if not redis.call('ZSCORE', K.workers, A.worker) or dead_letters.are_at_bound(ctx) then return {} end
     seeds = seed_list.in_hand(ctx, A.worker)
     if redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return {} end
   end
@@ -39,7 +35,7 @@ register('enqueue', function(ctx, K, A)
   local forwarded, unstored, stayed = 0, {}, {}
 
   local function has_room(source, entry)
-    if queues.takes(ctx, source, queues.rank_of(entry)) then return ctx.outstanding + ctx.added.queued < A.high_water end
+    if queues.takes(ctx, source, queues.rank_of(entry)) then return ctx.counters.outstanding + ctx.added.queued < A.high_water end
     return tails + ctx.added.waiting < A.overflow_maxlen
   end
 
@@ -61,12 +57,12 @@ register('enqueue', function(ctx, K, A)
 
   -- Has the request of a forwarded seed wait here until the shards agree.
   local function keep(item, source, index)
-    if seen_filter.mark(ctx, item.digest) == 0 and not item.again then
+    if not seen_filter.mark(ctx, item.digest) and not item.again then
       duplicates = duplicates + 1
     else
       queues.arrive(ctx, source, item.entry, text(ctx.now) .. '.' .. index, STAYS_US)
-      redis.call('INCR', K.outstanding)
-      ctx.outstanding, admitted, stayed[source] = ctx.outstanding + 1, admitted + 1, true
+      queues.count(ctx, 'outstanding', 1)
+      admitted, stayed[source] = admitted + 1, true
     end
   end
 
@@ -89,7 +85,7 @@ register('enqueue', function(ctx, K, A)
     elseif seed and not has_room(source, entry) then
       returned[#returned + 1] = seed
     else
-      if seen_filter.mark(ctx, item.digest, item.found) == 0 and not item.again then
+      if not seen_filter.mark(ctx, item.digest) and not item.again then
         duplicates = duplicates + 1
       else
         rates.register(ctx, source)
@@ -111,5 +107,5 @@ register('enqueue', function(ctx, K, A)
     exclusions.count_dropped(ctx, source, 'excluded', count)
   end
   due_index.schedule_all(ctx, touched)
-  return {admitted, duplicates, dead, #returned, dropped, forwarded, ctx.outstanding, unstored}
+  return {admitted, duplicates, dead, #returned, dropped, forwarded, unstored}
 end)

@@ -11,7 +11,6 @@
 -- The last good copy stays when there is no new one. The pauses between tries double.
 register('keep_robots', function(ctx, K, A)
   if A.sent then
-    report.look_up_seconds(ctx, {A.payer})
     report.count_kind(report.note_request(ctx, A.payer, A.sent, A.result, A.received, A.sent_rate).values, 'txt', 1)
     report.save(ctx)
     report.note_robots(ctx, A.source, A.url, A.result)

@@ -7,6 +7,7 @@ register('rest', function(ctx, K, A)
   local sources = redis.call('ZRANGEBYSCORE', K.active, '-inf', text(ctx.now - A.quiet), 'LIMIT', 0, A.count)
   write_all('ZREM', K.active, sources)
   circuits.look_up_halted(ctx, sources)
-  for _, source in ipairs(sources) do circuits.forget_quiet(ctx, source) end
+  for _, source in ipairs(sources) do circuits.forget_statuses(ctx, source) end
+  circuits.save(ctx)
   return #sources
 end, {'allow-oom'})

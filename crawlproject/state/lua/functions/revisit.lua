@@ -7,9 +7,7 @@
 -- settles it says when it shall be. So nothing depends on what becomes of it: one that fails, is dropped, or is lost with Redis'
 -- last second, comes again. While a source is halted, held, excluded or refused, its looks are put off.
 register('revisit', function(ctx, K, A)
-  local outstanding, pulse = unpack(redis.call('MGET', K.outstanding, K.pulse))
-  outstanding = tonumber(outstanding or 0)
-  if not pulse or outstanding >= A.high_water then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 or ctx.counters.outstanding >= A.high_water then return {} end
   local sources = redis.call('ZRANGEBYSCORE', K.revisits, '-inf', text(ctx.now), 'LIMIT', 0, A.count)
   if #sources == 0 then return {0, 0} end
   due_index.look_up(ctx, sources)
@@ -50,7 +48,7 @@ register('revisit', function(ctx, K, A)
     if touched[source] then rates.register(ctx, source) end
   end
   if queued > 0 then
-    redis.call('INCRBY', K.outstanding, queued)
+    queues.count(ctx, 'outstanding', queued)
     statistics.add(K.totals, 'revisits', queued)
   end
   due_index.schedule_all(ctx, touched)

@@ -50,7 +50,7 @@ function settling.learn(ctx, one)
     samples.note_fetch(ctx, payer, one.fetch_bucket)
   end
   if fine == nil then return samples.end_without_sample(ctx, payer, generation, one.answered) end
-  if one.host then samples.note_host(ctx, payer, one.host, fine) end
+  if one.host then windows.note_host(ctx, payer, one.host, fine) end
   samples.sample(ctx, payer, generation, fine)
 end
 
@@ -128,7 +128,7 @@ end
 
 -- Finds out who has paid for each, and looks at all these sources at once.
 function settling.look_up(ctx, settlements)
-  local names, chosen, is_sent = {}, {}, false
+  local names, chosen = {}, {}
   for _, one in ipairs(settlements) do
     local _, generation, payer = grants.parts_of(one.id)
     one.generation, one.payer = generation, payer
@@ -136,13 +136,12 @@ function settling.look_up(ctx, settlements)
       chosen[payer] = true
       names[#names + 1] = payer
     end
-    is_sent = is_sent or one.requested
   end
   circuits.look_up_halted(ctx, names)
   circuits.look_up(ctx, names)
   circuits.look_up_rules(ctx, names)
   circuits.look_up_statuses(ctx, names)
-  if is_sent then report.look_up_seconds(ctx, names) end
+  windows.look_up(ctx, names)
 end
 
 function settling.save_counts(ctx)
@@ -175,14 +174,12 @@ register('settle', function(ctx, K, A)
     local settled, gone = settling.end_lease(ctx, leases, one)
     reply[index], ended = settled, ended + gone
   end
-  if ended > 0 then redis.call('DECRBY', K.outstanding, ended) end
+  queues.count(ctx, 'outstanding', -ended)
   settling.save_counts(ctx)
   for source in pairs(ctx.changed) do ctx.touched[source] = true end
   due_index.schedule_all(ctx, ctx.touched)
   circuits.save_statuses(ctx)
-  samples.save_windows(ctx)
   circuits.save(ctx)
-  report.save(ctx)
   local held_back = {}
   for payer in pairs(ctx.heard) do
     if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end

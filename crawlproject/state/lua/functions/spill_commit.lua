@@ -21,8 +21,8 @@ register('spill_commit', function(ctx, K, A)
     end
   end
   if committed > 0 then
-    redis.call('HINCRBY', K.packs, A.pack, committed)
-    redis.call('INCRBY', K.spilled, requests)
+    redis.call('ZADD', K.packs, committed, A.pack)
+    queues.count(ctx, 'spilled', requests)
   end
   return reply
 end, {'allow-oom'})

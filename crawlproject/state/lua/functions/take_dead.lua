@@ -32,7 +32,7 @@ register('take_dead', function(ctx, K, A)
       if letter.seed or source then retry(letter, source, shard) end
     end
   end
-  if requests > 0 then redis.call('INCRBY', K.outstanding, requests) end
+  queues.count(ctx, 'outstanding', requests)
   due_index.schedule_all(ctx, touched)
   return taken
 end, {'allow-oom'})

@@ -25,20 +25,12 @@ register('trim', function(ctx, K, A)
     bound = string.format('%d events, the part of CRAWL_STREAM_MAXLEN that each of %d shards has,', A.maxlen, A.shards)
   end
 
-  -- For a shell the option is one word, whoever has chosen the name.
-  local function forget_command(name)
-    local option = '--forget=' .. name
-    if option:find('[^%w@%%+=:,./_-]') then option = "'" .. option:gsub("'", "'\"'\"'") .. "'" end
-    return table.concat({'scrapy', 'events', option}, ' ')
-  end
-
   local function why_unread(behind)
     if not behind then
       return ' that no reader has read: run scrapy events results.jsonl --follow, or let the oldest go (CRAWL_EVENTS_UNREAD=drop)'
     end
-    local name = behind[1]:gsub('%c', '?')
-    return ' that reader ' .. name .. ' has not read: run its scrapy events (scrapy events --readers says which), or give it up: '
-      .. forget_command(name)
+    return ' that reader ' .. behind[1] .. ' has not read: run its scrapy events (scrapy events --readers says which), '
+      .. 'or give that reader up (scrapy events --forget and its name)'
   end
 
   local positions, is_full = readers.read_by_all(ctx), readers.is_memory_full()

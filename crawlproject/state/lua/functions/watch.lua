@@ -39,10 +39,11 @@ register('watch', function(ctx, K, A)
       circuits.close(ctx, source, 'temporary', 'nothing was heard of it for a day', false)
     elseif not circuits.is_troubled(ctx, source) then
       redis.call('SREM', K.watchlist, source)
-      if circuit.factor < 1 then
-        redis.call('HSET', K.circuit_of .. source, 'factor', 1, 'why', '', 'noted', 0)
+      if circuit.factor < 1 or circuit.hold > 0 then
+        circuits.change(ctx, source)
+        circuit.factor, circuit.why, circuit.hold, circuit.noted = 1, '', 0, 0
       end
-      if is_quiet(source) then circuits.forget_quiet(ctx, source) end
+      if is_quiet(source) then circuits.forget_statuses(ctx, source) end
     else
       return 0
     end

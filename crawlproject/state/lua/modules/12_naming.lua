@@ -21,6 +21,18 @@ function naming.meta_of(entry)
   return is_read and request.meta or {}
 end
 
+-- The digest that the seen filter has a stored request by, that of its seed, before any redirect (frontier/dupefilter.py); nil for one
+-- with bytes in it.
+function naming.digest_of(entry)
+  local is_read, request = pcall(cmsgpack.unpack, entry:sub(4))
+  if not is_read or type(request) ~= 'table' or not request.url then return nil end
+  local meta = request.meta or {}
+  local name = meta.identifier or meta.sitemap ~= nil and 'sitemap' or ''
+  if meta.probe ~= nil then name = 'probe\n' .. name end
+  local hex = redis.sha1hex(name .. '\n' .. ((meta.redirect_urls or {})[1] or request.url))
+  return (hex:sub(1, 16):gsub('%x%x', function(byte) return string.char(tonumber(byte, 16)) end))
+end
+
 -- The source that the seed of a stored request names; nil where it names none, or a redirect has led elsewhere since.
 function naming.source_in(entry)
   if not entry:find('\166source', 1, true) or entry:find('redirect_urls', 1, true) then return nil end

@@ -11,17 +11,16 @@
 --    before an operator resumed a source is not held against it either.
 -- `hold` is a moment before which nothing goes out (Retry-After). `factor` is the part of its limit that the
 --    source is crawled at, `slowed` the moment it was last lowered, `quiet` since when it had no reason to be.
--- `rests`: it is all that is left of a source that was quiet, and expires (see circuits.forget_quiet).
 -- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
 --    missing afterwards, an operator has deleted them, which clears what they have led to.
 --
 -- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.options).
 local circuits = {}
 
-local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted',
-  'periods', 'cleared'}
 local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the limit
 local LEAST_FACTOR = 1 / 32
+
+local KEPT_MS = 86400000 -- that what is known of a circuit lasts which holds nothing back
 
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
   passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0, periods = 0, cleared = 0}}
@@ -44,16 +43,8 @@ end
 function circuits.of(ctx, source)
   local circuit = ctx.circuits[source]
   if circuit then return circuit end
-  local fields = redis.call('HGETALL', ctx.K.circuit_of .. source)
-  if #fields == 0 then -- most sources have never been in trouble
-    circuit = setmetatable({}, UNTROUBLED)
-  else
-    local found = {}
-    for index = 1, #fields, 2 do found[fields[index]] = fields[index + 1] end
-    circuit = {state = found.state or 'closed', why = found.why or '', rests = found.rests}
-    for _, name in ipairs(NUMBERS) do circuit[name] = tonumber(found[name]) or 0 end
-    if circuit.factor == 0 then circuit.factor = 1 end -- one that rests has none
-  end
+  local packed = redis.call('GET', ctx.K.circuit_of .. source)
+  circuit = setmetatable(packed and cmsgpack.unpack(packed) or {}, UNTROUBLED)
   ctx.circuits[source] = circuit
   return circuit
 end
@@ -93,7 +84,7 @@ function circuits.probes_left(ctx, source)
 end
 
 -- Changes of circuits, and the events that tell of them. Circuits are written once, at the end of a call, by circuits.save(),
--- statuses by circuits.save_statuses().
+-- and with them windows and the hours of the report; statuses by circuits.save_statuses().
 
 function state.changed() return {} end
 -- those to be written; whether a source has some
@@ -105,25 +96,23 @@ function circuits.change(ctx, source)
   return circuits.of(ctx, source)
 end
 
-function circuits.save(ctx)
-  for source in pairs(ctx.changed) do
-    local circuit, values = ctx.circuits[source], {}
-    for _, name in ipairs(NUMBERS) do
-      values[#values + 1], values[#values + 2] = name, string.format('%.17g', circuit[name])
-    end
-    if circuit.rests then
-      redis.call('HDEL', ctx.K.circuit_of .. source, 'rests')
-      redis.call('PERSIST', ctx.K.circuit_of .. source)
-    end
-    redis.call('HSET', ctx.K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
-    redis.call('SADD', ctx.K.watchlist, source)
-  end
-end
-
 -- Whether something holds a source back, or slows it down: then the leader looks at it (watch.lua).
 function circuits.is_troubled(ctx, source)
   local circuit = circuits.of(ctx, source)
   return circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
+end
+
+function circuits.save(ctx)
+  for source in pairs(ctx.changed) do
+    local key, packed = ctx.K.circuit_of .. source, cmsgpack.pack(ctx.circuits[source])
+    if circuits.is_troubled(ctx, source) then
+      redis.call('SET', key, packed)
+      redis.call('SADD', ctx.K.watchlist, source)
+    else
+      redis.call('SET', key, packed, 'PX', KEPT_MS)
+    end
+  end
+  report.save(ctx)
 end
 
 -- A lease of this generation is over: where it was a probe, another may go out. Returns whether it was one.
@@ -225,8 +214,7 @@ function circuits.close(ctx, source, kind, why, by_operator)
     local soonest = interval and ctx.now + math.max(interval, delay)
     if slot and soonest and slot > soonest then slots.set(ctx, source, soonest) end
   end
-  redis.call('DEL', ctx.K.window_of .. source)
-  ctx.windows[source] = nil
+  windows.clear(ctx, source)
   redis.call('SREM', ctx.K.temp_halted, source)
   redis.call('SREM', ctx.K.halted, source)
   ctx.halted[source] = false
@@ -255,22 +243,13 @@ end
 function circuits.are_statuses_deleted(ctx, source)
   if ctx.on_record[source] or redis.call('EXISTS', ctx.K.statuses_of .. source) == 1 then return false end
   local circuit = circuits.of(ctx, source)
-  return circuit.noted == 1 or (circuit.state == 'closed' and redis.call('EXISTS', ctx.K.window_of .. source) == 1)
+  return circuit.noted == 1 or (circuit.state == 'closed' and windows.has_results(ctx, source))
 end
 
--- Forgets what serves only the present of a source that has been quiet: its circuit, if nothing is held against it, and
--- its statuses. An unbroken run of errors counts towards a halt for a day more. Nothing is forgotten of a source whose
--- window is still there, or that is halted, open, probed, held or slowed down.
-function circuits.forget_quiet(ctx, source)
-  local key, circuit = ctx.K.circuit_of .. source, circuits.of(ctx, source)
-  local is_watched = circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
-  if is_watched or circuits.is_halted(ctx, source) or redis.call('EXISTS', ctx.K.window_of .. source) == 1 then return end
-  if not circuit.rests then
-    redis.call('DEL', key)
-    if circuit.run > 0 then
-      redis.call('HSET', key, 'run', text(circuit.run), 'generation', text(circuit.generation), 'rests', 1)
-      redis.call('PEXPIRE', key, 86400000)
-    end
-  end
+-- Forgets the statuses of a source that has been quiet, and is not halted, open, probed, held or slowed down, nor has a window.
+function circuits.forget_statuses(ctx, source)
+  if circuits.is_troubled(ctx, source) or circuits.is_halted(ctx, source) then return end
+  if windows.has_results(ctx, source) then return end
+  if circuits.of(ctx, source).noted == 1 then circuits.change(ctx, source).noted = 0 end
   redis.call('LTRIM', ctx.K.statuses_of .. source, 1, 0)
 end

@@ -4,8 +4,7 @@
 -- without a dot is no domain that others are below: "museum" is a source, not all of .museum. It stands for seeds that
 -- name it, too, whatever source their requests belong to.
 --
--- What is dropped leaves the frontier at once, and is counted. It stays in K.dropped until its place in the seen filter has
--- been given up (forget_dropped.lua), which needs a hash that Lua has not got: its seed is crawled when it is fed again.
+-- What is dropped leaves the frontier and the seen filter at once, and is counted: its seed is crawled when it is fed again.
 local exclusions = {}
 
 -- Nearly always there are none, and nothing more is looked at.
@@ -43,6 +42,12 @@ function exclusions.has_request(ctx, source, entry, name)
   if exclusions.has(ctx, source) or exclusions.has_host(ctx, naming.host_of(entry)) then return true end
   name = name or naming.source_in(entry)
   return name ~= nil and exclusions.has(ctx, name)
+end
+
+-- What is said of an excluded name: `by` and `time`, where an operator has excluded it, and the `reason`; the comment in its line of a
+-- `file`.
+function exclusions.said_of(ctx, name)
+  return cjson.decode(redis.call('HGET', ctx.K.excluded_by, name) or '{}')
 end
 
 -- Notes in the audit trail that an operator has excluded a name (`what`: 'excluded'), or included it again ('included').
@@ -89,7 +94,7 @@ end
 -- Drops requests that were taken out of the frontier.
 function exclusions.drop(ctx, source, what, entries)
   if #entries == 0 then return end
-  redis.call('RPUSH', ctx.K.dropped, unpack(entries))
+  seen_filter.forget(ctx, entries)
   exclusions.refund(ctx, source, entries)
   exclusions.count_dropped(ctx, source, what, #entries)
 end

@@ -50,10 +50,9 @@ function grants.return_lost(ctx, reply)
   redis.call('DEL', ctx.K.leases_of .. worker)
   redis.call('ZREM', ctx.K.workers, worker)
   seed_list.give_back(ctx, worker)
-  if dead > 0 then redis.call('DECRBY', ctx.K.outstanding, dead) end
+  queues.count(ctx, 'outstanding', -dead)
   statistics.add(ctx.K.totals, 'deliveries_lost', dead + given_back)
   due_index.schedule_all(ctx, touched)
   for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
   circuits.save(ctx)
-  report.save(ctx)
 end

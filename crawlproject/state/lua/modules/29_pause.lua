@@ -7,9 +7,8 @@ local pause = {}
 function pause.workers_alive(ctx) return redis.call('ZCOUNT', ctx.K.workers, text(ctx.now - ctx.A.timeout), '+inf') end
 
 -- Returns {kind, sentence for people}; {'', ''} while requests may go out. The kinds: 'no pulse', 'paused', 'no worker'.
--- `pulse` and `unread` (why unread events pause leasing) are the values of K.pulse and K.paused; `tails`: how many requests
--- there are in the tails of all sources.
-function pause.reason(ctx, pulse, unread, outstanding, tails)
+function pause.reason(ctx)
+  local pulse, unread = unpack(redis.call('MGET', ctx.K.pulse, ctx.K.paused)) -- why unread events pause leasing
   if not pulse then
     local led = redis.call('EXISTS', ctx.K.leader) == 1
     return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
@@ -17,13 +16,13 @@ function pause.reason(ctx, pulse, unread, outstanding, tails)
   if unread then return {'paused', unread} end
   if dead_letters.are_at_bound(ctx) then
     local command = 'scrapy dead' .. (ctx.spider == 'images' and '' or ' --spider=' .. ctx.spider)
-    return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
+    return {'paused', 'dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
   end
-  local fault = 5 * tails >= ctx.A.overflow_maxlen and redis.call('GET', ctx.K.spill_fault)
+  local fault = 5 * queues.in_tails(ctx) >= ctx.A.overflow_maxlen and redis.call('GET', ctx.K.spill_fault)
   if fault then
     return {'paused', 'requests beyond their sources\' windows have reached a fifth of CRAWL_OVERFLOW_MAXLEN, as ' .. fault}
   end
-  if ctx.A.timeout and outstanding > 0 and pause.workers_alive(ctx) == 0 then
+  if ctx.A.timeout and ctx.counters.outstanding > 0 and pause.workers_alive(ctx) == 0 then
     return {'no worker', 'no worker is running: start one of the spider ' .. ctx.spider}
   end
   return {'', ''}

@@ -1,4 +1,8 @@
--- Readers of the event streams: how far each has come, and who reads as it at present.
+-- Readers of the event streams: how far each has come, and who reads as it at present. Each is a field of one hash, as msgpack:
+--    {holder (one process), host, pid, output (of that process), since, until (when its lease ends), read (when it noted
+--    events last), last (stream -> id of the last entry read), numbers (stream -> how many entries there were up to that,
+--    where it is known), lengths (id of a file -> how long it was when its last events were noted)}
+-- Times are us of Redis' clock. A holder stays named when its lease has ended: it may go on while nobody else has taken it.
 local readers = {}
 
 function state.EVENT_STREAMS(ctx)
@@ -26,13 +30,20 @@ function readers.is_before(a, b)
   return a_number < b_number
 end
 
+function readers.of(ctx, name)
+  local packed = redis.call('HGET', ctx.K.readers, name)
+  return packed and cmsgpack.unpack(packed)
+end
+
+function readers.save(ctx, name, reader) redis.call('HSET', ctx.K.readers, name, cmsgpack.pack(reader)) end
+
 -- Stream -> {reader furthest behind, its id}.
 function readers.read_by_all(ctx)
   local positions, fields = {}, redis.call('HGETALL', ctx.K.readers)
   for index = 1, #fields, 2 do
-    local reader, stream = fields[index]:match('^(.*)\n(.*)$')
-    local id = fields[index + 1]
-    if stream and (not positions[stream] or readers.is_before(id, positions[stream][2])) then positions[stream] = {reader, id} end
+    for stream, id in pairs(cmsgpack.unpack(fields[index + 1]).last) do
+      if not positions[stream] or readers.is_before(id, positions[stream][2]) then positions[stream] = {fields[index], id} end
+    end
   end
   return positions
 end
@@ -45,33 +56,9 @@ function readers.drop_read(stream, positions)
   if dropped < 19000 then redis.call('XTRIM', stream, 'MINID', id) end
 end
 
--- A lease is in the hash of its reader: `holder`, one process, and `until` (us of Redis' clock) when it ends.
--- A holder stays named there when its lease has ended: as long as nobody else has taken it, it may go on.
--- What is left of a lease (us), of `ttl` at most: a clock that was set back keeps no dead holder's alive for longer.
-function readers.left_of_lease(ctx, key, ttl)
-  local left = (tonumber(redis.call('HGET', key, 'until')) or 0) - ctx.server_time
-  if left > ttl then
-    redis.call('HSET', key, 'until', text(ctx.server_time + ttl))
-    return ttl
-  end
-  return math.max(left, 0)
-end
-
-function readers.lease_to(ctx, key, holder, ttl)
-  if redis.call('HGET', key, 'holder') ~= holder.holder then redis.call('HSET', key, 'since', text(ctx.server_time)) end
-  for field, value in pairs(holder) do redis.call('HSET', key, field, value) end
-  redis.call('HSET', key, 'until', text(ctx.server_time + ttl))
-end
-
-function readers.forget(ctx, name)
-  local reply = {'forgotten'}
-  for _, field in ipairs(redis.call('HKEYS', ctx.K.readers)) do
-    local reader, stream = field:match('^(.*)\n(.*)$')
-    if reader == name then
-      reply[#reply + 1], reply[#reply + 2] = stream, redis.call('HGET', ctx.K.readers, field)
-      redis.call('HDEL', ctx.K.readers, field)
-    end
-  end
-  if redis.call('DEL', ctx.K.reader_of .. name) == 0 and #reply == 1 then return {'unknown'} end
-  return reply
+-- Gives a process the lease of a reader, for `ttl` us.
+function readers.lease_to(ctx, reader, holder, ttl)
+  if reader.holder ~= holder.holder then reader.since = ctx.server_time end
+  for field, value in pairs(holder) do reader[field] = value end
+  reader['until'] = ctx.server_time + ttl
 end

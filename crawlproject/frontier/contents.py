@@ -1,0 +1,65 @@
+"""What a frontier holds: how many requests, who works for it, and what each worker has leased."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from crawlproject.state.client import State
+from crawlproject.state.numbers import whole_number
+
+
+class Counters(NamedTuple):
+    """How many requests are outstanding, wait beyond windows, are of these in the store; the last lease."""
+
+    outstanding: int
+    overflow: int
+    spilled: int
+    lease: int
+
+    @property
+    def in_tails(self) -> int:
+        """How many requests beyond the windows are in Redis: those in the store need no room there."""
+        return self.overflow - self.spilled
+
+
+async def read_counters(state: State) -> Counters:
+    """Return what is counted of a frontier."""
+    redis: Any = state.redis
+    return Counters(
+        *(whole_number(value) or 0 for value in await redis.hmget(state.keys.counters, *Counters._fields))
+    )
+
+
+async def alive_workers(state: State) -> list[str]:
+    """Return the workers that have sent a heartbeat to a shard within CRAWL_HEARTBEAT_TIMEOUT."""
+    return await state.scripts.alive(timeout=state.config.heartbeat_timeout)
+
+
+async def stored_leases(state: State) -> dict[str, bytes]:
+    """Return the leases that Redis counts as this worker's, by id: the stored request of each."""
+    stored: Any = await state.redis.hgetall(state.keys.leases_of + state.worker_id)
+    return {lease.decode(): entry for lease, entry in stored.items()}
+
+
+async def count_leases(state: State) -> Counter[str]:
+    """Count the leases of all workers by the source that pays."""
+    redis: Any = state.redis
+    async with redis.pipeline(transaction=False) as pipe:
+        for worker in await redis.zrange(state.keys.workers, 0, -1):
+            pipe.hkeys(state.keys.leases_of.encode() + worker)
+        return Counter(_source(lease) for ids in await pipe.execute() for lease in ids)
+
+
+async def read_leases(state: State) -> AsyncIterator[tuple[str, bytes]]:
+    """Yield the leases of all workers, a worker at a time: the source that pays, and the stored request."""
+    redis: Any = state.redis
+    for worker in await redis.zrange(state.keys.workers, 0, -1):
+        leases = await redis.hgetall(state.keys.leases_of.encode() + worker)
+        for lease, entry in leases.items():
+            yield _source(lease), entry
+
+
+def _source(lease: bytes) -> str:
+    return lease.decode(errors="replace").partition(":")[2]
