@@ -15,7 +15,7 @@ from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.catalogue_reader import read_catalogue
-from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
+from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
@@ -217,15 +217,10 @@ class Leader:
                 changes: list[_Change] = []
                 stored = await source_table.stored(self.state, [row.source for row in rows])
                 for row, present in zip(rows, stored, strict=True):
-                    if self.state.shard_for(row.source) is self.state:
-                        limit = self._in_force(row.source, present.override, row.rate)
-                        wanted = (repr(row.rate), row.options, self._claims(row), str(limit))
-                    else:
-                        limit = Limit(row.rate)
-                        wanted = (repr(row.rate), "", self._claims(row), _shown(present.limit))
-                    if wanted != tuple(
-                        map(_shown, (present.by_size, present.options, present.claims, present.limit))
-                    ):
+                    is_own = self.state.shard_for(row.source) is self.state
+                    limit = self._in_force(row.source, present.override, row.rate) if is_own else Limit(row.rate)
+                    wanted = row_text(row.rate, self._claims(row), row.options)
+                    if wanted.encode() != present.row or (is_own and str(limit).encode() != present.limit):
                         changes.append((row.source, limit, row.rate))
                 options = {row.source: row.options for row in rows}
                 if not await self._write(fence, changes, options, {row.source: self._claims(row) for row in rows}):
@@ -253,7 +248,7 @@ class Leader:
         """Take out what the catalogue no longer names; return how many sources, None if another leads by now."""
         count, cursor, more = 0, 0, True
         while more:
-            cursor, sources = await source_table.scan_limits(self.state, cursor)
+            cursor, sources = await source_table.scan_catalogue(self.state, cursor)
             async with self._writing:
                 gone = catalogue.without_sources(sources)
                 stored = await source_table.stored(self.state, gone) if gone else []
@@ -321,10 +316,10 @@ class Leader:
             for source, present in zip(sources, stored, strict=True):
                 if self.state.shard_for(source) is not self.state:  # one of a request that waits to be forwarded
                     continue
-                by_size = None if present.by_size is None else rate_of(present.by_size)
+                by_size = present.by_size
                 limit = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
                 if present.limit is None or limit_of(present.limit) != limit:
-                    changes.append((source, limit, by_size))
+                    changes.append((source, limit, None))
             await self._write(fence, changes)
 
     def _in_force(self, source: str, override: bytes | None, by_size: float) -> Limit:
@@ -373,7 +368,3 @@ async def _read(place: str) -> Catalogue:
             return await in_thread("catalogue", lambda: read_catalogue(place))
     except TimeoutError:
         raise CatalogueError(f"CRAWL_SOURCES={place} took longer than {_READ_TIMEOUT_S:.0f} s to read") from None
-
-
-def _shown(stored: bytes | None) -> str:
-    return "" if stored is None else stored.decode(errors="replace")

@@ -123,14 +123,14 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
         await until_async(lambda: redis.hexists(keys.hosts, "museum.org"))
         rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
         path.write_text(json.dumps([*rows, *({"image_count": 1} for _ in range(30))]))
-        await until_async(lambda: redis.hexists(keys.limits, "louvre"))
+        await until_async(lambda: redis.hexists(keys.catalogue, "louvre"))
 
         async def forgotten() -> bool:
-            return not await redis.hexists(keys.limits, "flickr")
+            return not await redis.hexists(keys.catalogue, "flickr")
 
         await until_async(forgotten)
         await asyncio.sleep(0.1)  # a few readings more
-        assert await redis.hgetall(keys.limits) == {b"museum": b"200.0", b"louvre": b"0.2"}
+        assert await rates_by_size(redis, keys) == {b"museum": b"200.0", b"louvre": b"0.2"}
         assert await redis.hget(keys.rates, "museum") == b"200.0"
         assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum"}
     said = [record.message for record in caplog.records if "left out" in record.message]
@@ -167,6 +167,10 @@ def catalogue(path: Path, **sizes: int) -> Path:
     return part.replace(path)
 
 
+async def rates_by_size(redis: Any, keys: Any) -> dict[bytes, bytes]:
+    return {source: row.split(b"\t")[0] for source, row in (await redis.hgetall(keys.catalogue)).items()}
+
+
 async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
     scheduler: FrontierScheduler, tmp_path: Path
 ) -> None:
@@ -175,7 +179,7 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
     async with leading(scheduler, path):
         await until_async(lambda: redis.get(keys.pulse))
         assert await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
-        assert await redis.hgetall(keys.limits) == {b"museum": b"0.2", b"flickr": b"200.0"}
+        assert await rates_by_size(redis, keys) == {b"museum": b"0.2", b"flickr": b"200.0"}
         assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum", b"flickr.org": b"flickr"}
         catalogue(path, museum=500_000_000, louvre=1)
         await until_async(lambda: redis.hexists(keys.hosts, "louvre.org"))
@@ -187,7 +191,7 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
         await until_async(settled)
 
         async def forgotten() -> bool:
-            limits, hosts = await redis.hkeys(keys.limits), await redis.hkeys(keys.hosts)
+            limits, hosts = await redis.hkeys(keys.catalogue), await redis.hkeys(keys.hosts)
             return limits == [b"museum", b"louvre"] and set(hosts) == {b"museum.org", b"louvre.org"}
 
         await until_async(forgotten)
@@ -222,7 +226,7 @@ async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails
         await until_async(lambda: not failing)
 
         async def forgotten() -> bool:
-            return await redis.hkeys(keys.limits) == [b"museum"]
+            return await redis.hkeys(keys.catalogue) == [b"museum"]
 
         await until_async(forgotten)
 
@@ -251,7 +255,7 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
         ]:
             await redis.set(keys.override_rate_of + "museum", value)
             await rate(expected)
-            assert await redis.hget(keys.limits, "museum") == b"0.2"
+            assert await rates_by_size(redis, keys) == {b"museum": b"0.2"}
         await redis.delete(keys.override_rate_of + "museum")
         await rate(b"0.2")
     said = [record.message for record in caplog.records if "museum" in record.message]
@@ -353,18 +357,19 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
     row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
     path.write_text(json.dumps([row | {"hosts": ["img.museum.org"], "source_url": "https://museum.example/"}]))
     async with leading(scheduler, path):
-        await until_async(lambda: redis.hget(keys.options, "museum"))
-        stored = json.loads(await redis.hget(keys.options, "museum") or "")
-        assert stored == {
+        await until_async(lambda: redis.hget(keys.catalogue, "museum"))
+        stored: Any = await redis.hget(keys.catalogue, "museum")
+        rate, domains, options = stored.split(b"\t")
+        assert json.loads(options) == {
             "circuit": {"errors": 0.5, "open": 2_000_000},
             "robots": "ignore",
             "hosts": ["img.museum.org"],
         }
-        assert await redis.hget(keys.claims, "museum") == b" museum.org "
+        assert (rate, domains) == (b"0.2", b" museum.org ")
         path.write_text(json.dumps([{"source_name": "museum", "image_count": 1}]))
 
         async def gone() -> bool:
-            return not (await redis.hexists(keys.options, "museum") or await redis.hexists(keys.claims, "museum"))
+            return bool(await redis.hget(keys.catalogue, "museum") == b"0.2\t\t")
 
         await until_async(gone)
 
@@ -373,15 +378,13 @@ async def test_a_row_with_options_but_without_hosts_is_taken_without_them_and_lo
     scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
-    # As an earlier version had them.
-    await redis.hset(keys.options, "photos", '{"robots": "ignore"}')
     path = tmp_path / "c"
     rows = [{"source_name": "photos", "image_count": 500_000_000, "robots": "ignore"}]
     path.write_text(json.dumps(rows * 2))
     async with leading(scheduler, path):
-        await until_async(lambda: redis.hexists(keys.limits, "photos"))
+        await until_async(lambda: redis.hexists(keys.catalogue, "photos"))
         await until_async(lambda: redis.exists(keys.pulse))
-        assert not await redis.exists(keys.options, keys.claims)
+        assert await redis.hget(keys.catalogue, "photos") == b"200.0\t\t"
     (warning,) = {record.getMessage() for record in caplog.records if "not followed" in record.getMessage()}
     assert f'CRAWL_SOURCES={path}: row 1 (photos): its "robots" is not followed, because' in warning
 
@@ -403,8 +406,9 @@ async def test_with_source_trust_hosts_every_row_is_bound_to_its_domains(
     ):
 
         async def as_said(bound: dict[str, str] = bound) -> bool:
-            found: Any = await redis.hgetall(keys.claims)
-            return bool({name.decode(): domains.decode() for name, domains in found.items()} == bound)
+            found: Any = await redis.hgetall(keys.catalogue)
+            claims = {name.decode(): row.split(b"\t")[1].decode() for name, row in found.items()}
+            return {name: domains for name, domains in claims.items() if domains} == bound
 
         async with leading(scheduler, path, source_trust=trust):
             await until_async(as_said)

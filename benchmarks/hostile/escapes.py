@@ -71,7 +71,7 @@ def _plant_more(url: str) -> None:
         client.sadd(KEYS.excluded, NASTY)
         note = json.dumps({"by": NASTY, "time": NASTY, "reason": NASTY, "file": NASTY})
         client.hset(KEYS.excluded_by, NASTY, note)
-        client.hset(KEYS.options, NASTY, NASTY)
+        client.hset(KEYS.catalogue, NASTY, NASTY)
         client.xadd(KEYS.audit, {"source": NASTY, "what": NASTY, "by": NASTY})
 
 

@@ -170,18 +170,16 @@ class Keys:
         "Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."
     )
     rates = _OfCrawl("Hash: source to its rate limit in force (rps), overrides included.")
-    limits = _OfCrawl("Hash: source to the rate computed from its size (rps).")
+    catalogue = _OfCrawl(
+        "Hash: source to its row: the rate computed from its size (rps), the domains that it is bound to, with "
+        "blanks around each (none: to any), and its options (JSON: circuit, gone, robots, hosts), with tabs "
+        "between."
+    )
     override_rate_of = _OfCrawl(
         "Prefix + source, string: the operator's rate (rps); `5 over-robots` lifts the delay of robots.txt."
     )
     sources = _OfCrawl("Set: every known source, from the catalogue or from a seed.")
     hosts = _OfCrawl("Hash: registrable domain to the source that the catalogue gives it.")
-    claims = _OfCrawl(
-        "Hash: source to the domains that the catalogue binds it to, with blanks around each; none: to any."
-    )
-    options = _OfCrawl(
-        "Hash: source to what else the catalogue says about it (JSON: circuit, gone, robots, hosts)."
-    )
     circuit_of = _OfCrawl(
         "Prefix + source, msgpack: the state of its circuit, and what slows or holds it; TTL 1 d where nothing "
         "does."

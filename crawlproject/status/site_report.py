@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -178,7 +177,7 @@ async def _robots(state: State, source: str, found: RequestsOf, status: SourceSt
     """Return each robots.txt of the source, with its text as far as it is kept, the last fetched first."""
     noted = {one.url: one for one in found.robots[:MOST_ROBOTS]}
     [row] = await stored(state, [source])
-    hosts = json.loads(row.options or b"{}").get("hosts") or []
+    hosts = row.options.get("hosts") or []
     urls = dict.fromkeys([*noted, *_guessed(source, status, hosts[:MOST_ROBOTS])])
     files = [await _robots_txt(state, source, url, noted.get(url)) for url in list(urls)[: 2 * MOST_ROBOTS]]
     return [one for one in files if one is not None][:MOST_ROBOTS]

@@ -24,13 +24,13 @@ def db(scheduler: FrontierScheduler) -> Any:
 
 async def rule(scheduler: FrontierScheduler, **rates: float) -> None:
     fence = await lead(scheduler.state)
-    await scheduler.state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
     # There is no server to fetch a robots.txt from.
     options = '{"robots": "ignore", "hosts": ["museum.example", "cdn.test"]}'
     exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), options)
-    await db(scheduler).hset(scheduler.state.keys.options, mapping=exempt)
     claims = {"museum": " museum.example ", "museum.example": " museum.example ", "cdn.test": " cdn.test "}
-    await db(scheduler).hset(scheduler.state.keys.claims, mapping=claims)
+    known = dict.fromkeys(exempt, 0.2) | rates
+    rows = [(name, rate, rate) for name, rate in known.items()]
+    await scheduler.state.scripts.set_rates(fence, rows, {}, exempt, claims)
 
 
 async def leased(scheduler: FrontierScheduler) -> Request:

@@ -19,6 +19,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
 from crawlproject.robots.copies import expire_copies, look, packed
+from crawlproject.sources.rates import row_text
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import sources
@@ -177,8 +178,8 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
         set_moments(crawl, "weeks", since=-29.9 * DAY)
         set_moments(crawl, "month", since=-30.1 * DAY)
         options(crawl, "permitted", robots="ignore", hosts=["127.0.0.1"])
-        crawl.redis.hset(KEYS.options, "permitted", '{"robots": "ignore", "hosts": ["127.0.0.1"]}')
-        crawl.redis.hset(KEYS.claims, "permitted", " 127.0.0.1 ")
+        permitted = '{"robots": "ignore", "hosts": ["127.0.0.1"]}'
+        crawl.redis.hset(KEYS.catalogue, "permitted", row_text(0.2, " 127.0.0.1 ", permitted))
         for name in ("fresh", "renewed", "stale", "weeks", "month"):
             crawl.seed(name, "1.jpg", "p/1.jpg")
         crawl.seed("freed", *(f"{n}.jpg" for n in range(1, 6)))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
-from crawlproject.sources.rates import Limit
+from crawlproject.sources.rates import Limit, row_text
 from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.scripts.runner import ScriptRunner, texts
 from crawlproject.state.shards import SourceElsewhere
@@ -230,16 +230,17 @@ class SourceScripts(ScriptRunner):
         options: Mapping[str, str] | None = None,
         claims: Mapping[str, str] | None = None,
     ) -> bool:
-        """Write limits (source, in force, by size if the catalogue has it) and hosts.
+        """Write limits (source, in force, by size if its row is to be written, too) and hosts.
 
-        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none, and
-        so do, from `claims`, the domains that they are bound to. False when another leads by now.
+        Rows have what `options` (source to JSON) says, and, from `claims`, the domains that sources are bound to.
+        False when another leads by now.
         """
-        rows = [
-            [source, str(in_force), "" if by_size is None else repr(by_size)]
-            + ([] if options is None else [options.get(source, ""), (claims or {}).get(source, "")])
-            for source, in_force, by_size in rates
-        ]
+        options, claims = options or {}, claims or {}
+
+        def row(source: str, by_size: float | None) -> str:
+            return "" if by_size is None else row_text(by_size, claims.get(source, ""), options.get(source, ""))
+
+        rows = [[source, str(in_force), row(source, by_size)] for source, in_force, by_size in rates]
         return await self._set_rates(fence, rates=rows, hosts=dict(hosts))
 
     async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ register('attribute', function(ctx, K, A)
     if type(belief) == 'string' then
       kind = 'bound'
     elseif name then
-      local has_row = belief and redis.call('HEXISTS', K.limits, name) == 1
+      local has_row = belief and redis.call('HEXISTS', K.catalogue, name) == 1
       kind = has_row and 'row' or belief and 'rate' or belonging.is_domain(name) and 'domain' or 'unknown'
     end
     reply[index] = {belonging.source_of(ctx, name, domain) or '', kind, kind == 'bound' and belief or '',

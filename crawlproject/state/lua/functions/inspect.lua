@@ -21,7 +21,7 @@ register('inspect', function(ctx, K, A)
     local spilled = queues.spilled_of(ctx, source)
     reply[index] = {
       string.format('%.17g', rates.of(ctx, source)),
-      redis.call('HGET', K.limits, source) or '',
+      rates.parts_of_row(redis.call('HGET', K.catalogue, source)) or '',
       redis.call('GET', K.override_rate_of .. source) or '',
       string.format('%.17g', due_index.effective_rate(ctx, source)),
       exclusions.has(ctx, source) and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,

@@ -63,8 +63,8 @@ register('look_robots', function(ctx, K, A)
     return false
   end
 
-  local options = redis.call('HGET', K.options, A.source)
-  if options and is_exempt(cjson.decode(options), naming.host_in(A.origin)) then
+  local _, _, options = rates.parts_of_row(redis.call('HGET', K.catalogue, A.source))
+  if options and options ~= '' and is_exempt(cjson.decode(options), naming.host_in(A.origin)) then
     if A.token then set_delay(A.source, A.origin, nil) end
     return {'ignore', '', MINUTE_US, '', 0, A.origin, ''}
   end

@@ -2,9 +2,9 @@
 
 -- Those of the crawl, behind its tag and a colon.
 local OF_CRAWL = {
-  slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', limits = 'limits',
-  override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts', claims = 'claims',
-  options = 'options', circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
+  slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', catalogue = 'catalogue',
+  override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts',
+  circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
   temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
   watchlist = 'troubled', robots_of = 'robots:', robots_stored = 'robots_stored',
   robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',

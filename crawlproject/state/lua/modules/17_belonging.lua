@@ -2,7 +2,7 @@
 -- domain of its URL is of.
 --
 -- A name is believed
---    for the domains that the catalogue binds it to (K.claims), and for no other;
+--    for the domains that the catalogue binds it to, and for no other;
 --    for any domain, where the catalogue has a row that binds it to none, or an operator has given it a rate. A name that
 --    can itself be a domain is not lent to others by such a rate.
 -- Any other name is for events only. A domain is of the source that the catalogue gives it to, else of itself.
@@ -43,9 +43,10 @@ function belonging.look_up_beliefs(ctx, names)
       asked[#asked + 1] = name
     end
   end
-  local domains, sizes = read_all('HMGET', ctx.K.claims, asked), read_all('HMGET', ctx.K.limits, asked)
+  local rows = read_all('HMGET', ctx.K.catalogue, asked)
   for index, name in ipairs(asked) do
-    ctx.beliefs[name] = domains[index] or sizes[index] and true
+    local _, domains = rates.parts_of_row(rows[index])
+    ctx.beliefs[name] = domains ~= '' and domains or domains == ''
     if not ctx.beliefs[name] and not belonging.is_domain(name) then unknown[#unknown + 1] = name end
   end
   rates.look_up_overrides(ctx, unknown)

@@ -14,7 +14,7 @@
 -- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
 --    missing afterwards, an operator has deleted them, which clears what they have led to.
 --
--- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.options).
+-- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.catalogue).
 local circuits = {}
 
 local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the limit
@@ -55,19 +55,20 @@ function circuits.look_up(ctx, sources)
   for _, source in ipairs(sources) do ctx.circuits[source] = setmetatable({}, UNTROUBLED) end
 end
 
--- Notes the rules of a source: `options` is what the catalogue says of it.
-function circuits.note_rules(ctx, source, options)
-  local own = options and cjson.decode(options).circuit
+-- Notes the rules of a source: `row` is what the catalogue says of it.
+function circuits.note_rules(ctx, source, row)
+  local _, _, options = rates.parts_of_row(row)
+  local own = options and options ~= '' and cjson.decode(options).circuit
   ctx.rules_of_sources[source] = own and setmetatable(own, {__index = ctx.A.circuit}) or ctx.A.circuit
 end
 
 -- Reads the rules of several sources at once.
 function circuits.look_up_rules(ctx, sources)
-  for index, options in ipairs(read_all('HMGET', ctx.K.options, sources)) do circuits.note_rules(ctx, sources[index], options) end
+  for index, row in ipairs(read_all('HMGET', ctx.K.catalogue, sources)) do circuits.note_rules(ctx, sources[index], row) end
 end
 
 function circuits.rules_of(ctx, source)
-  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, redis.call('HGET', ctx.K.options, source)) end
+  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, redis.call('HGET', ctx.K.catalogue, source)) end
   return ctx.rules_of_sources[source]
 end
 
