@@ -41,6 +41,7 @@ from crawlproject.robots.copies import packed
 from crawlproject.state import embedded
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
+from tests.settings_of_functions import within
 
 _ENTRY = b"\x01\x00\x00" + b"u" * 180
 _REST_S = 10.0
@@ -204,16 +205,9 @@ async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
                 NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=source)
                 for number, source in enumerate(sources)
             ]
-            await scripts.enqueue("w", items, high_water=10**9, dead_maxlen=10**6, refuse_unknown=False)
+            await within(scripts, high_water=10**9).enqueue("w", items)
         await redis.delete(state.keys.slots)  # as if the time had come
-        reply = await scripts.lease(
-            "w",
-            len(sources),
-            rooms={},
-            room=1,
-            horizon=10.0,
-            dead_maxlen=10**6,
-        )
+        reply = await scripts.lease("w", len(sources), rooms={}, room=1, horizon=10.0)
         assert len(reply.grants) == len(sources), reply
         event = None if status == "500" else (state.keys.image_events.rpartition(":")[2], "{}")
         await scripts.settle(
@@ -357,9 +351,7 @@ async def feed(state: State, begin: int, end: int) -> None:
             NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=f"source{number}")
             for number in range(first, min(first + 200, end))
         ]
-        await state.scripts.enqueue(
-            state.worker_id, items, seeds=[], high_water=10**9, dead_maxlen=10**6, refuse_unknown=False
-        )
+        await within(state.scripts, high_water=10**9).enqueue(state.worker_id, items, seeds=[])
 
 
 async def measure_halted(state: State, watch: Watch, settings: config.Config, count: int) -> None:
@@ -434,12 +426,7 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
         for _ in range(200):
             await state.scripts.lead(state.worker_id, ready=True)
             reply = await state.scripts.lease(
-                state.worker_id,
-                _MOST_LEASES,
-                rooms={},
-                room=_MOST_LEASES,
-                horizon=0.25,
-                dead_maxlen=10**6,
+                state.worker_id, _MOST_LEASES, rooms={}, room=_MOST_LEASES, horizon=0.25
             )
             assert len(reply.grants) == _MOST_LEASES, reply.state
 

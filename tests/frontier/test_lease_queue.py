@@ -31,6 +31,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 from tests.conftest import Engine, local_network
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # judges milliseconds
@@ -89,7 +90,7 @@ class Worker:
 
     async def put_entries(self, *entries: bytes, source: str = "museum") -> None:
         items = [NewRequest(e, digest_of("", str(n)), again=True, source=source) for n, e in enumerate(entries)]
-        await self.state.scripts.enqueue("w", items, high_water=10_000, refuse_unknown=False)
+        await within(self.state.scripts, high_water=10_000).enqueue("w", items)
 
     async def popped(self, count: int) -> list[Request]:
         """Pop until there are `count` requests."""
@@ -325,11 +326,8 @@ async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
     await worker.rate_also(*names)
     for number, name in enumerate(names):
         entry = codec.encode(Request(f"http://{name}.localhost/a", meta={"identifier": name}), worker.spider)
-        await worker.state.scripts.enqueue(
-            "w",
-            [NewRequest(entry, digest_of("", str(number)), again=True, source=name)],
-            high_water=99,
-            refuse_unknown=False,
+        await within(worker.state.scripts, high_water=99).enqueue(
+            "w", [NewRequest(entry, digest_of("", str(number)), again=True, source=name)]
         )
     while not worker.stat("frontier/turned_away"):
         await worker.queue.flush()
@@ -380,7 +378,7 @@ async def test_a_lease_ends_once(state: State) -> None:
 
 async def test_only_what_was_written_to_a_connection_costs_the_spiders_own_delay(state: State) -> None:
     state.delay = 60.0
-    state.scripts = Scripts(state.redis, state.keys, state.clock, delay=state.delay)
+    state.scripts = Scripts(state.redis, state.keys, state.clock, pace=int(state.delay * 1_000_000))
     worker = Worker(state)
     await worker.ready()
     await worker.look_up()
@@ -459,8 +457,8 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     worker = Worker(state)
     await worker.ready()
     await worker.put("a", "b", "c")
-    await state.scripts.lease(
-        state.worker_id, 2, rooms={}, room=9, horizon=0.25, dead_maxlen=9
+    await within(state.scripts, dead_maxlen=9).lease(
+        state.worker_id, 2, rooms={}, room=9, horizon=0.25
     )  # a reply that is lost
     await worker.queue.fill()
     assert len(worker.queue.leases) == 1
