@@ -233,6 +233,5 @@ class ThumbnailPipeline:
         try:
             await self.decoders.start()
         except (NoDecoder, DecodersStopped) as error:
-            self.breaker.count("probes_failed")
             return error
         return None
