@@ -164,7 +164,6 @@ async def collect(state: State, *, must_lead: bool, most: int) -> Overview | Non
         must_lead=must_lead,
         timeout=state.config.heartbeat_timeout,
         most=most,
-        dead_maxlen=state.config.of_shard.dead_maxlen,
     )
 
 

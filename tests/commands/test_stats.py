@@ -11,6 +11,7 @@ import pytest
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         NewRequest(b"\x01\x00\x00%d" % n, digest_of("", str(n % 5)), again=False, source="museum")
         for n in range(6)
     ]
-    await scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
-    reply = await scripts.lease("w", 4, rooms={}, room=9, horizon=60.0, dead_maxlen=1000)
+    await within(scripts, high_water=1000).enqueue("w", requests)
+    reply = await scripts.lease("w", 4, rooms={}, room=9, horizon=60.0)
     done, rotten, dead, _ = (grant.id for grant in reply.grants)
     image = ("image_metadata_updates", "{}")
     counts = {"fetched": 1, "thumbnails": 1, "bytes": 3_000_000_000}

@@ -63,9 +63,7 @@ async def _enqueue(shard: State, names: list[str]) -> None:
     requests = [
         request(name, 2 * NAMES.index(name) + number, source=name) for name in names for number in range(2)
     ]
-    await shard.scripts.enqueue(
-        f"vm1:{shard.number}:a", requests, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
-    )
+    await shard.scripts.enqueue(f"vm1:{shard.number}:a", requests)
 
 
 @contextmanager

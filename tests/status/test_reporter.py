@@ -25,6 +25,7 @@ from crawlproject.status.reporter import LineFile, Reporter
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
+from tests.settings_of_functions import within
 from tests.waiting import until_async as until
 
 
@@ -387,7 +388,7 @@ async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(craw
             NewRequest(b"\x01\x00\x00" + msgpack.packb({"url": url}), digest_of("", url), True, source)
             for url in of_source
         ]
-        await crawl.scripts.enqueue("w", requests, high_water=99, refuse_unknown=False)
+        await within(crawl.scripts, high_water=99).enqueue("w", requests)
     reader = SnapshotReader(state)
     assert await reader.look() is None
     await crawl.lease(6)

@@ -47,10 +47,7 @@ register('discover', function(ctx, K, A)
   -- What becomes of a link.
   local function judge(source, group, index)
     local name, entry, host = group.source, group.entries[index], group.hosts[index]
-    if exclusions.has_request(ctx, source, entry, name) then
-      if exclusions.has_host(ctx, naming.host_of(entry)) then budgets.give_up_host(ctx, source, host) end
-      return 'x'
-    end
+    if exclusions.has_request(ctx, source, entry, name) then return 'x' end
     local rank = queues.rank_of(entry)
     if budgets.is_over(ctx, source, rank) or budgets.is_share_taken(ctx, source) then return 'b' end
     if budgets.is_host_beyond(ctx, source, host) then return 'h' end
@@ -97,7 +94,6 @@ register('discover', function(ctx, K, A)
 
   local touched = queues.save(ctx)
   budgets.save(ctx)
-  budgets.free_hosts(ctx)
   statistics.count(ctx, counts)
   due_index.schedule_all(ctx, touched)
   return {table.concat(letters), closed}
