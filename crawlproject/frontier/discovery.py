@@ -213,7 +213,6 @@ class Discovery:
                 budget=self._budget,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
-                refuse_unknown=self._config.unknown_sources == "refuse",
             )
         except REDIS_TROUBLE:
             self._forget(now)

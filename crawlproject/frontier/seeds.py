@@ -225,19 +225,12 @@ class SeedReader:
         return _RETRY_S
 
     async def _enqueue(self, lines: list[bytes]) -> float:
-        config = self.state.bounds
         items = []
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
-        reply = await self.state.scripts.enqueue(
-            self.state.worker_id,
-            items,
-            seeds=lines,
-            dead_maxlen=config.dead_maxlen,
-            refuse_unknown=config.unknown_sources == "refuse",
-        )
+        reply = await self.state.scripts.enqueue(self.state.worker_id, items, seeds=lines)
         if reply is None:
             return _RETRY_S
         self.unfinished = False

@@ -23,7 +23,7 @@ from crawlproject.config import Config, cluster_address, project_dir, sentinel_a
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
 from crawlproject.state.asking import REDIS_TROUBLE, ask_each
-from crawlproject.state.clock import RedisClock
+from crawlproject.state.clock import MICROS, RedisClock
 from crawlproject.state.cluster import ShardRedis
 from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
@@ -300,13 +300,16 @@ class State:
             _keys_of(config, spider, self.number),
             self.clock,
             self.health,
-            config.circuit,
-            config.delay_of(spider),
+            waits=config.redis_wait == "all",
+            circuit=config.circuit.packed(),
+            pace=int(config.delay_of(spider) * MICROS),
             seen_capacity=self.bounds.seen_capacity,
             high_water=self.bounds.high_water,
             overflow_maxlen=self.bounds.overflow_maxlen,
-            shard=(self.number, self.count),
-            waits=config.redis_wait == "all",
+            dead_maxlen=self.bounds.dead_maxlen,
+            refuse_unknown=config.unknown_sources == "refuse",
+            latency_backoff=config.strain,
+            **({"shard": self.number, "shards": self.count} if self.count > 1 else {}),
         )
 
     async def claim(self) -> int:

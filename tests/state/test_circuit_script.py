@@ -22,6 +22,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
 from tests.leading import lead
 from tests.robots_copies import keep_copy
+from tests.settings_of_functions import within
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -34,7 +35,7 @@ class Crawl:
 
     def __init__(self, state: State, rules: CircuitRules = RULES) -> None:
         self.state = state
-        self.scripts = Scripts(state.redis, state.keys, state.clock, rules=rules)
+        self.scripts = Scripts(state.redis, state.keys, state.clock, circuit=rules.packed())
         self.number = 0
         self.seen = 0  # entries of the audit trail
 
@@ -54,10 +55,10 @@ class Crawl:
             NewRequest(bytes((1, 0, 0)) + str(n).encode(), digest_of("", str(n)), again=True, source=source)
             for n in range(first, self.number)
         ]
-        await self.scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)
+        await self.scripts.enqueue("w", requests)
 
     async def lease(self, want: int = 100, horizon: float = 10.0) -> LeaseReply:
-        return await self.scripts.lease("w", want, rooms={}, room=1000, horizon=horizon, dead_maxlen=1000)
+        return await self.scripts.lease("w", want, rooms={}, room=1000, horizon=horizon)
 
     async def settle(self, grants: list[Grant], results: str, **more: Any) -> None:
         """Settle a grant for each character: `.` fine, `x` an error, `o` no sample, `-` given back."""
@@ -530,7 +531,7 @@ async def test_the_latency_back_off_can_be_switched_off(crawl: Crawl) -> None:
             Settlement(g.id, MUSEUM, event=("link_rot", "{}"), status="200", fine=True, latency=latency)
             for g in grants
         ]
-        await crawl.scripts.settle("w", sent, latency_backoff=False)
+        await within(crawl.scripts, latency_backoff=False).settle("w", sent)
     assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
 
 
@@ -644,9 +645,11 @@ async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_un
     await crawl.feed(2)
     [grant] = (await crawl.lease(1)).grants
     moved = Settlement(grant.id, MUSEUM, grant.entry, domain="unknown.example")
-    await crawl.scripts.settle("w", [moved], refuse_unknown=True)
+    await within(crawl.scripts, refuse_unknown=True).settle("w", [moved])
     await crawl.scripts.forget(crawl.fence, [MUSEUM], [])
-    reply = await crawl.scripts.lease("w", 9, rooms={}, room=9, horizon=9.0, dead_maxlen=9, refuse_unknown=True)
+    reply = await within(crawl.scripts, dead_maxlen=9, refuse_unknown=True).lease(
+        "w", 9, rooms={}, room=9, horizon=9.0
+    )
     assert reply.grants == []
     reasons = [fields[b"reason"] for _, fields in await crawl.db.xrange("crawl:images:dead")]
     assert reasons == [b"unknown source: unknown.example", b"unknown source: museum"]

@@ -11,6 +11,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
 from tests.waiting import until_async
 
@@ -34,13 +35,10 @@ def group(
 
 
 async def discover(state: State, *groups: LinkGroup, **more: Any) -> DiscoverReply:
-    arguments: dict[str, Any] = {
-        "high_water": 1_000_000,
-        "overflow_maxlen": 1_000_000,
-        "refuse_unknown": False,
-        "budget": WIDE,
+    bounds = {
+        name: more.pop(name) for name in list(more) if name in {"high_water", "overflow_maxlen", "refuse_unknown"}
     }
-    reply = await state.scripts.discover(groups, **arguments | more)
+    reply = await within(state.scripts, **bounds).discover(groups, **{"budget": WIDE} | more)
     assert reply is not None
     return reply
 
@@ -77,8 +75,7 @@ async def test_an_admitted_link_is_leased(state: State) -> None:
 
 
 async def test_without_a_pulse_nothing_is_admitted(state: State) -> None:
-    arguments: Any = {"high_water": 9, "overflow_maxlen": 9, "refuse_unknown": False, "budget": WIDE}
-    assert await state.scripts.discover([group("a")], **arguments) is None
+    assert await state.scripts.discover([group("a")], budget=WIDE) is None
     assert await db(state).keys("*") == []
 
 
@@ -146,7 +143,7 @@ async def test_sitemaps_beyond_the_window_wait_before_what_they_name(state: Stat
 
 
 async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
-    state.scripts = Scripts(state.redis, state.keys, state.clock, delay=50.0)  # 12 in ten minutes
+    state.scripts = Scripts(state.redis, state.keys, state.clock, pace=50_000_000)  # 12 in ten minutes
     await join(state)
     await rule(state, ("museum.org", 200))
     await discover(state, group(*(f"{n:02}" for n in range(30))))

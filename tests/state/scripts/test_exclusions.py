@@ -22,6 +22,7 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, join, lease, outstanding, rule
 from tests.waiting import until_async
 
@@ -35,7 +36,7 @@ def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
 
 
 async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
-    reply = await state.scripts.enqueue("w", list(images), high_water=high_water, refuse_unknown=False)
+    reply = await within(state.scripts, high_water=high_water).enqueue("w", list(images))
     assert reply is not None
     return reply
 
@@ -179,8 +180,8 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(30)]
     await db(state).lpush(state.keys.seeds, *(str(number) for number in range(30)))
     seeds = await state.scripts.take_seeds("w", 30)
-    reply = await state.scripts.enqueue(
-        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
+    reply = await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue(
+        "w", batch, seeds=seeds
     )
     assert reply is not None
     assert reply.admitted == 30
@@ -212,9 +213,7 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
     await db(state).lpush(state.keys.seeds, *(str(number) for number in range(60)))
     batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(60)]
     seeds = await state.scripts.take_seeds("w", 60)
-    await state.scripts.enqueue(
-        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
-    )
+    await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue("w", batch, seeds=seeds)
     beyond = int(await db(state).hget(state.keys.counters, "overflow"))
     assert beyond > 5
     await db(state).hset(state.keys.rates, "museum", 200)
