@@ -20,9 +20,9 @@ import pytest
 import redis
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
-from crawlproject.sinks.dataset import ABOUT, FOOTER, Dataset
+from crawlproject.sinks.dataset import ABOUT, Dataset
 from crawlproject.sinks.event_rows import SCHEMA
-from crawlproject.sinks.parquet import ParquetForm
+from crawlproject.sinks.parquet import FOOTER, ParquetForm
 from crawlproject.state.client import State
 from crawlproject.storage.parts import FolderParts
 from crawlproject.streams.readers import readers
@@ -494,7 +494,7 @@ async def test_a_folder_that_is_away_is_waited_for(state: State, client: redis.R
 
     async with one.opened():
         down = Down(out)
-        one._form._parts = one._parts = down  # type: ignore[attr-defined]
+        one._form._parts = one._parts = down
         await one.drain()
         away.touch()
         emit(client, range(3, 9))
