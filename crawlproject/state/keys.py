@@ -164,7 +164,10 @@ class Keys:
 
     # Politeness
 
-    slots = _OfCrawl("Sorted set: each source's next free send slot (µs); missing or past: free now.")
+    slots = _OfCrawl(
+        "Sorted set: each source's next free send slot (µs); missing or past: free now. "
+        "`kept apart ` + source: the same for others' robots.txt."
+    )
     spiders = _OfCrawl("Sorted set: spiders by the last heartbeat of a worker (µs).")
     waiting_spiders = _OfCrawl(
         "Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."
@@ -207,9 +210,6 @@ class Keys:
     robots_stored = _OfCrawl(
         "Sorted set: URLs of the copies with more than a short text, by when they were stored (s) x 2^20 + their "
         "size (B), and the sum of the sizes."
-    )
-    robots_turn_of = _OfCrawl(
-        "Prefix + source, string, TTL: from when on it may be sent a request for others' robots.txt (µs)."
     )
     robots_delays_of = _OfCrawl(
         "Prefix + source, sorted set: its origins by the delay that their robots.txt asks for (ms) x 2^26 + the "
