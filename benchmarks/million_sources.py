@@ -37,6 +37,7 @@ from crawlproject.leader import Leader
 from crawlproject.models import Requested
 from crawlproject.politeness.robots_txt import Rules
 from crawlproject.robots.cache import what_is_kept
+from crawlproject.robots.copies import packed
 from crawlproject.state import embedded
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
@@ -180,18 +181,17 @@ async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
 
     for number, source in enumerate(sources):
         robots = f"https://www.{source}.example/robots.txt"
-        if (await scripts.look_robots(source, robots, source)).what == "fetch":
+        if (await scripts.look_robots(source, robots, source)).fetch:
             text = robots_of(kind, number, source)
             kept, body = ("none", b"") if text is None else what_is_kept(Rules.parse(text.encode()), text.encode())
             await scripts.keep_robots(
                 source,
                 robots,
                 kind=kept,
-                body=body,
+                body=packed(body) if kept == "rules" else body,
                 ttl=86400,
                 retry=60,
                 retry_max=3600,
-                maxsize=10**9,
                 source=source,
                 requested=sent(source, "200", 1_000),
             )
@@ -245,7 +245,7 @@ async def pass_time(state: State, seconds: float) -> None:
         while await redis.scard(state.keys.watchlist):
             await state.scripts.watch(fence)
     async with redis.pipeline(transaction=False) as pipe:
-        for url in await redis.zrange(state.keys.robots_stored, 0, -1):
+        for url in await redis.zrange(state.keys.robots_stored, 1, -1):
             pipe.zincrby(state.keys.robots_stored, -int(seconds) * 2**20, url)
         await pipe.execute()
     for _ in range(await redis.zcard(state.keys.robots_stored) // 100 + 1):

@@ -231,7 +231,7 @@ async def test_a_worker_that_is_too_slow_for_its_slots_takes_fewer_leases(state:
 async def test_a_worker_that_was_too_slow_takes_more_again_while_hosts_hang(state: State) -> None:
     worker = Worker(state, capacity=512)
     await worker.ready(rate=1000, options="{}")
-    hanging = await hang_at_robots(state)
+    await hang_at_robots(state)
     for _ in range(4):
         worker.queue.pace.miss()
         slow = worker.queue.pace.next()
@@ -248,7 +248,6 @@ async def test_a_worker_that_was_too_slow_takes_more_again_while_hosts_hang(stat
     await until_async(is_faster)
     assert worker.stat("robots/parked")
     await worker.robots.close()
-    hanging.cancel()
 
 
 async def test_leases_that_come_too_late_from_redis_say_nothing_of_the_workers_speed(
@@ -349,16 +348,10 @@ async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
     await until_async(all_came)
 
 
-async def hang_at_robots(state: State) -> asyncio.Task[None]:
-    """Return a task that is the look-up that downloads the robots.txt, and never comes to its end."""
+async def hang_at_robots(state: State) -> None:
+    """Begin a look-up that downloads the robots.txt, and never comes to its end."""
     origin, token = "http://museum.localhost/robots.txt", "a look-up whose download hangs"
-    assert (await state.scripts.look_robots(token, origin, "museum")).what == "fetch"
-
-    async def hang() -> None:
-        while await state.scripts.hold_robots(token, origin):
-            await asyncio.sleep(1)
-
-    return asyncio.create_task(hang())
+    assert (await state.scripts.look_robots(token, origin, "museum")).fetch
 
 
 def fetched(lease: Lease) -> Settlement:
@@ -585,7 +578,7 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
 ) -> None:
     worker = Worker(state)
     await worker.ready(options="{}")
-    hanging = await hang_at_robots(state)
+    await hang_at_robots(state)
     request = Request("http://museum.localhost/s", meta={"identifier": "s"})
     await worker.put_entries(codec.encode(request, worker.spider, deliveries=deliveries))
 
@@ -603,4 +596,3 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
     seconds, _ = await worker.redis.time()
     assert due / 1_000_000 > seconds + 0.5
     await worker.robots.close()
-    hanging.cancel()

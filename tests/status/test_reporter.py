@@ -348,17 +348,6 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
     assert await dead() == 0
 
 
-async def test_what_others_wrote_into_the_counters_counts_as_none(crawl: Crawl, state: State) -> None:
-    keys = state.keys
-    await crawl.settle("museum", ["200"] * 2, **IMAGES)
-    await crawl.redis.hset(keys.totals, "bytes", "many")
-    await crawl.redis.hset(keys.latencies, "0", "many")
-    overview = await crawl.collect()
-    made = await samples.take_sample(state, overview)
-    assert made.sources["museum"].row.successful == 2
-    assert "bytes" not in made.sources["museum"].counts
-
-
 async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:
     await crawl.feed("museum", 1)
     assert len(await crawl.lease(1)) == 1

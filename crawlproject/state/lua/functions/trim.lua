@@ -17,7 +17,7 @@ register('trim', function(ctx, K, A)
   end
 
   drop_older(K.slots, '(' .. text(ctx.now))
-  robots.forget_expired(ctx, 100)
+  robots.drop_oldest(ctx)
   if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 
   local bound = 'CRAWL_STREAM_MAXLEN events'
