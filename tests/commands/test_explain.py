@@ -23,7 +23,7 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
-from tests.robots_copies import keep_copy
+from tests.robots_copies import copy_of, keep_copy, set_copy
 from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
@@ -434,8 +434,8 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
     assert said["obstacles"] == ["robots.txt: cannot be fetched (status 503)"]
 
     month = 31 * 86_400 * 1_000_000
-    since = int(await museum.redis.hget(f"crawl:robots:{ROBOTS}", "since"))
-    await museum.redis.hset(f"crawl:robots:{ROBOTS}", "since", since - month)
+    since = (await copy_of(museum.state, ROBOTS))["since"]
+    await set_copy(museum.state, ROBOTS, since=since - month)
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("allowed", [])
     assert said["robots"]["reason"] == "could not be fetched for so long that it no longer counts (status 503)"
