@@ -186,7 +186,7 @@ async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
     return {
         "place": None if place is None else place._asdict(),
         "revisit": None if look is None else look._asdict(),
-        "link": {"worth": worth.value, "reason": why or None},
+        "link": {"worth": worth, "reason": why or None},
     }
 
 
