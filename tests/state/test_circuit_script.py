@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from crawlproject import controls
 from crawlproject.config import CircuitRules
 from crawlproject.controls import halt, set_rate
 from crawlproject.frontier.dupefilter import digest_of
@@ -377,14 +378,6 @@ async def test_an_operator_halts_a_source_without_statuses_for_good(crawl: Crawl
     assert await crawl.circuit_state() == "halted"
 
 
-async def test_deleting_the_statuses_of_a_healthy_source_clears_its_window(crawl: Crawl) -> None:
-    await crawl.crawl("xxxxx")
-    await crawl.db.delete("crawl:statuslast50req:museum")
-    await crawl.crawl("xxxxx")
-    assert await crawl.circuit_state() == "closed"
-    assert await crawl.events("crawl:crawl_resumed") == []
-
-
 async def test_the_leader_ends_the_open_period_of_a_source_without_work(crawl: Crawl) -> None:
     await crawl.crawl("xxxxxx")
     await crawl.watch()
@@ -625,13 +618,15 @@ async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_t
     assert status.next_slot - status.now <= 5.0
 
 
-async def test_deleting_the_statuses_lifts_a_hold_also_when_the_window_is_gone(crawl: Crawl) -> None:
-    await crawl.crawl("x", slows=True, hold=3600.0)
-    await crawl.db.delete("crawl:window:museum")
-    await crawl.db.delete("crawl:statuslast50req:museum")
+async def test_an_order_to_resume_lifts_a_hold_and_clears_the_window(crawl: Crawl) -> None:
+    await crawl.crawl("xxxxx", slows=True, hold=3600.0)
+    await controls.resume(crawl.state, [MUSEUM], "me")
     await crawl.watch()
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert (status.held_until, status.factor) == (0, 1)
+    await crawl.crawl("xxxxx")
+    assert await crawl.circuit_state() == "closed"
+    assert await crawl.events("crawl:crawl_resumed") == []
 
 
 async def test_an_event_about_a_name_that_is_no_text_is_json(crawl: Crawl) -> None:
