@@ -25,6 +25,7 @@ from crawlproject.sources import catalogue_reader
 from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.state.scripts import NewRequest
 from tests.pasting import HOSTILE, pasted
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
@@ -326,7 +327,7 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
     async with leading(scheduler) as one:
         await until_async(lambda: redis.get(keys.pulse))
         items = [NewRequest(bytes((1, 0, 0)) + b"x", digest_of("", "1"), again=True, source="museum")]
-        await scheduler.state.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
+        await within(scheduler.state.scripts, high_water=9).enqueue("w", items)
         await redis.sadd(keys.halted, "museum")
         await until_async(lambda: redis.xlen(keys.halted_events))
         one._remind_at = 0.0

@@ -24,8 +24,8 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
 from crawlproject.politeness.robots_txt import Rules, robots_url
-from crawlproject.robots.cache import refusal_for_opt_outs
-from crawlproject.robots.verdicts import refusal_for_work
+from crawlproject.robots.copies import look
+from crawlproject.robots.verdicts import quoted, refusal_for_opt_outs, refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -183,8 +183,8 @@ async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
     digest = SeenFilter().digest(Request(url))
     look = await next_look(state, source, digest) or await next_look(state, source, digest_of("sitemap", url))
     return {
-        "place": None if place is None else place._asdict(),
-        "revisit": None if look is None else look._asdict(),
+        "place": place,
+        "revisit": look,
         "link": {"worth": worth.value, "reason": why or None},
     }
 
@@ -218,7 +218,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
 async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
     """Return what is known of a URL's robots.txt, without fetching it."""
     origin = robots_url(url)
-    reply = await state.scripts.look_robots(None, origin, source)
+    reply = await look(state, None, origin, source)
     said: dict[str, Any] = {"url": origin, "verdict": "unknown", "reason": "not fetched yet"}
     said |= {"line": None, "rule": None, "delay_s": None, "for_s": None}
     if reply.what == "ignore":
@@ -244,17 +244,16 @@ def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
 
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
-    verdict = {"verdict": "allowed" if rules.allows(url) else "disallowed", "delay_s": rules.delay}
+    allowed, found = rules.decide(url)
+    verdict = {"verdict": "allowed" if allowed else "disallowed", "delay_s": rules.delay}
     if refusal := refusal_for_work(rules, url):
         return verdict | {"verdict": "disallowed", "reason": refusal}
-    declared = {name: f"line {line[0]}, {printable(line[1])}" for name, line in rules.opt_outs(url).items()}
-    if rules.allows(url) and (refusal := refusal_for_opt_outs(declared, config)):
+    declared = {name: quoted(line) for name, line in rules.opt_outs(url).items()}
+    if allowed and (refusal := refusal_for_opt_outs(declared, config)):
         return verdict | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
-    found = rules.rule_for(url)
     if found is None:
         return verdict | {"reason": "no rule in it matches this URL"}
-    line, rule = found[0], printable(found[1])
-    return verdict | {"reason": f"line {line}, {rule}", "line": line, "rule": rule}
+    return verdict | {"reason": quoted(found), "line": found[0], "rule": printable(found[1])}
 
 
 def _outcome(said: dict[str, Any]) -> str:

@@ -378,14 +378,7 @@ class FrontierScheduler(Scheduler):
 
     async def _revisit(self) -> None:
         """Store the requests for pages whose next look is due."""
-        reply = (
-            None
-            if self.shutdown.has_begun
-            else await self.state.scripts.revisit(
-                count=_REVISITED,
-                refuse_unknown=self.config.unknown_sources == "refuse",
-            )
-        )
+        reply = None if self.shutdown.has_begun else await self.state.scripts.revisit(count=_REVISITED)
         if reply is None:
             await asyncio.sleep(_LOOK_AGAIN_S)
             return
@@ -428,11 +421,7 @@ class FrontierScheduler(Scheduler):
         while left > 0:
             batch = list(islice(self._new, min(left, _ENQUEUE_BATCH)))
             left -= len(batch)
-            reply = await self.state.scripts.enqueue(
-                self.state.worker_id,
-                [new.request for new in batch],
-                refuse_unknown=self.config.unknown_sources == "refuse",
-            )
+            reply = await self.state.scripts.enqueue(self.state.worker_id, [new.request for new in batch])
             if reply is None:
                 return
             for at, new in enumerate(batch):

@@ -164,7 +164,10 @@ class Keys:
 
     # Politeness
 
-    slots = _OfCrawl("Sorted set: each source's next free send slot (µs); missing or past: free now.")
+    slots = _OfCrawl(
+        "Sorted set: each source's next free send slot (µs); missing or past: free now. "
+        "`kept apart ` + source: the same for others' robots.txt."
+    )
     spiders = _OfCrawl("Sorted set: spiders by the last heartbeat of a worker (µs).")
     waiting_spiders = _OfCrawl(
         "Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."
@@ -201,21 +204,16 @@ class Keys:
         key="troubled",
     )
     robots_of = _OfCrawl(
-        "Prefix + URL, hash: a robots.txt, or where it leads; TTL: two days after it has run out, or 60 while "
-        "it is unreachable."
+        "Prefix + URL, msgpack: a robots.txt, or where it leads, and who fetches it; TTL: two days after it has "
+        "run out, or 60 while it is unreachable."
     )
     robots_stored = _OfCrawl(
-        "Sorted set: URLs of the copies with a text, by when they were stored (s) x 2^20 + their size (B)."
-    )
-    robots_size = _OfCrawl("Integer: the sum of these sizes (B).")
-    robots_fetch_of = _OfCrawl(
-        "Prefix + URL, string, TTL 5 s: the look-up that fetches that robots.txt, which makes it last."
-    )
-    robots_turn_of = _OfCrawl(
-        "Prefix + source, string, TTL: from when on it may be sent a request for others' robots.txt (µs)."
+        "Sorted set: URLs of the copies with more than a short text, by when they were stored (s) x 2^20 + their "
+        "size (B), and the sum of the sizes."
     )
     robots_delays_of = _OfCrawl(
-        "Prefix + source, sorted set: its origins by the delay that their robots.txt asks for (s)."
+        "Prefix + source, sorted set: its origins by the delay that their robots.txt asks for (ms) x 2^26 + the "
+        "minute in which it last did; TTL: two days."
     )
     statuses_of = _OfCrawl(
         "Prefix + source, list: the last 50 statuses, the newest first; TTL 1 h, of a source in trouble 90 d.",
@@ -238,8 +236,8 @@ class Keys:
         "Hash: the latest time seen (µs), the server it was seen by, how far the crawl's time is ahead of it."
     )
     layout = _OfCrawl(
-        "Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a "
-        "source is; once for the crawl, where it begins with CRAWL_NAMESPACE, and in each shard."
+        "Integer, with CRAWL_SHARDS: how many shards the crawl has; once for the crawl, where the key begins with "
+        "CRAWL_NAMESPACE, and in each shard."
     )
 
     # Results

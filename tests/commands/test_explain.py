@@ -24,6 +24,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
 from tests.robots_copies import keep_copy
+from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -204,7 +205,7 @@ async def test_a_url_is_seen_under_its_identifier(scrapy: Scrapy, museum: Fronti
     spider = ImagesSpider()
     for seed in (URL, json.dumps({"url": "http://museum.org/b c.jpg".replace(" ", "%20"), "uuid": "b-1"})):
         new = new_request(spider.request_for(parse_seed(seed)), spider, SeenFilter())
-        await museum.scripts.enqueue("w", [new], high_water=100, refuse_unknown=False)
+        await within(museum.scripts, high_water=100).enqueue("w", [new])
     said = explained(scrapy, URL)
     assert said["seen"] is True
     assert said["obstacles"] == ['seen before: a seed for it is a duplicate unless it says "again"']

@@ -19,10 +19,12 @@ import msgpack
 import pytest
 from PIL import Image
 
+from crawlproject.robots.copies import packed as packed_text
 from crawlproject.state.keys import Keys
 from demo import pictures
 from demo.gallery import Gallery, set_faults
 from tests.dashboard.monitors import Monitor
+from tests.robots_copies import repacked
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import until
 
@@ -377,10 +379,9 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
     body = (
         f"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n# {EVIL} </pre></style>\u202e\0\n" + "# x\n" * 5_000
     )
-    later = str(int((time.time() + 3600) * 1e6))
-    crawl.redis.hset(
-        KEYS.robots_of + f"https://{source}/robots.txt", mapping={"kind": "rules", "body": body, "until": later}
-    )
+    later = int((time.time() + 3600) * 1e6)
+    copy = repacked({"kind": "rules", "body": packed_text(body.encode()), "fresh": later})
+    crawl.redis.set(KEYS.robots_of + f"https://{source}/robots.txt", copy)
 
 
 def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(

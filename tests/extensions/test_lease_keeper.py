@@ -65,6 +65,7 @@ from crawlproject.state.scripts import NewRequest, SourceStatus
 from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 URL = "http://museum.example/a.jpg"
@@ -96,7 +97,7 @@ class Case:
         request = Request(URL, meta={IDENTIFIER: "a", SOURCE: "museum", **meta})
         entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)
         item = NewRequest(entry, digest_of("", "1"), again=True, source="museum")
-        await self.scheduler.state.scripts.enqueue("w", [item], high_water=9, refuse_unknown=False)
+        await within(self.scheduler.state.scripts, high_water=9).enqueue("w", [item])
 
         async def next_request() -> Request | None:
             await self.scheduler.queue.fill()

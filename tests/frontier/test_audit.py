@@ -19,6 +19,7 @@ from crawlproject.state.scripts import NewRequest, Revisit, Settlement
 from crawlproject.storage.packs import FolderPacks
 from tests.frontier.test_overflow import SITE, counters, discover, spilled
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
 from tests.waiting import until_async
 
@@ -109,9 +110,7 @@ class Crawl:
                     NewRequest(entry(seed.decode()), digest_of("", seed.decode()), again=False, source="museum")
                     for seed in seeds
                 ]
-                await state.scripts.enqueue(
-                    "w", items, seeds=seeds, high_water=9999, dead_maxlen=99, refuse_unknown=False
-                )
+                await within(state.scripts, high_water=9999, dead_maxlen=99).enqueue("w", items, seeds=seeds)
             await self.lease(100)
             return not self.held and (await state.scripts.idleness()).is_idle
 

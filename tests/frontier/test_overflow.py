@@ -28,6 +28,7 @@ from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
 from tests.conftest import Scrapy
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, join, lease
 from tests.state.scripts.test_two_spiders import Clock
 from tests.state.servers import Server
@@ -241,11 +242,11 @@ async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
     assert paused.state == "paused"
     assert "a fifth of CRAWL_OVERFLOW_MAXLEN" in paused.reason
     assert str(packs.folder) in paused.reason
-    assert (await crawl.scripts.pause_reason(dead_maxlen=9, timeout=30)) == ("paused", paused.reason)
+    assert (await within(crawl.scripts, dead_maxlen=9).pause_reason(timeout=30)) == ("paused", paused.reason)
     assert len((await lease(other, horizon=3.0)).grants) == 1  # of another spider
     (packs.folder / "unmounted").rename(packs.parts)
     await overflow.keep()
-    assert (await crawl.scripts.pause_reason(dead_maxlen=9, timeout=30)).kind == ""
+    assert (await within(crawl.scripts, dead_maxlen=9).pause_reason(timeout=30)).kind == ""
     await spilled(crawl, overflow)
     assert await crawled(crawl, overflow) == [url(n) for n in range(1, 700)]
     await other.close()

@@ -15,6 +15,7 @@ from crawlproject.models import LEASE, SOURCE
 from crawlproject.state.scripts import LeaseReply
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 
@@ -57,7 +58,7 @@ async def stored(scheduler: FrontierScheduler, count: int) -> None:
 async def peek(scheduler: FrontierScheduler) -> LeaseReply:
     """Lease as another worker would."""
     await scheduler.state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
-    return await scheduler.state.scripts.lease("other", 9, rooms={}, room=9, horizon=0.25, dead_maxlen=9)
+    return await within(scheduler.state.scripts, dead_maxlen=9).lease("other", 9, rooms={}, room=9, horizon=0.25)
 
 
 async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:

@@ -12,6 +12,7 @@ from crawlproject.ingest import feeders
 from crawlproject.ingest.feeders import Feeder
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Feeding, Overview
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db
 from tests.waiting import until_async as until
 
@@ -30,7 +31,7 @@ async def reporting(state: State) -> AsyncIterator[Feeder]:
 
 
 async def feeding(state: State) -> Feeding:
-    overview = await state.scripts.collect("w", must_lead=False, timeout=30, most=9, dead_maxlen=9)
+    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert isinstance(overview, Overview)
     return overview.feeding
 

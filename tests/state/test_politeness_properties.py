@@ -20,6 +20,7 @@ from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.halts import order_clearing
 from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def run(redis_url: str, play: Any) -> None:
         await state.open()
         try:
             await state.redis.flushall()
-            scripts = Scripts(state.redis, state.keys, state.clock, rules=RULES)
+            scripts = Scripts(state.redis, state.keys, state.clock, circuit=RULES.packed())
             fence = await scripts.lead("leader", ready=True)
             assert fence is not None
             await scripts.set_rates(fence, [(MUSEUM, 200.0, 200.0)], {})
@@ -58,11 +59,11 @@ async def feed(scripts: Scripts, first: int, count: int) -> None:
         NewRequest(bytes((1, 0, 0)) + str(n).encode(), digest_of("", str(n)), again=True, source=MUSEUM)
         for n in range(first, first + count)
     ]
-    await scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)
+    await scripts.enqueue("w", requests)
 
 
 async def lease(scripts: Scripts, want: int, worker: str = "w", horizon: float = 1e5) -> list[Grant]:
-    reply = await scripts.lease(worker, want, rooms={}, room=10**6, horizon=horizon, dead_maxlen=10)
+    reply = await within(scripts, dead_maxlen=10).lease(worker, want, rooms={}, room=10**6, horizon=horizon)
     return reply.grants
 
 

@@ -25,6 +25,7 @@ from crawlproject.status.reporter import LineFile, Reporter
 from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
+from tests.settings_of_functions import within
 from tests.waiting import until_async as until
 
 
@@ -347,17 +348,6 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
     assert await dead() == 0
 
 
-async def test_what_others_wrote_into_the_counters_counts_as_none(crawl: Crawl, state: State) -> None:
-    keys = state.keys
-    await crawl.settle("museum", ["200"] * 2, **IMAGES)
-    await crawl.redis.hset(keys.totals, "bytes", "many")
-    await crawl.redis.hset(keys.latencies, "0", "many")
-    overview = await crawl.collect()
-    made = await samples.take_sample(state, overview)
-    assert made.sources["museum"].row.successful == 2
-    assert "bytes" not in made.sources["museum"].counts
-
-
 async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:
     await crawl.feed("museum", 1)
     assert len(await crawl.lease(1)) == 1
@@ -387,7 +377,7 @@ async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(craw
             NewRequest(b"\x01\x00\x00" + msgpack.packb({"url": url}), digest_of("", url), True, source)
             for url in of_source
         ]
-        await crawl.scripts.enqueue("w", requests, high_water=99, refuse_unknown=False)
+        await within(crawl.scripts, high_water=99).enqueue("w", requests)
     reader = SnapshotReader(state)
     assert await reader.look() is None
     await crawl.lease(6)

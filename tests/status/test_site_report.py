@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from crawlproject.models import Requested
+from crawlproject.robots.copies import packed
 from crawlproject.state.client import State
 from crawlproject.status.site_report import UnknownSource, site_report, source_of
 from tests.leading import lead
@@ -67,13 +68,20 @@ async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -
         "led": ("redirect", b"https://www.museum.example/robots.txt"),
         "evil": ("refused", b"it leads to 127.0.0.1"),
     }
-    pauses: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
+    pauses: Any = {"retry": 60.0, "retry_max": 3600.0}
     for number, (host, (kind, body)) in enumerate(hosts.items()):
         url = f"https://{host}.museum.example/robots.txt"
         sent = Requested("museum.example", int(time.time() * 1e6), 5.0, str(200 + number), 9)
         await state.scripts.look_robots("t", url, "museum.example")
         await state.scripts.keep_robots(
-            "t", url, kind=kind, body=body, ttl=60, source="museum.example", requested=sent, **pauses
+            "t",
+            url,
+            kind=kind,
+            body=packed(body) if kind == "rules" else body,
+            ttl=60,
+            source="museum.example",
+            requested=sent,
+            **pauses,
         )
     await keep_copy(state, "http://museum.example/robots.txt", "other", kind="none")
     said = {

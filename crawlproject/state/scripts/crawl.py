@@ -101,15 +101,13 @@ class CrawlScripts(ScriptRunner):
         reason, dropped = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
         return reason.decode(errors="replace"), int(dropped)
 
-    async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
+    async def pause_reason(self, *, timeout: float) -> Pause:
         """Return why nothing goes out of any source; see the Lua module `pause`."""
-        overview = await self.collect("", must_lead=False, timeout=timeout, most=1, dead_maxlen=dead_maxlen)
+        overview = await self.collect("", must_lead=False, timeout=timeout, most=1)
         assert overview is not None
         return overview.pause
 
-    async def collect(
-        self, worker: str, *, must_lead: bool, timeout: float, most: int, dead_maxlen: int
-    ) -> Overview | None:
+    async def collect(self, worker: str, *, must_lead: bool, timeout: float, most: int) -> Overview | None:
         """Read what all sources share, and which `most` sources to look at; see collect.lua.
 
         With `must_lead`: None when another leads.
@@ -120,7 +118,6 @@ class CrawlScripts(ScriptRunner):
             must_lead=must_lead,
             timeout=int(timeout * MICROS),
             most=most,
-            dead_maxlen=dead_maxlen,
         )
         if reply is None:
             return None

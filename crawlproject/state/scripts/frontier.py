@@ -321,10 +321,7 @@ class DeadRetry(NamedTuple):
 
 
 class FrontierScripts(ScriptRunner):
-    """What happens to requests, from the seed list to their settlement.
-
-    `high_water` and `overflow_maxlen`, where a call takes them: other bounds than those of the constructor.
-    """
+    """What happens to requests, from the seed list to their settlement."""
 
     async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
         """Fill the worker's processing list up to `count` seeds; return all that are on it, in order.
@@ -340,10 +337,6 @@ class FrontierScripts(ScriptRunner):
         items: Sequence[NewRequest | Rejected],
         *,
         seeds: Sequence[bytes] = (),
-        high_water: int | None = None,
-        overflow_maxlen: int | None = None,
-        dead_maxlen: int = 0,
-        refuse_unknown: bool,
     ) -> EnqueueReply | None:
         """Store a batch; with `seeds`, it stands for these, which are on the processing list.
 
@@ -354,10 +347,6 @@ class FrontierScripts(ScriptRunner):
             worker=worker,
             items=[item.packed() for item in items],
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
-            high_water=high_water,
-            overflow_maxlen=overflow_maxlen,
-            dead_maxlen=dead_maxlen,
-            refuse_unknown=refuse_unknown,
         )
         if not reply:
             return None
@@ -367,26 +356,19 @@ class FrontierScripts(ScriptRunner):
         self,
         groups: Sequence[LinkGroup],
         *,
-        high_water: int | None = None,
-        overflow_maxlen: int | None = None,
-        refuse_unknown: bool,
         budget: Budget | None,
         most_outstanding: int | None = None,
         sitemaps: tuple[str, int] | None = None,
     ) -> DiscoverReply | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
-        `overflow_maxlen` bounds what waits beyond the windows in Redis. While `most_outstanding` requests are in
-        the frontier none is admitted; None: each source may always have a few. `sitemaps`: they are sitemaps that
-        this source leads to, of which it may have so many.
+        While `most_outstanding` requests are in the frontier none is admitted; None: each source may always have a
+        few. `sitemaps`: they are sitemaps that this source leads to, of which it may have so many.
         """
         reply = await self._run(
             "discover",
             groups=[group.packed() for group in groups],
-            high_water=high_water,
-            overflow_maxlen=overflow_maxlen,
             most_outstanding=most_outstanding,
-            refuse_unknown=refuse_unknown,
             budget=budget and budget.packed(),
             sitemaps=sitemaps and dict(zip(("source", "most"), sitemaps, strict=True)),
         )
@@ -409,17 +391,12 @@ class FrontierScripts(ScriptRunner):
         rooms: Mapping[str, int],
         room: int,
         horizon: float,
-        dead_maxlen: int,
-        high_water: int | None = None,
-        refuse_unknown: bool = False,
         suspect: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
-        was lost with a worker is a suspect: it comes only to a worker that does not hold a `suspect` already.
-        `high_water`: with so many requests in the frontier each source's window is a few.
-        """
+        was lost with a worker is a suspect: it comes only to a worker that does not hold a `suspect` already."""
         sent = local_time()
         ran, state, due, *grants = await self._run(
             "lease",
@@ -429,9 +406,6 @@ class FrontierScripts(ScriptRunner):
             room=room,
             horizon=int(horizon * MICROS),
             spread=_SPREAD_US,
-            refuse_unknown=refuse_unknown,
-            dead_maxlen=dead_maxlen,
-            high_water=high_water,
             suspect=suspect,
         )
         self._observe(sent, ran)
@@ -449,43 +423,24 @@ class FrontierScripts(ScriptRunner):
             [Stray(lease.decode(), entry) for lease, slot, _, entry in given if not slot],
         )
 
-    async def settle(
-        self,
-        worker: str,
-        settlements: Sequence[Settlement],
-        *,
-        high_water: int | None = None,
-        latency_backoff: bool = True,
-        refuse_unknown: bool = False,
-        dead_maxlen: int | None = None,
-    ) -> SettleReply:
-        """End leases. `latency_backoff`: slow answers slow a source down; `dead_maxlen` bounds the refusals kept.
-
-        `high_water`: with so many requests in the frontier each source's window is a few.
-        With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
-        """
+    async def settle(self, worker: str, settlements: Sequence[Settlement]) -> SettleReply:
+        """End leases."""
         if not settlements:
             return SettleReply([], [])
         reply = await self._run(
             "settle",
             worker=worker,
             settlements=[one.packed() for one in settlements],
-            high_water=high_water,
-            latency_backoff=latency_backoff,
-            refuse_unknown=refuse_unknown,
-            dead_maxlen=dead_maxlen,
         )
         settled, held_back = reply
         sources = [source.decode(errors="replace") for source in held_back]
         return SettleReply([one == 1 for one in settled], sources)
 
-    async def revisit(
-        self, *, count: int, high_water: int | None = None, refuse_unknown: bool
-    ) -> tuple[int, int] | None:
+    async def revisit(self, *, count: int) -> tuple[int, int] | None:
         """Store the requests for pages whose next look is due, of `count` sources at most; return how many there
         were, and how many sources were looked at; None if nothing was done for now (see revisit.lua).
         """
-        reply = await self._run("revisit", count=count, high_water=high_water, refuse_unknown=refuse_unknown)
+        reply = await self._run("revisit", count=count)
         return (reply[0], reply[1]) if reply else None
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:

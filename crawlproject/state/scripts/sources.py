@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -11,11 +10,10 @@ from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.sources.rates import Limit, row_text
 from crawlproject.state.clock import MICROS, local_time
-from crawlproject.state.robots_texts import SHORT, packed, unpacked
 from crawlproject.state.scripts.runner import ScriptRunner, texts
 from crawlproject.state.shards import SourceElsewhere
 
-ROBOTS_LOCK_S = 5.0  # how long the lock on fetching a robots.txt lasts without `hold_robots`
+ROBOTS_LOCK_S = 45.0  # while one fetches a robots.txt: longer than its download takes
 _ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.25 s come after that
 _ELSEWHERE = 2  # answer of `acquire` for a source that is in another shard
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
@@ -94,6 +92,7 @@ class RobotsReply(NamedTuple):
     reason: str
     slower: bool
     url: str
+    fetch: str
 
 
 class SlotReply(NamedTuple):
@@ -294,11 +293,11 @@ class SourceScripts(ScriptRunner):
     async def look_robots(
         self, token: str | None, origin: str, source: str, *, fetches: bool = True
     ) -> RobotsReply:
-        """Return the shared copy of an origin's robots.txt, or that the look-up `token` is to fetch it.
+        """Return the shared copy of an origin's robots.txt, and what the look-up `token` is to fetch.
 
-        Without a token: only what holds at present, and nothing is noted. Without `fetches` it is not to fetch it.
+        Without a token: only what holds at present, and nothing is noted. Without `fetches` none is to be fetched.
         """
-        what, body, seconds, reason, slower, url = await self._run(
+        what, body, micros, reason, slower, url, fetch = await self._run(
             "look_robots",
             token=token,
             origin=origin,
@@ -306,16 +305,8 @@ class SourceScripts(ScriptRunner):
             fetches=fetches,
             lock=int(ROBOTS_LOCK_S * MICROS),
         )
-        what, reason, url = (text.decode(errors="replace") for text in (what, reason, url))
-        if what in {"rules", SHORT}:
-            what, body = "rules", unpacked(what, body, url)
-        return RobotsReply(what, body, float(seconds), reason, bool(slower), url)
-
-    async def hold_robots(self, token: str, url: str) -> bool:
-        """Keep the lock of `token` on fetching `url`; False when it was lost."""
-        return bool(
-            await self._run("keep_robots", token=token, url=url, kind="held", lock=int(ROBOTS_LOCK_S * MICROS))
-        )
+        what, reason, url, fetch = (text.decode(errors="replace") for text in (what, reason, url, fetch))
+        return RobotsReply(what, body, micros / MICROS, reason, bool(slower), url, fetch)
 
     async def keep_robots(
         self,
@@ -329,18 +320,15 @@ class SourceScripts(ScriptRunner):
         reason: str = "",
         retry: float,
         retry_max: float,
-        maxsize: int,
         source: str = "",
         requested: Requested | None = None,
     ) -> bool:
-        """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds, sizes in bytes.
+        """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds.
 
         `requested` is the request that was sent for it, if one was: for the look-up of `source`.
 
-        False when the lock of `token` was lost, and nothing was kept.
+        False when `token` may not keep it any more, and nothing was kept.
         """
-        if kind == "rules":  # in a thread, for compressing a large one takes 30 ms
-            kind, body = await asyncio.to_thread(packed, body, url)
         reply = await self._run(
             "keep_robots",
             token=token,
@@ -352,7 +340,6 @@ class SourceScripts(ScriptRunner):
             reason=reason,
             retry=int(retry * MICROS),
             retry_max=int(retry_max * MICROS),
-            maxsize=maxsize,
             **({} if requested is None else {"source": source, "payer": requested.source, **requested.packed()}),
         )
         return bool(reply)

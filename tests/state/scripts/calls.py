@@ -13,6 +13,7 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
 from tests.leading import lead
+from tests.settings_of_functions import within
 
 Row = tuple[str, float]
 
@@ -55,9 +56,7 @@ async def join(state: State, worker: str = "w", timeout: float = 30.0, max_deliv
 
 async def put(state: State, entries: Iterable[bytes], source: str = "museum") -> None:
     requests = [NewRequest(body, digest_of(source, body.hex()), again=True, source=source) for body in entries]
-    reply = await state.scripts.enqueue(
-        "w", requests, high_water=1_000_000, dead_maxlen=1000, refuse_unknown=False
-    )
+    reply = await state.scripts.enqueue("w", requests)
     assert reply is not None
     assert reply.admitted == len(requests)
 
@@ -94,15 +93,8 @@ async def _lease(
     high_water: int,
     suspect: bool,
 ) -> LeaseReply:
-    return await state.scripts.lease(
-        worker,
-        want,
-        rooms=rooms or {},
-        room=room,
-        horizon=horizon,
-        dead_maxlen=dead_maxlen,
-        high_water=high_water,
-        suspect=suspect,
+    return await within(state.scripts, dead_maxlen=dead_maxlen, high_water=high_water).lease(
+        worker, want, rooms=rooms or {}, room=room, horizon=horizon, suspect=suspect
     )
 
 
@@ -137,14 +129,8 @@ async def feed(state: State, *items: NewRequest, high_water: int = 8, overflow_m
     """Have worker w enqueue these requests as seeds; each seed is spelled as its request."""
     await take(state, *(item.entry[3:].decode() for item in items))
     seeds = await processing_list(state)
-    reply = await state.scripts.enqueue(
-        "w",
-        items,
-        seeds=seeds,
-        high_water=high_water,
-        overflow_maxlen=overflow_maxlen,
-        dead_maxlen=1000,
-        refuse_unknown=False,
+    reply = await within(state.scripts, high_water=high_water, overflow_maxlen=overflow_maxlen).enqueue(
+        "w", items, seeds=seeds
     )
     assert reply is not None
     return reply

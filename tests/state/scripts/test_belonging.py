@@ -18,6 +18,7 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Attribution, DeadRetry, EnqueueReply, Grant, LeaseReply, Settlement
 from tests.robots_copies import keep_copy
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed, db, join, lease, outstanding, packed_at, rule
 from tests.waiting import until_async
 
@@ -32,9 +33,7 @@ def request_to(url: str, source: str | None = None, **meta: Any) -> Request:
 async def feed(state: State, *seeds: tuple[str, str | None], refuse_unknown: bool = False) -> EnqueueReply:
     """Enqueue a request for each URL and the source that its seed names."""
     items = [new_request(request_to(url, source), SPIDER, SeenFilter()) for url, source in seeds]
-    reply = await state.scripts.enqueue(
-        "w", items, high_water=1_000_000, dead_maxlen=1000, refuse_unknown=refuse_unknown
-    )
+    reply = await within(state.scripts, refuse_unknown=refuse_unknown).enqueue("w", items)
     assert reply is not None
     return reply
 
@@ -299,14 +298,8 @@ async def put_beyond_its_window(state: State, source: str, urls: list[str], high
         await db(state).lpush(state.keys.seeds, *some)
         seeds = await state.scripts.take_seeds("w", 50)
         items = [new_request(request_to(url.decode(), source), SPIDER, SeenFilter()) for url in seeds]
-        reply = await state.scripts.enqueue(
-            "w",
-            items,
-            seeds=seeds,
-            high_water=high_water,
-            overflow_maxlen=10_000,
-            dead_maxlen=1000,
-            refuse_unknown=False,
+        reply = await within(state.scripts, high_water=high_water, overflow_maxlen=10_000).enqueue(
+            "w", items, seeds=seeds
         )
         assert reply is not None
         assert reply.admitted == len(some)
@@ -320,7 +313,7 @@ async def send_home(state: State, reply: LeaseReply, high_water: int) -> None:
         domain, name = domain_of_url(request.url), codec.named_source(request)
         source = stray.id.partition(":")[2]
         back.append(Settlement(stray.id, source, stray.entry, domain=domain, name=name, stray=True))
-    await state.scripts.settle("w", back, high_water=high_water)
+    await within(state.scripts, high_water=high_water).settle("w", back)
 
 
 async def urls_in(state: State, prefix: str, source: str) -> list[str]:
@@ -398,7 +391,9 @@ async def test_what_moves_to_many_sources_waits_while_the_frontier_is_full(state
 
     async def all_settled() -> bool:
         await exchange()
-        await state.scripts.settle("w", [Settlement(grant.id, "", done=True) for grant in granted], high_water=32)
+        await within(state.scripts, high_water=32).settle(
+            "w", [Settlement(grant.id, "", done=True) for grant in granted]
+        )
         settled.extend(granted)
         granted.clear()
         assert await outstanding(state) <= 32 + 8  # what one window takes

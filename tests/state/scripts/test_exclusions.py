@@ -14,15 +14,15 @@ from scrapy import Request
 
 from crawlproject.errors import Excluded
 from crawlproject.frontier import codec
-from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dupefilter import SeenFilter, digest_of, name_in
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, PROBE, SITEMAP, SOURCE
 from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, EnqueueReply, NewRequest, Settlement
+from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, join, lease, outstanding, rule
 from tests.waiting import until_async
 
@@ -36,7 +36,7 @@ def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
 
 
 async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
-    reply = await state.scripts.enqueue("w", list(images), high_water=high_water, refuse_unknown=False)
+    reply = await within(state.scripts, high_water=high_water).enqueue("w", list(images))
     assert reply is not None
     return reply
 
@@ -180,8 +180,8 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(30)]
     await db(state).lpush(state.keys.seeds, *(str(number) for number in range(30)))
     seeds = await state.scripts.take_seeds("w", 30)
-    reply = await state.scripts.enqueue(
-        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
+    reply = await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue(
+        "w", batch, seeds=seeds
     )
     assert reply is not None
     assert reply.admitted == 30
@@ -213,9 +213,7 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
     await db(state).lpush(state.keys.seeds, *(str(number) for number in range(60)))
     batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(60)]
     seeds = await state.scripts.take_seeds("w", 60)
-    await state.scripts.enqueue(
-        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
-    )
+    await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue("w", batch, seeds=seeds)
     beyond = int(await db(state).hget(state.keys.counters, "overflow"))
     assert beyond > 5
     await db(state).hset(state.keys.rates, "museum", 200)
@@ -267,46 +265,6 @@ async def test_a_redirect_to_an_excluded_host_is_dropped(state: State) -> None:
     assert (await outstanding(state), await dropped(state, "museum")) == (0, 1)
     await state.scripts.include(["gone.example"], by="me")
     assert (await enqueue(state, [image("http://kept.example/1")])).admitted == 1
-
-
-async def test_what_is_dropped_of_an_excluded_host_is_given_back_to_the_budget_of_its_domain(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum.example", 200.0))
-
-    async def found(host: str, count: int, priority: int = 1) -> tuple[int, int]:
-        links = [Link(f"http://{host}/{priority}-{n}", priority=priority, depth=1) for n in range(count)]
-        reply = await Discovery(state.scripts, state.config, budget=Budget(8, 0)).admit(links)
-        assert reply is not None
-        return reply.admitted, reply.over_budget
-
-    moved = {IDENTIFIER: "m", "depth": 1, "redirect_urls": ["http://museum.example/"]}  # was fetched
-    tried = {IDENTIFIER: "t", "depth": 0}  # a seed, as it comes back for another attempt
-    for meta in (moved, tried, {IDENTIFIER: "s"}):
-        request = Request(f"http://cdn.museum.example/{meta[IDENTIFIER]}", meta=meta)
-        await enqueue(state, [new_request(request, SPIDER, SeenFilter())])
-    assert await found("museum.example", 3) == (3, 0)
-    assert await found("cdn.museum.example", 2, priority=0) == (2, 0)
-    assert await found("cdn.museum.example", 4) == (3, 1)
-    await state.scripts.exclude({"cdn.museum.example": ""}, by="me")
-    assert len((await lease(state)).grants) == 3
-    assert await db(state).hget(state.keys.ledger, "museum.example") == b"3 0"
-    assert await dropped(state, "museum.example") == 5 + 3
-    assert await found("other.museum.example", 6) == (5, 1)
-
-
-async def test_so_is_what_images_took_that_were_found(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum.example", 200.0))
-    hosts = ("museum.example", "cdn.museum.example", "cdn.museum.example")
-    links = [
-        Link(f"http://{host}/{n}.jpg", priority=0, identifier=str(n), meta={"found": {"alt": "x"}})
-        for n, host in enumerate(hosts)
-    ]
-    await Discovery(state.scripts, state.config).admit(links)
-    await db(state).hset(state.keys.ledger, "museum.example", "3 3 7")  # with sitemaps: these it has led to
-    await state.scripts.exclude({"cdn.museum.example": ""}, by="me")
-    assert len((await lease(state)).grants) == 1
-    assert await db(state).hget(state.keys.ledger, "museum.example") == b"1 1 7"
 
 
 @pytest.mark.parametrize(

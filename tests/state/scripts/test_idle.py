@@ -6,6 +6,7 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, join, lease, processing_list, put, request, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -19,14 +20,7 @@ async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: Stat
     await state.scripts.take_seeds("w", 1)
     assert not (await state.scripts.idleness()).is_idle
     await rule(state, ("museum", 100))
-    await state.scripts.enqueue(
-        "w",
-        [request("a", 1)],
-        seeds=await processing_list(state),
-        high_water=9,
-        dead_maxlen=1000,
-        refuse_unknown=False,
-    )
+    await within(state.scripts, high_water=9).enqueue("w", [request("a", 1)], seeds=await processing_list(state))
     assert not (await state.scripts.idleness()).is_idle
     (grant,) = (await lease(state)).grants
     assert not (await state.scripts.idleness()).is_idle

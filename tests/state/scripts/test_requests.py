@@ -159,7 +159,7 @@ async def test_a_robots_txt_counts_for_who_pays_and_is_noted_for_who_asks(crawl:
     at = await moment(crawl)
     url = "https://other.example/robots.txt"
     sent = Requested("other", at, 5.0, "200", 99)
-    pauses: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
+    pauses: Any = {"retry": 60.0, "retry_max": 3600.0}
     await crawl.scripts.look_robots("t", url, "museum")
     for _ in range(2):  # the lock is lost before the second: it was requested all the same
         await crawl.scripts.keep_robots("t", url, kind="none", ttl=60, source="museum", requested=sent, **pauses)

@@ -16,6 +16,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.seen import seen_filter_notes
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, rule
 from tests.state.scripts.marking import KEYS, Marks, digests
 
@@ -47,7 +48,7 @@ async def enqueue(state: State, urls: list[str], **more: Any) -> EnqueueReply:
         )
         for url in urls
     ]
-    reply = await state.scripts.enqueue("w", requests, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False)
+    reply = await state.scripts.enqueue("w", requests)
     assert reply is not None
     return reply
 
@@ -89,12 +90,8 @@ def test_sets_beyond_what_redis_keeps_small_are_as_exact(client: Any) -> None:
 
 async def test_what_was_refused_is_not_seen(state: State) -> None:
     await rule(state)
-    reply = await state.scripts.enqueue(
-        "w",
-        [NewRequest(entry("x"), digest_of("", "x"), again=False, source="nobody")],
-        high_water=99,
-        dead_maxlen=99,
-        refuse_unknown=True,
+    reply = await within(state.scripts, high_water=99, dead_maxlen=99, refuse_unknown=True).enqueue(
+        "w", [NewRequest(entry("x"), digest_of("", "x"), again=False, source="nobody")]
     )
     assert reply is not None
     assert reply.dead == 1

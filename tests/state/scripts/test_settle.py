@@ -9,6 +9,7 @@ import pytest
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
 from crawlproject.state.source_counts import counts_in, read_fetches
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import (
     change_packed,
     db,
@@ -155,7 +156,7 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
     assert {index: count for index, count in enumerate(museum) if count} == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
     assert {index: count for index, count in enumerate(flickr) if count} == {7: 1}
     assert other == []
-    overview = await state.scripts.collect("w", must_lead=False, timeout=30, most=9, dead_maxlen=9)
+    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert overview is not None
     assert not isinstance(overview, float)
     assert {index: count for index, count in enumerate(overview.fetches) if count} == {
@@ -179,7 +180,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
     for _ in range(2):  # of leases that are gone nothing is counted
         await state.scripts.settle("w", ends[:2])
         await state.scripts.settle("w", ends[2:])
-    overview = await state.scripts.collect("w", must_lead=False, timeout=30, most=9, dead_maxlen=9)
+    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert isinstance(overview, Overview)
     assert {index: count for index, count in enumerate(overview.parses) if count} == {
         0: 1,

@@ -18,7 +18,7 @@ register('trim', function(ctx, K, A)
 
   drop_older(K.slots, '(' .. text(ctx.now))
   drop_older(K.active, text(ctx.now - 3600000000))
-  robots.forget_expired(ctx, 100)
+  robots.drop_oldest(ctx)
   if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 
   local bound = 'CRAWL_STREAM_MAXLEN events'
