@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
@@ -185,7 +185,20 @@ class Leader:
             logger.error("%s; %s", error, "the last rates stay" if self._has_rates else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
-        await asyncio.sleep(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
+        await self._rest(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until the next reading, or until somebody has deleted what the last one has written."""
+        written = await source_table.count_rows(self.state)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while loop.time() < ends:
+            await asyncio.sleep(min(_TICK_S, max(ends - loop.time(), 0.0)))
+            with suppress(*REDIS_TROUBLE):
+                held = await source_table.count_rows(self.state)
+                if any(now < before for now, before in zip(held, written, strict=True)):
+                    logger.warning("Somebody has deleted what Redis holds of the catalogue: it is read again")
+                    return
 
     def _report(self, catalogue: Catalogue) -> None:
         """Log the rows that are left out, and those with options that are."""
