@@ -66,12 +66,11 @@ SETTINGS: dict[str, object] = {
     "CRAWL_RETRY_DELAY": 4,  # half of it at least, which outlasts a fault of the store
     "CRAWL_MAX_RETRIES": 4,
     "DOWNLOAD_TIMEOUT": 8,
-    "CRAWL_CIRCUIT_OPEN": 1,
     "CRAWL_STRAIN": False,  # what is slow here is this machine
     "MAX_IDLE_TIME_BEFORE_CLOSE": 0,
 }
 # No operator is there to resume anything.
-CIRCUIT = {"open_max": 4, "halt_after": 1_000_000, "halt_periods": 1_000_000}
+CIRCUIT = {"open": 1, "open_max": 4, "halt_after": 1_000_000, "halt_periods": 1_000_000}
 # How a worker may end. The second of two signals may come when it has closed, and heeds none any more.
 _STATUSES: Mapping[str, Sequence[int]] = {
     "leaving": (0,),

@@ -37,9 +37,11 @@ from crawlproject.leader import Leader
 from crawlproject.models import Requested
 from crawlproject.politeness.robots_txt import Rules
 from crawlproject.robots.cache import what_is_kept
+from crawlproject.robots.copies import packed
 from crawlproject.state import embedded
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
+from tests.settings_of_functions import within
 
 _ENTRY = b"\x01\x00\x00" + b"u" * 180
 _REST_S = 10.0
@@ -179,18 +181,17 @@ async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
 
     for number, source in enumerate(sources):
         robots = f"https://www.{source}.example/robots.txt"
-        if (await scripts.look_robots(source, robots, source)).what == "fetch":
+        if (await scripts.look_robots(source, robots, source)).fetch:
             text = robots_of(kind, number, source)
             kept, body = ("none", b"") if text is None else what_is_kept(Rules.parse(text.encode()), text.encode())
             await scripts.keep_robots(
                 source,
                 robots,
                 kind=kept,
-                body=body,
+                body=packed(body) if kept == "rules" else body,
                 ttl=86400,
                 retry=60,
                 retry_max=3600,
-                maxsize=10**9,
                 source=source,
                 requested=sent(source, "200", 1_000),
             )
@@ -204,16 +205,9 @@ async def crawl_twice(state: State, sources: Sequence[str], kind: str) -> None:
                 NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=source)
                 for number, source in enumerate(sources)
             ]
-            await scripts.enqueue("w", items, high_water=10**9, dead_maxlen=10**6, refuse_unknown=False)
+            await within(scripts, high_water=10**9).enqueue("w", items)
         await redis.delete(state.keys.slots)  # as if the time had come
-        reply = await scripts.lease(
-            "w",
-            len(sources),
-            rooms={},
-            room=1,
-            horizon=10.0,
-            dead_maxlen=10**6,
-        )
+        reply = await scripts.lease("w", len(sources), rooms={}, room=1, horizon=10.0)
         assert len(reply.grants) == len(sources), reply
         event = None if status == "500" else (state.keys.image_events.rpartition(":")[2], "{}")
         await scripts.settle(
@@ -244,14 +238,11 @@ async def pass_time(state: State, seconds: float) -> None:
             await redis.delete(key)
     fence = await state.scripts.lead("leader", ready=True)
     assert fence is not None
-    if seconds >= 3600:
-        while await state.scripts.rest(fence, quiet=0.0, count=100):
-            pass
     for _ in range(2):
         while await redis.scard(state.keys.watchlist):
             await state.scripts.watch(fence)
     async with redis.pipeline(transaction=False) as pipe:
-        for url in await redis.zrange(state.keys.robots_stored, 0, -1):
+        for url in await redis.zrange(state.keys.robots_stored, 1, -1):
             pipe.zincrby(state.keys.robots_stored, -int(seconds) * 2**20, url)
         await pipe.execute()
     for _ in range(await redis.zcard(state.keys.robots_stored) // 100 + 1):
@@ -357,9 +348,7 @@ async def feed(state: State, begin: int, end: int) -> None:
             NewRequest(_ENTRY, digest_of("", str(number)), again=True, source=f"source{number}")
             for number in range(first, min(first + 200, end))
         ]
-        await state.scripts.enqueue(
-            state.worker_id, items, seeds=[], high_water=10**9, dead_maxlen=10**6, refuse_unknown=False
-        )
+        await within(state.scripts, high_water=10**9).enqueue(state.worker_id, items, seeds=[])
 
 
 async def measure_halted(state: State, watch: Watch, settings: config.Config, count: int) -> None:
@@ -372,7 +361,7 @@ async def measure_halted(state: State, watch: Watch, settings: config.Config, co
     await state.scripts.lead(state.worker_id, ready=True)
 
     async def look_whether_idle() -> None:
-        assert (await state.scripts.idleness(halted_too=True)).is_idle  # else some work was not counted
+        assert not (await state.scripts.idleness()).is_idle
 
     await watch.during(f"idle, {count:,} halted", look_whether_idle)
     one = Leader(settings, state)
@@ -434,12 +423,7 @@ async def measure(url: str, folder: Path, count: int, *, as_parquet: bool) -> No
         for _ in range(200):
             await state.scripts.lead(state.worker_id, ready=True)
             reply = await state.scripts.lease(
-                state.worker_id,
-                _MOST_LEASES,
-                rooms={},
-                room=_MOST_LEASES,
-                horizon=0.25,
-                dead_maxlen=10**6,
+                state.worker_id, _MOST_LEASES, rooms={}, room=_MOST_LEASES, horizon=0.25
             )
             assert len(reply.grants) == _MOST_LEASES, reply.state
 

@@ -150,9 +150,7 @@ class Worker:
         names = [seed.decode().partition(" ")[2] for seed in taken]
         items = [NewRequest(_ENTRY, **self._place(), again=False, domain=name) for name in names]
         if items:
-            await self.scripts.enqueue(
-                self.worker_id, items, seeds=taken, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
-            )
+            await self.scripts.enqueue(self.worker_id, items, seeds=taken)
 
     async def look_for_foreign(self) -> None:
         """Look what waits here for other shards; nothing does."""
@@ -176,12 +174,7 @@ class Worker:
             return
         began = time.monotonic()
         reply = await self.scripts.lease(
-            self.worker_id,
-            min(room, 64),
-            **self.shares(),
-            **self._of_version(),
-            horizon=0.25 / self.pace,
-            dead_maxlen=10**6,
+            self.worker_id, min(room, 64), **self.shares(), **self._of_version(), horizon=0.25 / self.pace
         )
         self.lease_times.append(time.monotonic() - began)
         assert reply.state == "ok"
@@ -258,12 +251,9 @@ class Worker:
     async def collect(self) -> None:
         """Read what the monitor reads of all sources and of each."""
         old = not hasattr(self.scripts, "collect")
-        collect: Any = self.scripts.survey if old else partial(self.scripts.collect, dead_maxlen=10**6)
-        sample = await collect(self.worker_id, must_lead=True, every=0.0, timeout=30.0, most=1_000)
+        collect: Any = self.scripts.survey if old else partial(self.scripts.collect)
+        sample = await collect(self.worker_id, must_lead=True, timeout=30.0, most=1_000)
         await self.scripts.inspect(sample.sources)
-        scripts: Any = self.scripts
-        keep = getattr(scripts, "keep_sample", None) or scripts.keep_reading  # of an older version
-        await keep(self.worker_id, sample.now, b"x" * 2_000)
 
 
 class Users:

@@ -54,7 +54,9 @@ def client_of(url: str, **options: Any) -> Any:
     """Return a client that blocks, for keys wherever they are on a Redis Cluster, as redis-cli -c is."""
     if (watched := sentinel_address(url)) is not None:
         sentinels: Any = Sentinel
-        known = sentinels(watched.sentinels, sentinel_kwargs=watched.sentinel_credentials)
+        # One that is suspended would hold a call up for a minute.
+        patience: Any = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": Retry(NoBackoff(), 0)}
+        known = sentinels(watched.nodes, sentinel_kwargs={**watched.sentinel_credentials, **patience})
         options |= {"db": watched.db, "connection_pool_class": _FollowingPool}
         return known.master_for(watched.service, **watched.credentials, **options)
     if (address := cluster_address(url)) is None:

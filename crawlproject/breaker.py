@@ -48,6 +48,7 @@ class Breaker:
         pause = _PAUSE_S
         await asyncio.sleep(pause)
         while await probe() is not None:
+            self.count("probes_failed")
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause)
         reason, self.outage = self.outage, ""

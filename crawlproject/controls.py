@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
 from crawlproject.robots.copies import expire_copies
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
-from crawlproject.state.halts import add_halts, delete_statuses, note_order, remove_halts
+from crawlproject.state.halts import add_halts, note_order, order_clearing, remove_halts
 from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
 from crawlproject.state.source_table import delete_override, set_override
 
@@ -32,8 +31,8 @@ async def resume(state: State, sources: list[str], by: str) -> list[str]:
     async def there(shard: State, names: list[str]) -> list[str]:
         await note_order(shard, names, "halt", by)
         resumed = await remove_halts(shard, names)
-        # That clears what their statuses have led to: a hold by Retry-After, a lower rate.
-        await delete_statuses(shard, [name for name in names if name not in resumed])
+        # A hold by Retry-After, a lower rate
+        await order_clearing(shard, [name for name in names if name not in resumed])
         # The delays in their robots.txt still hold, but the files may have changed.
         for name in names:
             await expire_copies(shard, name)
@@ -73,8 +72,8 @@ async def exclude(state: State, names: list[str], reason: str, by: str) -> dict[
     """
 
     async def there(shard: State) -> dict[str, int]:
-        excluded = await shard.scripts.exclude(dict.fromkeys(names, reason), by=by)
-        return {one.name: await drop_queued(shard, one.name) if one.has_work else 0 for one in excluded}
+        await shard.scripts.exclude(dict.fromkeys(names, reason), by=by)
+        return {name: await shard.scripts.drop_all(name, "excluded") for name in names}
 
     found, away = await ask_shards(state.shards, there, within_s=_WITHIN_S)
     _check_all(away, "excluded")
@@ -82,15 +81,10 @@ async def exclude(state: State, names: list[str], reason: str, by: str) -> dict[
 
 
 async def include(state: State, names: list[str], by: str) -> dict[str, str]:
-    """Include sources and domains again; return what each is by now: see include.lua.
-
-    When this returns, the seeds that were dropped are no duplicates any more.
-    """
+    """Include sources and domains again; return what each is by now: see exclude.lua."""
 
     async def there(shard: State) -> dict[str, str]:
-        included = await shard.scripts.include(names, by=by)
-        await forget_dropped(shard)
-        return included
+        return await shard.scripts.include(names, by=by)
 
     found, away = await ask_shards(state.shards, there, within_s=_WITHIN_S)
     said: dict[str, str] = {}
@@ -103,15 +97,12 @@ async def include(state: State, names: list[str], by: str) -> dict[str, str]:
 
 async def purge(state: State, source: str, by: str) -> int:
     """Empty the queue of a source; return how many requests were dropped. They are no duplicates any more."""
-    shard = state.shard_for(source)
-    dropped = await drop_queued(shard, source, "purged", by)
-    await forget_dropped(shard)
-    return dropped
+    return await state.shard_for(source).scripts.drop_all(source, "purged", by)
 
 
 async def purgeable(state: State, source: str) -> int:
     """Return how many requests `purge` would drop."""
-    return await count_queued(state.shard_for(source), source)
+    return (await state.shard_for(source).scripts.drop_queued(source, "purged", count=0)).left
 
 
 _WITHIN_S = 600.0  # that a shard has to drop what is queued for a name

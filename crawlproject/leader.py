@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
@@ -15,7 +15,7 @@ from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.loops import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.catalogue_reader import read_catalogue
-from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, rate_of
+from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.halts import halted_sources
@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _EXCLUSIONS_S = 0.5  # between two looks at what is excluded
-_EXCLUSIONS_ELSEWHERE_S = 5.0  # the same, by a worker that does not lead, of another spider than the leader
 _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
@@ -37,9 +36,6 @@ _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
-_QUIET_S = 3600.0  # without results, then a source rests
-_RESTED = 100  # sources that are put to rest in one call,
-_MOST_RESTED = 1_000  # and in one tick
 _SOURCES_A_TICK = 1_000  # looked at for overrides; those with an override are looked at in each tick
 
 _Change = tuple[str, Limit, float | None]  # a source, its limit in force, its rate by size
@@ -70,7 +66,7 @@ class Leader:
             asyncio.Lock()
         )  # held from the comparison of some rates until those that differ are written
         self._paused = ""
-        self._remind_at = self._tend_at = 0.0
+        self._remind_at = 0.0
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -115,9 +111,6 @@ class Leader:
         reason, dropped = await self.state.scripts.trim(fence, maxlen=maxlen, drop=drop)
         if dropped:
             logger.warning("%d events were dropped unread (CRAWL_EVENTS_UNREAD=drop)", dropped)
-        for _ in range(0, _MOST_RESTED, _RESTED):
-            if await self.state.scripts.rest(fence, quiet=_QUIET_S, count=_RESTED) < _RESTED:
-                break
         if reason != self._paused:
             self._paused = reason
             if reason:
@@ -161,23 +154,16 @@ class Leader:
         await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
 
     async def _keep_exclusions(self) -> None:
-        """While this worker leads: follow CRAWL_EXCLUDE, and drop what waits of excluded sources.
-
-        While it does not, it drops that of its own spider, if the leader is of another.
-        """
+        """While this worker leads: follow CRAWL_EXCLUDE, and note what operators exclude by the key."""
         fence = self._fence
         if fence is None:
-            now = asyncio.get_running_loop().time()
-            if now >= self._tend_at:
-                self._tend_at = now + _EXCLUSIONS_ELSEWHERE_S
-                await self.exclusions.tend(self.state)
             await asyncio.sleep(0.1)
             return
         was_published = self.exclusions.is_published
         await self.exclusions.follow_file(self.state, fence)
         if self.exclusions.is_published and not was_published:
             await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
-        await self.exclusions.tend(self.state, fence)
+        await self.exclusions.review(self.state, fence)
         await asyncio.sleep(_EXCLUSIONS_S)
 
     # Catalogue
@@ -199,7 +185,20 @@ class Leader:
             logger.error("%s; %s", error, "the last rates stay" if self._has_rates else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
-        await asyncio.sleep(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
+        await self._rest(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until the next reading, or until somebody has deleted what the last one has written."""
+        written = await source_table.count_rows(self.state)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while loop.time() < ends:
+            await asyncio.sleep(min(_TICK_S, max(ends - loop.time(), 0.0)))
+            with suppress(*REDIS_TROUBLE):
+                held = await source_table.count_rows(self.state)
+                if any(now < before for now, before in zip(held, written, strict=True)):
+                    logger.warning("Somebody has deleted what Redis holds of the catalogue: it is read again")
+                    return
 
     def _report(self, catalogue: Catalogue) -> None:
         """Log the rows that are left out, and those with options that are."""
@@ -225,15 +224,10 @@ class Leader:
                 changes: list[_Change] = []
                 stored = await source_table.stored(self.state, [row.source for row in rows])
                 for row, present in zip(rows, stored, strict=True):
-                    if self.state.shard_for(row.source) is self.state:
-                        limit = self._in_force(row.source, present.override, row.rate)
-                        wanted = (repr(row.rate), row.options, self._claims(row), str(limit))
-                    else:
-                        limit = Limit(row.rate)
-                        wanted = (repr(row.rate), "", self._claims(row), _shown(present.limit))
-                    if wanted != tuple(
-                        map(_shown, (present.by_size, present.options, present.claims, present.limit))
-                    ):
+                    is_own = self.state.shard_for(row.source) is self.state
+                    limit = self._in_force(row.source, present.override, row.rate) if is_own else Limit(row.rate)
+                    wanted = row_text(row.rate, self._claims(row), row.options)
+                    if wanted.encode() != present.row or (is_own and str(limit).encode() != present.limit):
                         changes.append((row.source, limit, row.rate))
                 options = {row.source: row.options for row in rows}
                 if not await self._write(fence, changes, options, {row.source: self._claims(row) for row in rows}):
@@ -261,7 +255,7 @@ class Leader:
         """Take out what the catalogue no longer names; return how many sources, None if another leads by now."""
         count, cursor, more = 0, 0, True
         while more:
-            cursor, sources = await source_table.scan_limits(self.state, cursor)
+            cursor, sources = await source_table.scan_catalogue(self.state, cursor)
             async with self._writing:
                 gone = catalogue.without_sources(sources)
                 stored = await source_table.stored(self.state, gone) if gone else []
@@ -329,10 +323,10 @@ class Leader:
             for source, present in zip(sources, stored, strict=True):
                 if self.state.shard_for(source) is not self.state:  # one of a request that waits to be forwarded
                     continue
-                by_size = None if present.by_size is None else rate_of(present.by_size)
+                by_size = present.by_size
                 limit = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
                 if present.limit is None or limit_of(present.limit) != limit:
-                    changes.append((source, limit, by_size))
+                    changes.append((source, limit, None))
             await self._write(fence, changes)
 
     def _in_force(self, source: str, override: bytes | None, by_size: float) -> Limit:
@@ -381,7 +375,3 @@ async def _read(place: str) -> Catalogue:
             return await in_thread("catalogue", lambda: read_catalogue(place))
     except TimeoutError:
         raise CatalogueError(f"CRAWL_SOURCES={place} took longer than {_READ_TIMEOUT_S:.0f} s to read") from None
-
-
-def _shown(stored: bytes | None) -> str:
-    return "" if stored is None else stored.decode(errors="replace")

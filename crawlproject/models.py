@@ -360,16 +360,6 @@ class FetchedImage:
     extra: Mapping[str, Any] | None = None
     etag: str | None = None
     last_modified: str | None = None
-    facts: ImageFacts | None = field(default=None, repr=False)
-    thumbnails: tuple[StoredThumbnail, ...] = ()
-    original: str | None = None
-    analysis: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    analysis_errors: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def thumbnail(self) -> str | None:
-        """The name of the first thumbnail; an SVG has none."""
-        return self.thumbnails[0].name if self.thumbnails else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,30 +48,22 @@ class Metrics(Resource):  # type: ignore[misc]
 
     It changes nothing, but tells what is crawled. A web page that has its own name lead here (DNS rebinding) could
     read it, in the browser of somebody who can reach this server. So it answers to addresses, names that no such
-    page can have, and to `hosts`: whoever may say where those lead is trusted. `*.` stands for all names below.
+    page can have.
     """
 
-    def __init__(self, registry: CollectorRegistry, hosts: Sequence[str] = ()) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__()
-        self._hosts = frozenset(hosts)
-        self._below = tuple(host[1:] for host in hosts if host.startswith("*."))
         self._registry = registry
         self.putChild(b"metrics", self)
 
     def render_GET(self, request: Any) -> bytes:  # noqa: N802 - Twisted's name
         """Return the metrics as they are now."""
         name = host_of((request.getHeader(b"host") or b"").decode("ascii", "replace"))
-        if "." in name and not is_address(name) and not self._is_ours(name.removesuffix(".")):
+        if "." in name and not is_address(name) and not name.removesuffix(".").endswith(_PRIVATE_NAMES):
             request.setResponseCode(421)
-            return (
-                b"unknown host name: scrape by address, by a name without a dot, or add this name to "
-                b"CRAWL_METRICS_HOSTS\n"
-            )
+            return b"unknown host name: scrape by address, by a name without a dot, or a private one (.internal)\n"
         request.setHeader(b"Content-Type", CONTENT_TYPE_LATEST.encode())
         return generate_latest(self._registry)
-
-    def _is_ours(self, name: str) -> bool:
-        return name in self._hosts or name.endswith((*_PRIVATE_NAMES, *self._below))
 
 
 class _BoundedConnections(_WrappingFactory):  # type: ignore[misc]

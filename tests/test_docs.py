@@ -15,7 +15,7 @@ from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent, ProbeEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sinks.event_rows import SCHEMA
 from crawlproject.state.keys import Keys
-from crawlproject.status.snapshot import Counters, snapshot
+from crawlproject.status.snapshot import snapshot
 from tests.status.test_snapshot import BUCKETS, sample_at, source
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def shown(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, tuple):
-        return f"`{', '.join(value)}`" if value else "empty"
+        return f"`{', '.join(map(str, value))}`" if value else "empty"
     return f"`{value}`"
 
 
@@ -134,7 +134,7 @@ def test_the_line_of_the_monitor_is_documented_key_for_key() -> None:
         section = re.split(r"^##", text.split(f"### {heading}\n")[1], flags=re.MULTILINE)[0]
         return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
 
-    made = snapshot(Counters.of(sample_at(1.0)), sample_at(2.0, source("museum")))
+    made = snapshot(sample_at(1.0), sample_at(2.0, source("museum")))
     assert made is not None
     assert named("general") == list(made.general)
     assert named("specific") == list(made.specific["museum"])
@@ -146,7 +146,7 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
     one = replace(
         sample_at(1.0, source("museum", fetches=[1] * BUCKETS), halted=["museum"]), unread={"archive": 7}
     )
-    collectors = CrawlCollector("images", lambda: one), WorkerCollector("images", lambda name: 0, lambda: 0)
+    collectors = CrawlCollector(lambda: {"images": one}), WorkerCollector("images", lambda name: 0, lambda: 0)
     metrics = [metric for collector in collectors for metric in collector.collect()]
     expected = []
     for metric in metrics:

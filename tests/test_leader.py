@@ -23,9 +23,9 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
 from crawlproject.sources import catalogue_reader
 from crawlproject.sources.catalogue_reader import read_catalogue
-from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
 from tests.pasting import HOSTILE, pasted
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
@@ -114,6 +114,23 @@ def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest
 # The leader
 
 
+async def test_what_is_deleted_of_the_catalogue_is_written_again_at_once(
+    scheduler: FrontierScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+
+    async def is_whole() -> bool:
+        return await redis.exists(keys.catalogue, keys.hosts) == 2
+
+    async with leading(scheduler, catalogue(tmp_path / "c", museum=500_000_000)):
+        monkeypatch.setattr(leaders, "_REFRESH_S", 1800.0)
+        for key in (keys.catalogue, keys.hosts):
+            await until_async(is_whole)
+            await asyncio.sleep(0.2)  # it waits for the next reading
+            await redis.delete(key)
+            await until_async(is_whole)
+
+
 async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
     scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,14 +141,14 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
         await until_async(lambda: redis.hexists(keys.hosts, "museum.org"))
         rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
         path.write_text(json.dumps([*rows, *({"image_count": 1} for _ in range(30))]))
-        await until_async(lambda: redis.hexists(keys.limits, "louvre"))
+        await until_async(lambda: redis.hexists(keys.catalogue, "louvre"))
 
         async def forgotten() -> bool:
-            return not await redis.hexists(keys.limits, "flickr")
+            return not await redis.hexists(keys.catalogue, "flickr")
 
         await until_async(forgotten)
         await asyncio.sleep(0.1)  # a few readings more
-        assert await redis.hgetall(keys.limits) == {b"museum": b"200.0", b"louvre": b"0.2"}
+        assert await rates_by_size(redis, keys) == {b"museum": b"200.0", b"louvre": b"0.2"}
         assert await redis.hget(keys.rates, "museum") == b"200.0"
         assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum"}
     said = [record.message for record in caplog.records if "left out" in record.message]
@@ -168,6 +185,10 @@ def catalogue(path: Path, **sizes: int) -> Path:
     return part.replace(path)
 
 
+async def rates_by_size(redis: Any, keys: Any) -> dict[bytes, bytes]:
+    return {source: row.split(b"\t")[0] for source, row in (await redis.hgetall(keys.catalogue)).items()}
+
+
 async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
     scheduler: FrontierScheduler, tmp_path: Path
 ) -> None:
@@ -176,7 +197,7 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
     async with leading(scheduler, path):
         await until_async(lambda: redis.get(keys.pulse))
         assert await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
-        assert await redis.hgetall(keys.limits) == {b"museum": b"0.2", b"flickr": b"200.0"}
+        assert await rates_by_size(redis, keys) == {b"museum": b"0.2", b"flickr": b"200.0"}
         assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum", b"flickr.org": b"flickr"}
         catalogue(path, museum=500_000_000, louvre=1)
         await until_async(lambda: redis.hexists(keys.hosts, "louvre.org"))
@@ -188,7 +209,7 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
         await until_async(settled)
 
         async def forgotten() -> bool:
-            limits, hosts = await redis.hkeys(keys.limits), await redis.hkeys(keys.hosts)
+            limits, hosts = await redis.hkeys(keys.catalogue), await redis.hkeys(keys.hosts)
             return limits == [b"museum", b"louvre"] and set(hosts) == {b"museum.org", b"louvre.org"}
 
         await until_async(forgotten)
@@ -223,7 +244,7 @@ async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails
         await until_async(lambda: not failing)
 
         async def forgotten() -> bool:
-            return await redis.hkeys(keys.limits) == [b"museum"]
+            return await redis.hkeys(keys.catalogue) == [b"museum"]
 
         await until_async(forgotten)
 
@@ -252,7 +273,7 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
         ]:
             await redis.set(keys.override_rate_of + "museum", value)
             await rate(expected)
-            assert await redis.hget(keys.limits, "museum") == b"0.2"
+            assert await rates_by_size(redis, keys) == {b"museum": b"0.2"}
         await redis.delete(keys.override_rate_of + "museum")
         await rate(b"0.2")
     said = [record.message for record in caplog.records if "museum" in record.message]
@@ -323,7 +344,7 @@ async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
     async with leading(scheduler) as one:
         await until_async(lambda: redis.get(keys.pulse))
         items = [NewRequest(bytes((1, 0, 0)) + b"x", digest_of("", "1"), again=True, source="museum")]
-        await scheduler.state.scripts.enqueue("w", items, high_water=9, refuse_unknown=False)
+        await within(scheduler.state.scripts, high_water=9).enqueue("w", items)
         await redis.sadd(keys.halted, "museum")
         await until_async(lambda: redis.xlen(keys.halted_events))
         one._remind_at = 0.0
@@ -354,18 +375,19 @@ async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_agai
     row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
     path.write_text(json.dumps([row | {"hosts": ["img.museum.org"], "source_url": "https://museum.example/"}]))
     async with leading(scheduler, path):
-        await until_async(lambda: redis.hget(keys.options, "museum"))
-        stored = json.loads(await redis.hget(keys.options, "museum") or "")
-        assert stored == {
+        await until_async(lambda: redis.hget(keys.catalogue, "museum"))
+        stored: Any = await redis.hget(keys.catalogue, "museum")
+        rate, domains, options = stored.split(b"\t")
+        assert json.loads(options) == {
             "circuit": {"errors": 0.5, "open": 2_000_000},
             "robots": "ignore",
             "hosts": ["img.museum.org"],
         }
-        assert await redis.hget(keys.claims, "museum") == b" museum.org "
+        assert (rate, domains) == (b"0.2", b" museum.org ")
         path.write_text(json.dumps([{"source_name": "museum", "image_count": 1}]))
 
         async def gone() -> bool:
-            return not (await redis.hexists(keys.options, "museum") or await redis.hexists(keys.claims, "museum"))
+            return bool(await redis.hget(keys.catalogue, "museum") == b"0.2\t\t")
 
         await until_async(gone)
 
@@ -374,15 +396,13 @@ async def test_a_row_with_options_but_without_hosts_is_taken_without_them_and_lo
     scheduler: FrontierScheduler, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
-    # As an earlier version had them.
-    await redis.hset(keys.options, "photos", '{"robots": "ignore"}')
     path = tmp_path / "c"
     rows = [{"source_name": "photos", "image_count": 500_000_000, "robots": "ignore"}]
     path.write_text(json.dumps(rows * 2))
     async with leading(scheduler, path):
-        await until_async(lambda: redis.hexists(keys.limits, "photos"))
+        await until_async(lambda: redis.hexists(keys.catalogue, "photos"))
         await until_async(lambda: redis.exists(keys.pulse))
-        assert not await redis.exists(keys.options, keys.claims)
+        assert await redis.hget(keys.catalogue, "photos") == b"200.0\t\t"
     (warning,) = {record.getMessage() for record in caplog.records if "not followed" in record.getMessage()}
     assert f'CRAWL_SOURCES={path}: row 1 (photos): its "robots" is not followed, because' in warning
 
@@ -404,41 +424,12 @@ async def test_with_source_trust_hosts_every_row_is_bound_to_its_domains(
     ):
 
         async def as_said(bound: dict[str, str] = bound) -> bool:
-            found: Any = await redis.hgetall(keys.claims)
-            return bool({name.decode(): domains.decode() for name, domains in found.items()} == bound)
+            found: Any = await redis.hgetall(keys.catalogue)
+            claims = {name.decode(): row.split(b"\t")[1].decode() for name, row in found.items()}
+            return {name: domains for name, domains in claims.items() if domains} == bound
 
         async with leading(scheduler, path, source_trust=trust):
             await until_async(as_said)
-
-
-async def test_a_worker_of_another_spider_than_the_leader_drops_what_its_own_has_waiting(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leaders, "_EXCLUSIONS_ELSEWHERE_S", 0.02)
-    monkeypatch.setattr(leaders, "_EXCLUSIONS_S", 0.02)
-    state = scheduler.state
-    other = State(state.config, "other")
-    await other.open()
-    try:
-        async with leading(scheduler):
-            await until_async(lambda: state.redis.exists(state.keys.pulse))
-            new = NewRequest(b"\x01\x00\x00body", digest_of("", "1"), again=False, source="museum")
-            assert await other.scripts.enqueue(other.worker_id, [new], high_water=9, refuse_unknown=False)
-            await state.scripts.exclude({"museum": ""}, by="me")
-            follower = Leader(state.config, other)
-            follower.start()
-            try:
-                gone = other.redis.hget
-                await until_async(lambda: gone(other.keys.totals, "excluded"))
-                await until_async(lambda: _is_gone(other, other.keys.dropped))
-            finally:
-                await follower.stop()
-    finally:
-        await other.close()
-
-
-async def _is_gone(state: State, key: str) -> bool:
-    return not await state.redis.exists(key)
 
 
 async def test_rates_that_were_deleted_are_set_again(scheduler: FrontierScheduler, tmp_path: Path) -> None:

@@ -80,9 +80,7 @@ def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         names = [f"{n}.jpg" for n in range(4)]
         crawl.seed("photos", *names, "huge.jpg", "moved.jpg", "busy.jpg", "slow.jpg")
-        crawl.run(
-            DOWNLOAD_MAXSIZE="200000", DOWNLOAD_TIMEOUT="1", CRAWL_MAX_DELIVERIES="1", CRAWL_RETRY_DELAY_MAX="1"
-        )
+        crawl.run(DOWNLOAD_MAXSIZE="200000", DOWNLOAD_TIMEOUT="1", CRAWL_RETRY_DELAY="0.1")
 
 
 def test_lines_below_the_level_are_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from crawlproject.state.scripts import Overview
 from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import printable, scrapy_command
 from tests.pasting import HOSTILE, pasted
+from tests.settings_of_functions import within
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,7 +62,7 @@ async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
 async def test_none_of_it_gets_into_metrics_and_alerts(state: State) -> None:
     for key in (state.keys.halted, state.keys.sources):
         await state.redis.sadd(key, "museum", *HOSTILE)
-    overview = await state.scripts.collect("w", must_lead=False, every=5.0, timeout=30.0, most=99, dead_maxlen=9)
+    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30.0, most=99)
     assert isinstance(overview, Overview)
     assert overview.sources == ["museum"]
 

@@ -110,7 +110,7 @@ def test_seeds_that_name_a_museum_but_lead_to_a_failing_host_leave_its_circuit_c
     site(crawl, "museum", 20)
     moved: dict[str, Fault] = {f"/{n}.jpg": {"status": 500} for n in range(12)}
     set_faults(site(crawl, "failing", 12), moved)
-    rules = {"open_max": 1, "halt_periods": 50}
+    rules = {"open": 1, "open_max": 1, "halt_periods": 50}
     failing = row("failing.org", 20, hosts=["failing.org"], circuit=rules)
     catalogue(crawl, row("museum", 20, hosts=["museum.org"]), failing)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -119,7 +119,6 @@ def test_seeds_that_name_a_museum_but_lead_to_a_failing_host_leave_its_circuit_c
         crawl.run(
             CRAWL_MAX_RETRIES="0",
             CRAWL_CIRCUIT_ERRORS="0.1",
-            CRAWL_CIRCUIT_OPEN="1",
         )
     assert thumbnails(crawl) == {"museum": 20}
     halted = Counter(event["source"] for event in crawl.events(KEYS.halted_events))

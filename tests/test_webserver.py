@@ -73,38 +73,6 @@ def test_metrics_are_not_shown_to_a_web_page_whose_name_leads_here(monitor: Moni
     assert b"scrape by address" in answer
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        *(
-            (name, 200)
-            for name in ("vm1.example.org:9410", "VM1.Example.org", "vm1.example.org.", "a.b.crawl.example")
-        ),
-        *(
-            (name, 421)
-            for name in ("vm2.example.org", "crawl.example", "evilcrawl.example", "vm1.example.org.evil")
-        ),
-    ],
-)
-def test_an_operator_names_further_hosts_under_which_metrics_are_scraped(
-    named: Monitor, host: str, status: int
-) -> None:
-    answer = scrape(named.metrics_port, f"Host: {host}\r\n".encode())
-    assert f" {status} ".encode() in answer.partition(b"\r\n")[0]
-    assert (b"process_cpu_seconds_total" in answer) == (status == 200)
-    assert (b"CRAWL_METRICS_HOSTS" in answer) == (status == 421)
-
-
-@pytest.fixture(scope="module")
-def named(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitor]:
-    folder = tmp_path_factory.mktemp("named")
-    environ = {"PATH": "/usr/bin:/bin", "REDIS_URL": redis_server, "IMAGES_STORE": str(folder)}
-    one = Monitor({**environ, "CRAWL_METRICS_HOSTS": "vm1.example.org,*.crawl.example"}, folder / "monitor.log")
-    one.start()
-    yield one
-    assert one.stop() == 0
-
-
 def test_a_connection_is_kept_for_further_requests(monitor: Monitor) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", monitor.metrics_port, timeout=30)
     connection.connect()

@@ -59,7 +59,7 @@ def plant(url: str) -> None:
         for source in ("museum", NASTY):
             client.set(KEYS.override_rate_of + source, NASTY)
             client.rpush(KEYS.statuses_of + source, NASTY)
-            client.hset(KEYS.circuit_of + source, mapping={"state": NASTY, "reason": NASTY})
+            client.set(KEYS.circuit_of + source, msgpack.packb({"state": NASTY, "why": NASTY}, use_bin_type=False))
         client.set(KEYS.paused, NASTY)
         record = {"last": {KEYS.image_events: NASTY}, "numbers": {}, "lengths": {}, "host": NASTY, "output": NASTY}
         client.hset(KEYS.readers, nasty, msgpack.packb(record, use_bin_type=False))
@@ -69,10 +69,9 @@ def _plant_more(url: str) -> None:
     with redis.Redis.from_url(url) as client:
         client.sadd(KEYS.halted, NASTY)
         client.sadd(KEYS.excluded, NASTY)
-        note = json.dumps({"by": NASTY, "time": NASTY, "reason": NASTY})
+        note = json.dumps({"by": NASTY, "time": NASTY, "reason": NASTY, "file": NASTY})
         client.hset(KEYS.excluded_by, NASTY, note)
-        client.hset(KEYS.excluded_by_file, NASTY, NASTY)
-        client.hset(KEYS.options, NASTY, NASTY)
+        client.hset(KEYS.catalogue, NASTY, NASTY)
         client.xadd(KEYS.audit, {"source": NASTY, "what": NASTY, "by": NASTY})
 
 

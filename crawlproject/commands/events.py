@@ -219,7 +219,7 @@ async def _write_dataset(
         if form == "webdataset":
             about = {"caption": opts.caption, "pictures": f"{column}s"}
             prefix = "" if shard.count == 1 else f"{shard.number:02d}"
-            look_up = lookup_of(place, settings, store, _say)
+            look_up = lookup_of(place, settings, store)
             samples = opts.samples or SAMPLES
             written = WebDatasetForm(parts, look_up, rows, samples, opts.caption, column, prefix)
             forms.append(written)
@@ -228,7 +228,7 @@ async def _write_dataset(
 
     await _read(state, dataset, opts, f"written to {uri}")
     if missing := sum(one.missing for one in forms):
-        cli.remark(f"{counted(missing, column)} missing or unreadable in {store}: rows without a sample")
+        cli.remark(f"{counted(missing, column)} missing in {store}: rows without a sample")
 
 
 async def _read(

@@ -24,8 +24,8 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
 from crawlproject.politeness.robots_txt import Rules, robots_url
-from crawlproject.robots.cache import refusal_for_delay, refusal_for_opt_outs
-from crawlproject.robots.verdicts import refusal_for_work
+from crawlproject.robots.copies import look
+from crawlproject.robots.verdicts import quoted, refusal_for_opt_outs, refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -141,7 +141,7 @@ async def explain(
         excluded = await exclusion_of(state, seed.source, "")
     obstacles = [
         excluded and f"{excluded} is excluded: see scrapy excluded",
-        seen == "exact" and 'seen before: a seed for it is a duplicate unless it says "again"',
+        seen and 'seen before: a seed for it is a duplicate unless it says "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
         unresolved and f"name: {unresolved}",
@@ -163,8 +163,7 @@ async def explain(
         "named": seed.source,
         "source_from": source_from,
         "belongs": reason_for_url(found, seed.source, domain),
-        "seen": seen == "exact",
-        "seen_as_link": seen == "bloom",
+        "seen": seen,
         "ended": None if ended is None else ended._asdict(),
         "looked_back": looked_back,
         "excluded_by": excluded,
@@ -184,8 +183,8 @@ async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
     digest = SeenFilter().digest(Request(url))
     look = await next_look(state, source, digest) or await next_look(state, source, digest_of("sitemap", url))
     return {
-        "place": None if place is None else place._asdict(),
-        "revisit": None if look is None else look._asdict(),
+        "place": place,
+        "revisit": look,
         "link": {"worth": worth, "reason": why or None},
     }
 
@@ -219,7 +218,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
 async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
     """Return what is known of a URL's robots.txt, without fetching it."""
     origin = robots_url(url)
-    reply = await state.scripts.look_robots(None, origin, source)
+    reply = await look(state, None, origin, source)
     said: dict[str, Any] = {"url": origin, "verdict": "unknown", "reason": "not fetched yet"}
     said |= {"line": None, "rule": None, "delay_s": None, "for_s": None}
     if reply.what == "ignore":
@@ -245,17 +244,16 @@ def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
 
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
-    verdict = {"verdict": "allowed" if rules.allows(url) else "disallowed", "delay_s": rules.delay}
-    if refusal := refusal_for_delay(rules, config) or refusal_for_work(rules, url):
+    allowed, found = rules.decide(url)
+    verdict = {"verdict": "allowed" if allowed else "disallowed", "delay_s": rules.delay}
+    if refusal := refusal_for_work(rules, url):
         return verdict | {"verdict": "disallowed", "reason": refusal}
-    declared = {name: f"line {line[0]}, {printable(line[1])}" for name, line in rules.opt_outs(url).items()}
-    if rules.allows(url) and (refusal := refusal_for_opt_outs(declared, config)):
+    declared = {name: quoted(line) for name, line in rules.opt_outs(url).items()}
+    if allowed and (refusal := refusal_for_opt_outs(declared, config)):
         return verdict | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
-    found = rules.rule_for(url)
     if found is None:
         return verdict | {"reason": "no rule in it matches this URL"}
-    line, rule = found[0], printable(found[1])
-    return verdict | {"reason": f"line {line}, {rule}", "line": line, "rule": rule}
+    return verdict | {"reason": quoted(found), "line": found[0], "rule": printable(found[1])}
 
 
 def _outcome(said: dict[str, Any]) -> str:
@@ -316,18 +314,11 @@ def _listed(lines: dict[str, str]) -> str:
     return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
 
 
-def _seen(said: dict[str, Any]) -> str:
-    if said["seen_as_link"]:
-        return "seen on a page before, unless the Bloom filter of links errs (CRAWL_SEEN_LINKS)"
-    return "seen before" if said["seen"] else "not seen yet"
-
-
 def _page_lines(said: dict[str, Any]) -> dict[str, str]:
     """Return where a page is in the frontier, when it is looked at again, and what a link to it is worth."""
     place, link, look = said["place"], said["link"], said["revisit"]
     where = "not in the frontier, as far as was looked"
-    is_seen = said["seen"] or said["seen_as_link"]
-    if place is None and is_seen and said["ended"] is None and said["spilled"]:
+    if place is None and said["seen"] and said["ended"] is None and said["spilled"]:
         where = f"not in Redis: probably among the {said['spilled']} requests of its source that are on disk"
     if place is not None:
         ahead = "" if place["ahead"] is None else f", behind {place['ahead']} others of its class"
@@ -354,7 +345,7 @@ def _for_people(said: dict[str, Any]) -> str:
     robots = said["robots"]
     lines = {
         "url": said["url"],
-        "identifier": f"{said['identifier']}, {_seen(said)}",
+        "identifier": f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}",
         "outcome": _outcome(said),
         "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
         "because": said["belongs"],

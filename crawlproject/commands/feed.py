@@ -14,9 +14,7 @@ from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli, config
-from crawlproject.errors import BadSeed
 from crawlproject.frontier import seed_list
-from crawlproject.frontier.seeds import parse_seed, shard_of_seed
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.feeders import Feeder
@@ -28,7 +26,6 @@ from crawlproject.ingest.seed_rows import Columns
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
 from crawlproject.state.client import State
-from crawlproject.state.shards import shard_of
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
@@ -266,23 +263,9 @@ class _Pusher:
                 self.said = reason
             await asyncio.sleep(_LOOK_S)
         count = len(batch)
-        to = [_shard_of(line, self.state.count) for line in batch]
-        while True:
-            if await self.feed.push(batch, to, position):
-                break
-            await asyncio.sleep(_LOOK_S)
+        await self.feed.push(batch, position)
         batch.clear()
         return count
-
-
-def _shard_of(line: str, shards: int) -> int:
-    if shards == 1:
-        return 0
-    try:
-        seed = parse_seed(line)
-    except BadSeed:  # a dead letter, wherever it is read
-        return shard_of(line, shards)
-    return shard_of_seed(seed.source, seed.url, shards)
 
 
 def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:

@@ -20,7 +20,6 @@ from crawlproject.config.parsers import (
     flag,
     folder,
     formats,
-    host_names,
     namespace,
     nat64_prefixes,
     networks,
@@ -37,7 +36,6 @@ from crawlproject.config.parsers import (
     whole,
 )
 from crawlproject.config.redis_url import redis_url
-from crawlproject.config.seen_rules import SeenRules, rate_of_links, seen_links
 from crawlproject.models import DEFAULT_FORMATS, OPT_OUTS, THUMBNAIL_FORMATS, THUMBNAIL_MODES
 
 
@@ -52,7 +50,6 @@ def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str 
 _DIVIDED = {
     "high_water": 4,
     "overflow_maxlen": 1,
-    "dead_maxlen": 1,
     "stream_maxlen": 1,
 }
 
@@ -142,28 +139,11 @@ class Config:
         "what a replica must have before the crawl goes on, where a master has one: what is forwarded to another "
         "shard (`forwarded`), or `all` that workers write",
     )
-    redis_evicts: str = _setting(
-        "CRAWL_REDIS_EVICTS",
-        "refuse",
-        choice("refuse", "accept"),
-        "whether workers and monitors start with a Redis that may evict keys (a `maxmemory-policy` other than "
-        "`noeviction`)",
-    )
     max_retries: int = _setting(
         "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"
     )
     retry_delay: float = _setting(
         "CRAWL_RETRY_DELAY", 10, number(0, above=True), "first back-off; it doubles with every retry", unit="s"
-    )
-    retry_delay_max: float = _setting(
-        "CRAWL_RETRY_DELAY_MAX", 3600, number(0, above=True), "longest back-off, Retry-After included", unit="s"
-    )
-    max_deliveries: int = _setting(
-        "CRAWL_MAX_DELIVERIES",
-        5,
-        whole(1, 100),
-        "a request lost with its worker, or returned after an internal fault, this often is a dead letter",
-        unit="deliveries",
     )
     heartbeat_timeout: float = _setting(
         "CRAWL_HEARTBEAT_TIMEOUT",
@@ -202,27 +182,13 @@ class Config:
         "for each good page of it (fetched, indexable, with new content), up to this number; 0: no budget at all",
         unit="links",
     )
-    seen_links: str = _setting(
-        "CRAWL_SEEN_LINKS",
-        "exact",
-        seen_links,
-        "how links found on pages are kept in the seen filter: `exact`, or `bloom:RATE`, in less memory: "
-        "then at most this share of new links is taken for seen; seeds are always kept exactly",
-    )
-    dead_maxlen: int = _setting(
-        "CRAWL_DEAD_MAXLEN",
-        1_000_000,
-        whole(1),
-        "at this number of dead letters leasing pauses; "
-        "what robots.txt or an opt-out forbids, or was found on pages, does not count, and of it only as many are "
-        "kept",
-        unit="dead letters",
-    )
     stream_maxlen: int = _setting(
         "CRAWL_STREAM_MAXLEN",
         1_000_000,
         whole(1),
-        "events kept in each stream; while more are unread, leasing pauses",
+        "events kept in each stream, and dead letters; while more events are unread, or there are as many dead "
+        "letters, leasing pauses; those of what robots.txt or an opt-out forbids, or was found on pages, do not "
+        "count, and of them only as many are kept",
         unit="events",
     )
     events_unread: str = _setting(
@@ -240,35 +206,12 @@ class Config:
         formats,
         "formats of images that are read; all others are unreadable",
     )
-    pages_scope: str = _setting(
-        "CRAWL_PAGES_SCOPE",
-        "domain",
-        choice("domain", "host"),
-        "which links are followed where the seed does not say it: those within its registrable `domain`, or "
-        "its `host`",
-    )
-    pages_depth: int = _setting(
-        "CRAWL_PAGES_DEPTH", 20, whole(0, 20), "links from a seed to the pages farthest away", unit="links"
-    )
-    pages_max_bytes: int = _setting(
-        "CRAWL_PAGES_MAX_BYTES",
-        250_000,
-        whole(1_000, 10_000_000),
-        "of a page only the beginning is fetched and read, this many bytes without its content coding",
-        unit="bytes",
-    )
     pages_images: str = _setting(
         "CRAWL_PAGES_IMAGES",
         "licensed",
         choice("licensed", "all", "none"),
         "images found on pages that the spider `images` gets: those with an open licence (`licensed`), `all`, "
         "or `none`",
-    )
-    pages_sitemaps: bool = _setting(
-        "CRAWL_PAGES_SITEMAPS",
-        True,
-        flag,
-        "fetch the sitemaps that a robots.txt names, and follow the links in them",
     )
     pages_revisit: float = _setting(
         "CRAWL_PAGES_REVISIT",
@@ -278,19 +221,12 @@ class Config:
         "less they change; 0: never",
         unit="s",
     )
-    thumbnail_size: int = _setting(
-        "CRAWL_THUMBNAIL_SIZE",
-        640,
-        whole(16, 2048),
-        "size of thumbnails, 16 to 2048: their longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; "
-        "smaller images keep their size",
-        unit="pixels",
-    )
     thumbnail_sizes: tuple[int, ...] = _setting(
         "CRAWL_THUMBNAIL_SIZES",
-        (),
+        (640,),
         sizes,
-        "thumbnails in several sizes, the first of which is the event's `thumbnail`; empty: in the one above",
+        "sizes of thumbnails, 16 to 2048, one or several, the first of which is the event's `thumbnail`: their "
+        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size",
         unit="pixels",
     )
     thumbnail_mode: str = _setting(
@@ -347,13 +283,6 @@ class Config:
         "share of errors above which it opens",
         unit="0 to 1",
     )
-    circuit_open: float = _setting(
-        "CRAWL_CIRCUIT_OPEN",
-        60,
-        CircuitRules.PARSERS["open"],
-        "how long it stays open; doubled each time a probe fails",
-        unit="s",
-    )
     strain: bool = _setting(
         "CRAWL_STRAIN",
         True,
@@ -373,15 +302,6 @@ class Config:
         number(0, above=True),
         "longest delay between requests that a robots.txt can impose",
         unit="s",
-    )
-    robots_delay_over: str = _setting(
-        "CRAWL_ROBOTS_DELAY_OVER",
-        "clamp",
-        choice("clamp", "skip"),
-        "a robots.txt that requests more: `clamp` its delay, or `skip` the host",
-    )
-    close_when_halted: bool = _setting(
-        "CRAWL_CLOSE_WHEN_HALTED", False, flag, "close even if halted sources have work"
     )
     allow_networks: tuple[Network, ...] = _setting(
         "CRAWL_ALLOW_NETWORKS", (), networks, "private networks that may be crawled, on every port"
@@ -432,13 +352,6 @@ class Config:
     metrics_address: str = _setting(
         "CRAWL_METRICS_ADDRESS", "127.0.0.1", address, "address that `/metrics` is bound to"
     )
-    metrics_hosts: tuple[str, ...] = _setting(
-        "CRAWL_METRICS_HOSTS",
-        (),
-        host_names,
-        "further names by which Prometheus may ask for `/metrics`, as in `vm1.example.org,*.example.org`, beside "
-        "addresses and names that only private networks have ([why](operators.md#metrics))",
-    )
     dashboard_port: int = _setting(
         "CRAWL_DASHBOARD_PORT",
         9411,
@@ -472,25 +385,11 @@ class Config:
         storage,
         "where pages go, as WARC files: a folder or `s3://bucket/prefix/`; none: they are not kept",
     )
-    pages_segment_bytes: int = _setting(
-        "CRAWL_PAGES_SEGMENT_BYTES",
-        1_000_000_000,
-        whole(1_000_000),
-        "size at which a WARC file is closed",
-        unit="bytes",
-    )
     pages_spool: str = _setting(
         "CRAWL_PAGES_SPOOL",
         ".crawl/spool",
         folder,
         "where WARC files for S3 are written until they are uploaded; on a disk that outlives the worker",
-    )
-    pages_spool_maxsize: int = _setting(
-        "CRAWL_PAGES_SPOOL_MAXSIZE",
-        10_000_000_000,
-        whole(1_000_000),
-        "when WARC files of this size wait there for one bucket, leasing pauses",
-        unit="bytes",
     )
 
     kafka_brokers: tuple[str, ...] = _setting(
@@ -512,12 +411,12 @@ class Config:
     @property
     def circuit(self) -> CircuitRules:
         """The rules of every circuit that has no rules of its own in the catalogue."""
-        return CircuitRules(errors=self.circuit_errors, open=self.circuit_open)
+        return CircuitRules(errors=self.circuit_errors)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes of thumbnails."""
-        return self.thumbnail_sizes or (self.thumbnail_size,)
+    def dead_maxlen(self) -> int:
+        """The number of dead letters at which leasing pauses."""
+        return self.stream_maxlen
 
     def delay_of(self, spider: str) -> float:
         """Return the seconds that a spider keeps between its requests to one source, besides its rate."""
@@ -537,9 +436,9 @@ class Config:
         return replace(self, shard=())
 
     @property
-    def seen(self) -> SeenRules:
-        """The rules of the seen filter, in each shard."""
-        return SeenRules(max(SeenRules().seen_capacity // self.shards, 1_000), rate_of_links(self.seen_links))
+    def seen_capacity(self) -> int:
+        """How many requests a first generation of the seen filter has, in each shard."""
+        return max(10_000_000 // self.shards, 1_000)
 
     @property
     def user_agent(self) -> str:

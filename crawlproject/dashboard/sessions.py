@@ -1,8 +1,7 @@
-"""Who may use the dashboard: its password, the cookie of a session, and the token that every change carries."""
+"""Who may use the dashboard: its password, the cookie of a session, the token that every change carries."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import time
@@ -13,6 +12,7 @@ from crawlproject.config import Config
 from crawlproject.errors import ConfigError
 
 LASTS_S = 30 * 86_400  # of a session
+_MOST = 1000
 _MOST_FAILURES, _PER_S = 10, 60.0  # wrong passwords in that time; after them nobody may try for a while
 
 
@@ -21,40 +21,36 @@ class TooManyAttempts(Exception):
 
 
 class Sessions:
-    """Sessions without a store: a cookie is a random name, its expiry time, and our signature of both.
+    """Sessions in the memory of this process: they end with it, after 30 days, or when they are logged out.
 
-    With a password the key is derived from it, so that a session outlives the process and ends with the password.
-    Without one, the cookie only carries the token: whoever can reach the page may use it.
+    A session is a cookie and a token, both random. Without a password it only carries the token: whoever can reach
+    the page may use it. Of those 1,000 are kept, the newest.
     """
 
     def __init__(self, password: str | None) -> None:
         self.password = password
         self._failures: deque[float] = deque(maxlen=_MOST_FAILURES)
-        if password is None:
-            self._key = secrets.token_bytes(32)
-        else:  # slow to derive, so that nobody guesses passwords from a cookie
-            self._key = hashlib.scrypt(password.encode(), salt=b"crawlproject dashboard", n=2**14, r=8, p=1)
+        self._sessions: dict[str, tuple[str, float]] = {}  # by cookie its token, and when it expires
 
     def new(self) -> str:
         """Return the cookie of a new session."""
-        name = f"{secrets.token_urlsafe(18)}.{int(time.time()) + LASTS_S}"
-        return f"{name}.{self._signed('session', name)}"
+        cookie = secrets.token_urlsafe(24)
+        self._sessions[cookie] = secrets.token_urlsafe(24), time.monotonic() + LASTS_S
+        while len(self._sessions) > _MOST:
+            del self._sessions[next(iter(self._sessions))]
+        return cookie
+
+    def end(self, cookie: str) -> None:
+        """End a session, wherever its cookie is."""
+        self._sessions.pop(cookie, None)
 
     def is_valid(self, cookie: str) -> bool:
-        """Tell whether a cookie was signed here and has not expired."""
-        name, _, signature = cookie.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._signed("session", name).encode()):
-            return False
-        return int(name.rpartition(".")[2]) > time.time()
-
-    def name_of(self, cookie: str) -> tuple[str, int]:
-        """Return the name of a valid cookie's session, and when it expires (Unix time, s)."""
-        name = cookie.rpartition(".")[0]
-        return name, int(name.rpartition(".")[2])
+        """Tell whether a cookie is that of a session."""
+        return cookie in self._sessions and self._sessions[cookie][1] > time.monotonic()
 
     def token(self, cookie: str) -> str:
         """Return the token of a session, which its page knows, and no other site's."""
-        return self._signed("token", cookie)
+        return self._sessions[cookie][0]
 
     def is_token(self, cookie: str, token: str) -> bool:
         """Tell whether `token` is that of a session."""
@@ -74,9 +70,6 @@ class Sessions:
         if not right:
             self._failures.append(now)
         return right
-
-    def _signed(self, purpose: str, text: str) -> str:
-        return hmac.new(self._key, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()
 
 
 def check_address(config: Config) -> None:

@@ -15,7 +15,6 @@ from twisted.web.server import NOT_DONE_YET
 
 from crawlproject.config import Config
 from crawlproject.controls import halt, include, resume, set_rate
-from crawlproject.dashboard.ended_sessions import end_session, has_ended
 from crawlproject.dashboard.live_events import Feed
 from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.models import thumbnail_type
@@ -45,7 +44,6 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _CHANGE_S = 5.0  # that a change may take
-_LOOK_S = 1.0  # for Redis to say whether a session has ended
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -84,7 +82,6 @@ class Dashboard(Resource):  # type: ignore[misc]
         self.feed = Feed(reporter)
         self.sessions = Sessions(config.dashboard_password)
         self._thumbnail = thumbnail
-        self._ended: set[str] = set()  # sessions that are known to have been logged out, also while Redis is away
         self._origin = config.dashboard_origin
         self._cookie = f"crawl_dashboard_{config.dashboard_port}"
         self._here = _HERE | {config.dashboard_address}
@@ -190,26 +187,14 @@ class Dashboard(Resource):  # type: ignore[misc]
         if origin and origin not in {self._origin, f"http://{host}", f"https://{host}"}:
             raise Refused(403, "another site's page sent this: log in here, or set CRAWL_DASHBOARD_ORIGIN to it")
 
-    async def _session(self, request: Any) -> str:
+    def _session(self, request: Any) -> str:
         """Return the cookie of the session; a new one where none is needed."""
         cookie = (request.getCookie(self._cookie.encode()) or b"").decode("ascii", "replace")
-        if self.sessions.is_valid(cookie) and not await self._has_ended(self.sessions.name_of(cookie)[0]):
+        if self.sessions.is_valid(cookie):
             return cookie
         if self.sessions.password is not None:
             raise Refused(401, "log in")
         return self._set_cookie(request, self.sessions.new(), LASTS_S)
-
-    async def _has_ended(self, session: str) -> bool:
-        """Tell whether a session was logged out, here or at another monitor; without a password none ends."""
-        if self.sessions.password is None:
-            return False
-        if session not in self._ended:
-            try:
-                if await self._in_time(has_ended(self.state, session), _LOOK_S):
-                    self._ended.add(session)
-            except REDIS_TROUBLE as error:  # operators need the page most while Redis is away
-                self.state.failed(error)
-        return session in self._ended
 
     def _set_cookie(self, request: Any, cookie: str, seconds: int) -> str:
         request.addCookie(
@@ -223,9 +208,9 @@ class Dashboard(Resource):  # type: ignore[misc]
         )
         return cookie
 
-    async def _check_change(self, request: Any) -> str:
+    def _check_change(self, request: Any) -> str:
         """Refuse a change that does not come from our own page; return the cookie of its session."""
-        token, cookie = _header(request, b"x-csrf-token"), await self._session(request)
+        token, cookie = _header(request, b"x-csrf-token"), self._session(request)
         if not self.sessions.is_token(cookie, token):
             raise Refused(403, "the page is older than this monitor: reload it")
         return cookie
@@ -234,7 +219,7 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     async def _page(self, request: Any) -> bytes | None:
         try:
-            await self._session(request)
+            self._session(request)
         except Refused:
             return self._go(request, "/login")
         self._spiders(request)
@@ -271,12 +256,10 @@ class Dashboard(Resource):  # type: ignore[misc]
         return self._go(request, "/login?wrong")
 
     async def _log_out(self, request: Any) -> bytes:
-        session, expires = self.sessions.name_of(await self._check_change(request))
+        cookie = self._check_change(request)
         self._set_cookie(request, "", 0)
-        if self.sessions.password is not None:
-            self._ended.add(session)
-            self.feed.close(session)
-            await end_session(self.state, session, expires)
+        self.sessions.end(cookie)
+        self.feed.close(cookie)
         return b"{}"
 
     def _go(self, request: Any, path: str) -> bytes:
@@ -291,7 +274,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         return self._static[name]
 
     async def _picture(self, request: Any, name: str) -> bytes:
-        await self._session(request)
+        self._session(request)
         if not _THUMBNAIL.fullmatch(name):
             raise Refused(404, "no such thumbnail")
         try:
@@ -304,7 +287,7 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     async def _report(self, request: Any) -> bytes:
         """Return what was requested of a site, for its admin; it is about all spiders."""
-        await self._session(request)
+        self._session(request)
         try:
             source = source_name(request.args.get(b"source", [b""])[0].decode(errors="replace"))
             report = await site_report(self.state, source)
@@ -315,17 +298,16 @@ class Dashboard(Resource):  # type: ignore[misc]
         return await asyncio.to_thread(page, report)
 
     async def _events(self, request: Any) -> bytes | None:
-        cookie = await self._session(request)
+        cookie = self._session(request)
         spiders = self._spiders(request)
         request.setHeader("Content-Type", "text/event-stream; charset=utf-8")
         request.setHeader("X-Accel-Buffering", "no")  # else an nginx in front of us buffers events
         if request.method == b"HEAD":
             return b""
         hello = {"token": self.sessions.token(cookie), "password": self.sessions.password is not None}
-        session, _ = self.sessions.name_of(cookie)
-        await self.feed.open(request, session, spiders, hello)
-        if session in self._ended:  # it was logged out meanwhile
-            self.feed.close(session)
+        await self.feed.open(request, cookie, spiders, hello)
+        if not self.sessions.is_valid(cookie):  # it was logged out meanwhile
+            self.feed.close(cookie)
         return None
 
     # Changes by the operator
@@ -357,7 +339,7 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     async def _change(self, request: Any) -> _Change:
         """Return what a request orders, of which source, in the crawl of which spider."""
-        await self._check_change(request)
+        self._check_change(request)
         try:
             said = json.loads(request.content.read())
             source, spider = source_name(said["source"]), str(said.get("spider", self.state.keys.spider))

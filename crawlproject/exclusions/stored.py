@@ -1,9 +1,9 @@
-"""What is excluded from the crawl, by whom and why; and what was dropped because of that."""
+"""What is excluded from the crawl, by whom and why."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -45,35 +45,29 @@ async def _excluded_names(state: State) -> list[ExcludedName]:
     found: list[ExcludedName] = []
     for first in range(0, len(names), _PAGE):
         page = names[first : first + _PAGE]
-        async with state.redis.pipeline(transaction=False) as pipe:
-            pipe.hmget(state.keys.excluded_by, page)
-            pipe.hmget(state.keys.excluded_by_file, page)
-            orders, comments = await pipe.execute()
-        found += [_excluded(*parts) for parts in zip(page, orders, comments, strict=True)]
+        said = await redis.hmget(state.keys.excluded_by, page)
+        found += [_excluded(*parts) for parts in zip(page, said, strict=True)]
     return found
 
 
 async def noted_exclusion(state: State, name: str) -> ExcludedName:
     """Return what is noted of the exclusion of `name`."""
     redis: Any = state.redis
-    order = await redis.hget(state.keys.excluded_by, name)
-    comment = await redis.hget(state.keys.excluded_by_file, name)
-    return _excluded(name.encode(errors="surrogateescape"), order, comment)
+    return _excluded(name.encode(), await redis.hget(state.keys.excluded_by, name))
 
 
-def _excluded(name: bytes, order: bytes | None, comment: bytes | None) -> ExcludedName:
-    noted: Any = None
-    if order is not None:
-        try:
-            noted = json.loads(order)
-        except ValueError:  # not written by crawlproject
-            noted = None
-    said = (
-        {key: value for key, value in noted.items() if isinstance(value, str)} if isinstance(noted, dict) else {}
-    )
-    by = said.get("by") or ("CRAWL_EXCLUDE" if comment is not None else "operator, by key")
-    reason = said.get("reason") or (comment or b"").decode(errors="replace")
-    return ExcludedName(name.decode(errors="replace"), by, said.get("time"), reason, comment is not None)
+def _excluded(name: bytes, noted: bytes | None) -> ExcludedName:
+    said = _said(noted)
+    in_file = "file" in said
+    by = said.get("by") or ("CRAWL_EXCLUDE" if in_file else "operator, by key")
+    reason = said.get("reason") or said.get("file", "")
+    return ExcludedName(name.decode(errors="replace"), by, said.get("time"), reason, in_file)
+
+
+def _said(noted: bytes | None) -> dict[str, str]:
+    """Return what exclude.lua has noted of a name."""
+    said: dict[str, str] = {} if noted is None else json.loads(noted)
+    return said
 
 
 async def exclusion_of(state: State, source: str, host: str) -> str | None:
@@ -84,27 +78,22 @@ async def exclusion_of(state: State, source: str, host: str) -> str | None:
     return next((name for name, is_excluded in zip(names, found, strict=True) if is_excluded), None)
 
 
-async def excluded_by_file(state: State, cursor: int) -> tuple[int, list[str]]:
+async def names_of_file(state: State, cursor: int) -> tuple[int, list[str]]:
     """Return some of the names that a leader's CRAWL_EXCLUDE has had, and where to continue; 0 at the end."""
     redis: Any = state.redis
-    following, found = await redis.hscan(state.keys.excluded_by_file, cursor, count=_PAGE)
-    return int(following), [name.decode(errors="surrogateescape") for name in found]
-
-
-async def are_published(state: State, names: Sequence[str], comments: Sequence[str]) -> list[bool]:
-    """Tell of each name of the file whether Redis has it already, with its comment."""
-    async with state.redis.pipeline(transaction=False) as pipe:
-        pipe.hmget(state.keys.excluded_by_file, names)
-        pipe.smismember(state.keys.excluded, list(names))
-        stored, members = await pipe.execute()
-    return [
-        value == comment.encode() and member == 1
-        for value, comment, member in zip(stored, comments, members, strict=True)
+    following, found = await redis.hscan(state.keys.excluded_by, cursor, count=_PAGE)
+    return int(following), [
+        name.decode(errors="replace") for name, noted in found.items() if "file" in _said(noted)
     ]
 
 
-async def oldest_dropped(state: State, count: int) -> list[bytes]:
-    """Return up to `count` stored requests whose places in the seen filter are yet to be given up."""
-    redis: Any = state.redis
-    found: list[bytes] = await redis.lrange(state.keys.dropped, 0, count - 1)
-    return found
+async def are_published(state: State, names: Mapping[str, str]) -> list[bool]:
+    """Tell of each name of the file whether Redis has it already, with its comment."""
+    async with state.redis.pipeline(transaction=False) as pipe:
+        pipe.hmget(state.keys.excluded_by, list(names))
+        pipe.smismember(state.keys.excluded, list(names))
+        noted, members = await pipe.execute()
+    return [
+        member == 1 and _said(one).get("file") == comment
+        for one, comment, member in zip(noted, names.values(), members, strict=True)
+    ]

@@ -21,7 +21,6 @@ from crawlproject.extensions.circuits import count_sample, evidence
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.lost_leases import LOST_PAUSE_S
 from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.models import (
@@ -52,7 +51,7 @@ from crawlproject.politeness.outcomes import (
     of_status,
 )
 from crawlproject.politeness.reasons import reason_of, retry_after_of
-from crawlproject.politeness.retry import GiveUp, decide, delay
+from crawlproject.politeness.retry import LONGEST_DELAY_S, MOST_DELIVERIES, GiveUp, decide, delay
 from crawlproject.runtime import PAUSES_EVERY_S
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -60,6 +59,7 @@ from crawlproject.texts import one_line, printable, without_userinfo
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.2  # for requests that have left the engine
+_LOST_PAUSE_S = 0.1  # between two calls that take from dead workers, one each: other calls come first
 
 
 class LeaseKeeper:
@@ -276,13 +276,13 @@ class LeaseKeeper:
         )
 
     def _hold(self, lease: Lease, request: Request, failure: Failure) -> float | None:
-        """Return the seconds for which the source is held: its Retry-After, up to CRAWL_RETRY_DELAY_MAX."""
+        """Return the seconds for which the source is held: its Retry-After, up to `LONGEST_DELAY_S`."""
         if not failure.outcome.slows or not failure.retry_after:
             return None
-        hold = min(failure.retry_after, self.config.retry_delay_max)
+        hold = min(failure.retry_after, LONGEST_DELAY_S)
         if hold < failure.retry_after:
             logger.warning(
-                "Source %s sent a Retry-After of %.0f s; it is held for CRAWL_RETRY_DELAY_MAX, %.0f s",
+                "Source %s sent a Retry-After of %.0f s; it is held for %.0f s, the longest that one is",
                 lease.source,
                 failure.retry_after,
                 hold,
@@ -295,7 +295,7 @@ class LeaseKeeper:
         self.crawler.stats.inc_value("frontier/faults")
         deliveries = lease.deliveries + 1
         entry, counts = codec.with_deliveries(lease.entry, deliveries), _counts(outcome)
-        if deliveries >= self.config.max_deliveries:
+        if deliveries >= MOST_DELIVERIES:
             reason = f"internal fault, delivery {deliveries}: {reason}"
             settlement = Settlement(
                 lease.id,
@@ -324,7 +324,7 @@ class LeaseKeeper:
             state.scripts.heartbeat,
             state.worker_id,
             timeout=self.config.heartbeat_timeout,
-            max_deliveries=self.config.max_deliveries,
+            max_deliveries=MOST_DELIVERIES,
         )
         reply = await beat(join=False)
         if not reply.alive and self.worker.shutdown.has_begun:
@@ -344,7 +344,7 @@ class LeaseKeeper:
         while lost:
             for worker, returned, dead in lost:
                 logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
-            await asyncio.sleep(LOST_PAUSE_S)
+            await asyncio.sleep(_LOST_PAUSE_S)
             lost = (await beat(join=False)).lost
 
     async def _may_join(self) -> bool:

@@ -20,7 +20,7 @@ class SeenFilter(BaseDupeFilter):
     """
 
     def digest(self, request: Request) -> bytes:
-        """Return the digest of `request`, 32 bytes."""
+        """Return the digest of `request`, 8 bytes."""
         return digest_of(name_in(request.meta), request.url)
 
 
@@ -34,10 +34,8 @@ def name_in(meta: Mapping[str, Any]) -> str:
 
 
 def digest_of(identifier: str, url: str) -> bytes:
-    """Return the digest of the request for `url`, as its seed had it: 32 bytes.
+    """Return the digest of the request for `url`, as its seed had it: 8 bytes.
 
-    The first 8 are the hash by which crawls have always known their requests, and all that an exact filter needs;
-    the other 24 are the probes of a Bloom filter.
+    Of SHA-1, which Redis has, too: so a function can forget what it drops (`naming.digest_of`).
     """
-    text = f"{identifier}\n{url}".encode()
-    return hashlib.blake2b(text, digest_size=8).digest() + hashlib.blake2b(text, digest_size=24).digest()
+    return hashlib.sha1(f"{identifier}\n{url}".encode(), usedforsecurity=False).digest()[:8]

@@ -1,21 +1,16 @@
-"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and drops what waits of excluded sources.
-
-The latter of its own spider; a worker of another one does it for that.
-"""
+"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and notes what operators do by the key."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from crawlproject.errors import ConfigError
 from crawlproject.exclusions.names import is_domain, read_exclusions
-from crawlproject.exclusions.stored import are_published, excluded_by_file
-from crawlproject.frontier.dropped import DROPPED_A_CALL, forget_dropped
+from crawlproject.exclusions.stored import are_published, names_of_file
 from crawlproject.state.client import State
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.texts import printable
@@ -28,7 +23,6 @@ logger = logging.getLogger(__name__)
 _WRITTEN = 100  # names in one call: it holds up Redis for some 3 ms
 _REVIEWED = 200
 _SHOWN = 10  # names in a line of the log
-_CALLS = 10  # that drop, or give up places in the seen filter, at a time
 _READ_ANYWAY_S = 60.0  # after which a file is read again that has not changed: somebody may have changed the set
 
 
@@ -49,8 +43,7 @@ class ExclusionList:
         self._stamp: tuple[int, int, int] | None = None
         self._read_at = 0.0
         self._fault = ""
-        self._cursors = ("0", "0")
-        self._draining: dict[str, None] = {}  # sources, in order
+        self._cursors = ["0", "0"]
 
     async def follow_file(self, state: State, fence: int) -> None:
         """Exclude what the file names, and include again what it names no more, if it has changed."""
@@ -74,24 +67,19 @@ class ExclusionList:
 
     async def _publish(self, state: State, fence: int, names: dict[str, str]) -> bool:
         """Write the differences to Redis; False if another leads by now."""
-        for page in _pages(names.items()):
-            known = await are_published(state, *zip(*page, strict=True))
+        for page in _pages(list(names.items())):
+            known = await are_published(state, dict(page))
             new = dict(item for item, is_known in zip(page, known, strict=True) if not is_known)
-            if not new:
-                continue
-            excluded = await state.scripts.exclude(new, fence=fence)
-            if not excluded:
+            if new and not await state.scripts.exclude(new, fence=fence):
                 return False
-            self._draining |= dict.fromkeys(one.name for one in excluded if one.has_work)
             await self._remark_typos(state, list(new))
         included: list[str] = []
         is_new_term = self._stamp is None
         try:
             cursor, more = 0, True
             while more:
-                cursor, stored = await excluded_by_file(state, cursor)
-                for gone in _pages(name for name in stored if name not in names):
-                    await forget_dropped(state)  # so that its seeds are no duplicates when they are fed again
+                cursor, stored = await names_of_file(state, cursor)
+                for gone in _pages([name for name in stored if name not in names]):
                     reply = await state.scripts.include(gone, fence=fence)
                     if not reply:
                         return False
@@ -119,25 +107,9 @@ class ExclusionList:
                 printable(name, 200),
             )
 
-    async def tend(self, state: State, fence: int | None = None) -> None:
-        """Note what operators did by the key, drop what waits of excluded sources, and forget it: a part of it.
-
-        Without a `fence`, for a worker that does not lead: nothing is noted, and nothing is done for the spider of
-        the leader.
-        """
-        reply = await state.scripts.review_exclusions(fence, self._cursors, count=_REVIEWED)
-        if reply is None:
-            return
-        self._cursors = reply.cursors
-        self._draining |= dict.fromkeys(reply.sources)
-        for _ in range(_CALLS):
-            if not self._draining:
-                break
-            source = next(iter(self._draining))
-            dropped, left = await state.scripts.drop_queued(source, "excluded", count=DROPPED_A_CALL)
-            if not (dropped and left):
-                self._draining.pop(source, None)  # a term may have begun meanwhile
-        await forget_dropped(state, calls=_CALLS)
+    async def review(self, state: State, fence: int) -> None:
+        """Note what operators did by the key: some of it."""
+        self._cursors = await state.scripts.review_exclusions(fence, self._cursors, count=_REVIEWED) or ["0", "0"]
 
 
 def _stamp(path: str) -> tuple[int, int, int]:
@@ -154,7 +126,6 @@ def _stamp(path: str) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _pages(items: Iterable[T]) -> Iterator[list[T]]:
-    rest = iter(items)
-    while page := list(islice(rest, _WRITTEN)):
-        yield page
+def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), _WRITTEN):
+        yield items[first : first + _WRITTEN]

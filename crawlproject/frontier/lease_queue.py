@@ -345,7 +345,6 @@ class LeaseQueue:
         return reply
 
     async def _lease(self) -> LeaseReply:
-        config = self.state.bounds
         rooms, room = self.shares.rooms(asyncio.get_running_loop().time(), self.robots.under_way)
         return await self.state.scripts.lease(
             self.state.worker_id,
@@ -354,8 +353,6 @@ class LeaseQueue:
             room=room,
             suspect=any(lease.deliveries for lease in self.leases.values()),
             horizon=HORIZON_S,
-            dead_maxlen=config.dead_maxlen,
-            refuse_unknown=config.unknown_sources == "refuse",
         )
 
     def _send_home(self, stray: Stray) -> None:
@@ -396,18 +393,11 @@ class LeaseQueue:
 
     async def _flush(self, count: int) -> None:
         self.settled.clear()
-        config = self.state.bounds
         while self._sending or (count > 0 and self._settlements):
             while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
                 self._sending.append(self._settlements.popleft())
                 count -= 1
-            reply = await self.state.scripts.settle(
-                self.state.worker_id,
-                self._sending,
-                latency_backoff=config.strain,
-                dead_maxlen=config.dead_maxlen,
-                refuse_unknown=config.unknown_sources == "refuse",
-            )
+            reply = await self.state.scripts.settle(self.state.worker_id, self._sending)
             for settlement, known in zip(self._sending, reply.settled, strict=True):
                 self._count(settlement, known)
             self._sending.clear()

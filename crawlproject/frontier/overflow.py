@@ -9,11 +9,10 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from crawlproject.frontier import overflow_lists as state_of_overflow
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Due, Extent, Tail, Wanted, digest_of
+from crawlproject.state.scripts import Due, Extent, Tail, Wanted
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import Packs, compressed, decompressed, probe
 from crawlproject.threads import in_thread
@@ -28,30 +27,13 @@ _SWEEP_EVERY_S = 600.0
 _SWEPT_A_CALL = 500
 _STORE_TIMEOUT_S = 40.0  # for one read or write, including a second attempt by the client
 _RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0  # while the store is down: less than a fault is remembered
-_MOST_DROPPED = 5_000  # that wait for their places in the seen filter to be given up
+_FAULT_S = 60  # that a fault is remembered
 TRIES = 5  # to read an extent, ten seconds apart (overflow_take.lua), before it counts as lost
-_REFERENCE = re.compile(rb"([\w-]+/\d+-[0-9a-f]+):(\d{1,12}):(\d{1,9}):([0-9a-f]{40}):(\d{1,9})")
 _MARK = ".store"  # in the folder of a frontier's packs: this is the store that they are in
 
 
 class StoreTrouble(Exception):
     """The store cannot be written or read, or is another one than that of this frontier; says what to do."""
-
-
-class _Place(NamedTuple):
-    """Where an extent lies."""
-
-    pack: str
-    offset: int
-    length: int
-    digest: str
-    requests: int
-
-
-def _place_in(reference: bytes) -> _Place | None:
-    """Return what a reference says, None if it was not written by crawlproject."""
-    found = _REFERENCE.fullmatch(reference)
-    return found and _Place(found[1].decode(), int(found[2]), int(found[3]), found[4].decode(), int(found[5]))
 
 
 class Overflow:
@@ -70,7 +52,6 @@ class Overflow:
         self._folder = ""  # once it is known that this is the store of the packs there
         self._fault = ""
         self._retry_s = _RETRY_S
-        self._removed: list[str] = []
         self._tries: Counter[bytes] = Counter()  # of extents that could not be read
 
     # Steps of loops.Loops
@@ -91,21 +72,21 @@ class Overflow:
             if str(error) != self._fault:
                 logger.error("%s", error)
             self._fault = str(error)
-            await state_of_overflow.note_fault(self._state, self._keys, self._fault)
+            await self._state.redis.set(self._keys.spill_fault, self._fault, ex=_FAULT_S)
             await asyncio.sleep(self._retry_s)
             self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
 
     # What they do
 
     async def step(self) -> int:
-        """Fetch extents that sources need, make others, have a dropped one forgotten; return how many these were.
+        """Fetch the extents that are wanted, and make others; return how many these were.
 
         Raises:
             StoreTrouble: the store fails. What is left is looked at again after ten seconds.
 
         """
         folder = await self._open()
-        due = await self._scripts.overflow_take(most=_SOURCES_A_CALL, folder=folder, most_dropped=_MOST_DROPPED)
+        due = await self._scripts.overflow_take(most=_SOURCES_A_CALL, folder=folder)
         if due.folder != folder:  # another worker was first
             self._folder = ""
             return 1
@@ -114,8 +95,6 @@ class Overflow:
             done += await self._refill(wanted)
         if due.tails:
             done += await self._spill(due)
-        if due.dropped:
-            done += await self._forget(due.dropped)
         if done:
             await self._well()
         return done
@@ -139,43 +118,20 @@ class Overflow:
         return extents
 
     async def _refill(self, wanted: Wanted) -> int:
-        """Fetch the extent that a source needs; return 0 if it is to be tried again."""
-        entries = await self._read(wanted.reference, wanted.source)
-        if entries is None:
-            if not await self._is_lost(wanted.reference):
-                return 0
-            self._tell_lost(wanted)
-        await self._scripts.refill_commit(wanted, entries or [])
-        return 1
-
-    def _tell_lost(self, wanted: Wanted) -> None:
-        place = _place_in(wanted.reference)
-        logger.error(
-            "%d requests of source %s are lost: their extent in %s (%s) is missing or broken",
-            place.requests if place else 0,
-            wanted.source,
-            self._packs.place,
-            place.pack if place else "of no name of ours",
-            extra={"source": wanted.source},
-        )
-
-    async def _forget(self, reference: bytes) -> int:
-        """Read a dropped extent, for its requests to give up their places in the seen filter; 0: not yet."""
-        entries = await self._read(reference)
-        if entries is None and not await self._is_lost(reference):
+        """Fetch an extent; return 0 if it is to be tried again."""
+        entries = await self._read(wanted)
+        if entries is None and not await self._is_lost(wanted):
             return 0
-        await self._scripts.drop_extent(reference, entries or [])
+        await self._scripts.take_extent(wanted, entries or [])
         return 1
 
     async def sweep(self) -> int:
         """Remove packs that nobody needs; return 0."""
         folder = await self._open()
         names = await self._in_store(lambda: self._packs.names(folder))
-        for first in range(0, max(len(names), 1), _SWEPT_A_CALL):
-            removed, self._removed = self._removed, []
-            for name in await self._scripts.sweep_packs(names[first : first + _SWEPT_A_CALL], removed):
+        for first in range(0, len(names), _SWEPT_A_CALL):
+            for name in await self._scripts.sweep_packs(names[first : first + _SWEPT_A_CALL]):
                 await self._in_store(lambda name=name: self._packs.remove(name))  # type: ignore[misc]
-                self._removed.append(name)
         return 0
 
     # The store
@@ -184,14 +140,15 @@ class Overflow:
         """Return the folder of this frontier's packs, having seen that they are in this store."""
         if self._folder:
             return self._folder
-        folder = await state_of_overflow.pack_folder(self._state, self._keys)
-        if folder is None:
+        redis: Any = self._state.redis
+        kept = await redis.get(self._keys.pack_folder)
+        if kept is None:
             folder = f"{re.sub('[^A-Za-z0-9]', '', self._keys.spider)}-{secrets.token_hex(6)}"
             await self._in_store(lambda: self._packs.write(f"{folder}/{_MARK}", b""))
             return folder  # kept when a worker's first pack has made it that of the frontier
-        await self._check_store(folder)
-        self._folder = folder
-        return folder
+        await self._check_store(kept.decode())
+        self._folder = kept.decode()
+        return self._folder
 
     async def _check_store(self, folder: str) -> None:
         mark = f"{folder}/{_MARK}"
@@ -202,41 +159,40 @@ class Overflow:
                 "had, make that file"
             )
 
-    async def _read(self, reference: bytes, source: str | None = None) -> list[bytes] | None:
+    async def _read(self, wanted: Wanted) -> list[bytes] | None:
         """Return the requests of an extent; None if other bytes come, or it is another source's."""
-        place = _place_in(reference)
-        if place is None:
-            return None
         try:
-            blob = await self._in_store(
-                lambda: self._packs.read(place.pack, place.offset, place.length), (FileNotFoundError,)
-            )
+            blob = await self._in_store(lambda: self._packs.read(*wanted.place()), (FileNotFoundError,))
             name, *entries = decompressed(blob)
         except (FileNotFoundError, ValueError):
             return None
-        is_whole = (len(entries), digest_of(entries)) == (place.requests, place.digest)
-        return entries if is_whole and source in {None, name.decode(errors="surrogateescape")} else None
+        is_own = wanted.source in {"", name.decode(errors="surrogateescape")}
+        return entries if is_own and wanted.is_of(entries) else None
 
-    async def _is_lost(self, reference: bytes) -> bool:
+    async def _is_lost(self, wanted: Wanted) -> bool:
         """Tell whether an extent that could not be read counts as lost: not before the last of `TRIES`.
 
         Raises:
             StoreTrouble: the store fails, gives other bytes than were written, or is another one. Nothing is lost.
 
         """
-        place = _place_in(reference)
-        if place is None:
-            return True
-        await self._check_store(place.pack.partition("/")[0])
+        pack, *_ = wanted.place()
+        await self._check_store(pack.partition("/")[0])
         await self._in_store(lambda: probe(self._packs))
-        self._tries[reference] += 1
-        if self._tries[reference] == 1:
+        self._tries[wanted.reference] += 1
+        if self._tries[wanted.reference] < TRIES:
             logger.warning(
-                "An extent in %s cannot be read as it was written, trying again: %s", self._packs.place, place.pack
+                "An extent in %s cannot be read as it was written, trying again: %s", self._packs.place, pack
             )
-        if self._tries[reference] < TRIES:
             return False
-        del self._tries[reference]
+        del self._tries[wanted.reference]
+        logger.error(
+            "The requests in an extent of source %s are lost: %s in %s is missing or broken",
+            wanted.source or "that was dropped",
+            pack,
+            self._packs.place,
+            extra={"source": wanted.source},
+        )
         return True
 
     async def _in_store(self, work: Callable[[], T], passing: tuple[type[Exception], ...] = ()) -> T:
@@ -264,4 +220,4 @@ class Overflow:
         if self._fault:
             logger.info("CRAWL_OVERFLOW_STORE=%s works again", self._packs.place)
             self._fault = ""
-            await state_of_overflow.note_fault(self._state, self._keys, "")
+            await self._state.redis.delete(self._keys.spill_fault)

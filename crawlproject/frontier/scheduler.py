@@ -18,7 +18,6 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config, engine
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
-from crawlproject.frontier.agreement import disagreements
 from crawlproject.frontier.contents import read_counters
 from crawlproject.frontier.detached import detached
 from crawlproject.frontier.forwarding import Forwarder
@@ -39,6 +38,7 @@ from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
+from crawlproject.politeness.retry import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Pauses, Shutdown
@@ -141,8 +141,7 @@ class FrontierScheduler(Scheduler):
             if self._is_alone:
                 self._own.append(request)
                 return True
-            is_found = bool(request.meta.get("depth"))  # Scrapy counts it from the spider's start
-            new = new_request(request, self.spider, self.df, found=is_found)
+            new = new_request(request, self.spider, self.df)
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
         except Exception:
@@ -231,16 +230,14 @@ class FrontierScheduler(Scheduler):
     async def _join(self) -> None:
         """Register this worker, and log what the operator should know of this Redis and of the other workers."""
         state, timeout = self.state, self.config.heartbeat_timeout
-        await state.scripts.heartbeat(
-            state.worker_id, join=True, timeout=timeout, max_deliveries=self.config.max_deliveries
-        )
+        await state.scripts.heartbeat(state.worker_id, join=True, timeout=timeout, max_deliveries=MOST_DELIVERIES)
         if await state.scripts.alive(timeout=timeout) != [state.worker_id]:
             state.clock.doubt(local_time())
         if state.count > 1:
             logger.info("This worker serves %s", shown(state))
         kept, warnings = await seen_filter_notes(state)
         logger.info("%s", kept)
-        for warning in (*warnings, *await disagreements(state)):
+        for warning in warnings:
             logger.warning("%s", warning)
 
     def _keep_forwarding(self) -> None:
@@ -381,14 +378,7 @@ class FrontierScheduler(Scheduler):
 
     async def _revisit(self) -> None:
         """Store the requests for pages whose next look is due."""
-        reply = (
-            None
-            if self.shutdown.has_begun
-            else await self.state.scripts.revisit(
-                count=_REVISITED,
-                refuse_unknown=self.config.unknown_sources == "refuse",
-            )
-        )
+        reply = None if self.shutdown.has_begun else await self.state.scripts.revisit(count=_REVISITED)
         if reply is None:
             await asyncio.sleep(_LOOK_AGAIN_S)
             return
@@ -431,11 +421,7 @@ class FrontierScheduler(Scheduler):
         while left > 0:
             batch = list(islice(self._new, min(left, _ENQUEUE_BATCH)))
             left -= len(batch)
-            reply = await self.state.scripts.enqueue(
-                self.state.worker_id,
-                [new.request for new in batch],
-                refuse_unknown=self.config.unknown_sources == "refuse",
-            )
+            reply = await self.state.scripts.enqueue(self.state.worker_id, [new.request for new in batch])
             if reply is None:
                 return
             for at, new in enumerate(batch):
@@ -498,7 +484,7 @@ class FrontierScheduler(Scheduler):
             return False
         marks = []
         for shard in self.state.shards:
-            found = await shard.scripts.idleness(halted_too=self.config.close_when_halted)
+            found = await shard.scripts.idleness()
             if not found.is_idle:
                 return False
             marks.append(found.marks)

@@ -140,7 +140,8 @@ class UsersList:
             keys,
             state.clock,
             state.health,
-            shard=(0, state.count),
+            shard=0,
+            shards=state.count,
             overflow_maxlen=state.bounds.overflow_maxlen,
         )
 

@@ -225,19 +225,12 @@ class SeedReader:
         return _RETRY_S
 
     async def _enqueue(self, lines: list[bytes]) -> float:
-        config = self.state.bounds
         items = []
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
-        reply = await self.state.scripts.enqueue(
-            self.state.worker_id,
-            items,
-            seeds=lines,
-            dead_maxlen=config.dead_maxlen,
-            refuse_unknown=config.unknown_sources == "refuse",
-        )
+        reply = await self.state.scripts.enqueue(self.state.worker_id, items, seeds=lines)
         if reply is None:
             return _RETRY_S
         self.unfinished = False
@@ -298,7 +291,7 @@ class UsersSeeds:
         count = self._state.count
         try:
             request = self._request_of(seed)
-            return shard_of_seed(request.meta.get(SOURCE), request.url, count)
+            return shard_of(request.meta.get(SOURCE) or domain_of_url(request.url), count)
         except (BadSeed, TypeError, ValueError):  # a dead letter, wherever it is read
             return shard_of(seed.decode(errors="replace"), count)
 
@@ -310,11 +303,6 @@ class UsersSeeds:
         """Forward no more, and close all connections."""
         await self._forwarder.stop()
         await self._list.close()
-
-
-def shard_of_seed(source: str | None, url: str, shards: int) -> int:
-    """Return the shard that a seed goes to first: of the source that it names, or else of its domain."""
-    return shard_of(source or domain_of_url(url), shards)
 
 
 def has_starts(spider: Spider) -> bool:
@@ -379,10 +367,8 @@ def _request_of(seed: Seed) -> Request:
     return Request(seed.url, meta=meta, priority=seed.priority or 0, dont_filter=seed.again)
 
 
-def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bool = False) -> NewRequest:
+def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
     """Return `request` as the function `enqueue` takes it, with the source that it names, and its domain.
-
-    `found`: it was found on a page.
 
     Raises:
         TypeError, ValueError: it cannot be stored (see codec.encode).
@@ -396,5 +382,4 @@ def new_request(request: Request, spider: Spider, seen: SeenFilter, *, found: bo
         again=request.dont_filter or bool(request.meta.get(AGAIN)),
         source=request.meta.get(SOURCE),
         domain=domain_of_url(request.url),
-        found=found,
     )

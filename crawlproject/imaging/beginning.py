@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from crawlproject.imaging import headers, svg
 from crawlproject.imaging.analyse import begins_like, check_size, load_plugins, opened, reason_of, unsupported
@@ -25,8 +25,16 @@ from crawlproject.models import ProbedFacts
 _Size = tuple[int, int]
 
 _TURNED = ("HEIF", "JXL")  # the size in events is that of the picture as it is turned: it is left open
-_EXIF_IN_PNG = re.compile(rb"eXIf|[tzi]TXt")  # chunks, which may come after the pixels
+_EXIF_IN_PNG = re.compile(rb"eXIf|[tzi]TXt")  # kinds of chunks
 _SIZE_IN_AVIF = re.compile(rb"ispe....(........)", re.DOTALL)
+
+
+class _Found(NamedTuple):
+    """What is known of a picture, None for what may come later; `exif` is empty when there is none."""
+
+    size: _Size | None = None
+    quality: int | None = None
+    exif: Mapping[str, Any] | None = None
 
 
 def read_beginning(data: bytes, *, whole: bool, max_pixels: int, formats: Sequence[str]) -> ProbedFacts:
@@ -40,44 +48,46 @@ def read_beginning(data: bytes, *, whole: bool, max_pixels: int, formats: Sequen
         raise UnreadableImage("empty body")
     load_plugins(*formats)
     name = next((each for each in formats if each != "SVG" and begins_like(each, data)), "SVG")
-    size: _Size | None = None
-    quality: int | None = None
-    exif: Mapping[str, Any] | None = None
+    found = _Found()
     try:
         if name == "SVG":
-            size, exif = (svg.read_size(data) if "SVG" in formats else None), {}
-            if size is None:
+            found = _Found(svg.read_size(data) if "SVG" in formats else None, exif={})
+            if found.size is None:
                 raise UnreadableImage(unsupported(data, formats))
-        elif name in ("WEBP", "ICO"):  # Pillow decodes these when it opens them
-            header = headers.READERS[name](data.ljust(30, b"\0") if whole else data)
-            size = None if header is None else header[:2]
-            if name == "WEBP" and not _may_have_exif(data):
-                exif = {}
-        elif name == "AVIF" and not whole:  # libavif wants all of it
-            size = _avif_size(data)
         elif name not in _TURNED:
-            size = _png_size(data) if name == "PNG" else None
-            if name in headers.BOUNDS:
-                with suppress(struct.error, OverflowError):  # it ends here, or is broken
-                    headers.BOUNDS[name](data)
-            image = opened(data, [name])
-            size, quality = stored_size(image), estimate_quality(getattr(image, "quantization", {}))
-            exif = read_exif(image) or {}
-            if not exif and name == "PNG" and not (whole and _EXIF_IN_PNG.search(data) is None):
-                exif = None
-            if name == "TIFF" and not whole:  # its values may be anywhere
-                exif = None
+            found = _Found(_png_size(data) if name == "PNG" else None)
+            found = _read(name, data, whole)
     except (MemoryError, UnreadableImage):
         raise
     except Exception as error:  # of what is broken, or ends here, anything is raised
         if whole:
             raise UnreadableImage(reason_of(name, error)) from error
+    size = found.size
     if (size is None and whole and name not in _TURNED) or (size is not None and min(size) < 1):
         raise UnreadableImage(f"{name}: broken header, or no width or height")
     if size is not None and name != "SVG":
         check_size(name, size, max_pixels, math.inf, 0)
+    digest = hashlib.sha256(data).hexdigest() if whole else None
     width, height = size or (None, None)
-    return ProbedFacts(name, width, height, quality, exif, hashlib.sha256(data).hexdigest() if whole else None)
+    return ProbedFacts(name, width, height, found.quality, found.exif, digest)
+
+
+def _read(name: str, data: bytes, whole: bool) -> _Found:
+    if name in ("WEBP", "ICO"):  # Pillow decodes these when it opens them
+        header = headers.READERS[name](data.ljust(30, b"\0") if whole else data)
+        has_none = name == "WEBP" and not _may_have_exif(data)
+        return _Found(None if header is None else header[:2], exif={} if has_none else None)
+    if name == "AVIF" and not whole:  # libavif wants all of it
+        return _Found(_avif_size(data))
+    if name in headers.BOUNDS:
+        with suppress(struct.error, OverflowError):  # it ends here, or is broken
+            headers.BOUNDS[name](data)
+    image = opened(data, [name])
+    exif = read_exif(image) or {}
+    # That of a PNG may come after its pixels, that of a TIFF anywhere.
+    is_known = {"PNG": exif or (whole and _EXIF_IN_PNG.search(data) is None), "TIFF": whole}.get(name, True)
+    quality = estimate_quality(getattr(image, "quantization", {}))
+    return _Found(stored_size(image), quality, exif if is_known else None)
 
 
 def _may_have_exif(data: bytes) -> bool:

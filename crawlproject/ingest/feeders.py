@@ -6,12 +6,13 @@ import asyncio
 import os
 import secrets
 import socket
+from contextlib import suppress
+from typing import Any
 
-from crawlproject.state import functions
 from crawlproject.state.client import REDIS_TROUBLE, State
 
 _EVERY_S = 2.0
-_PATIENCE_S = 1.0  # with Redis at the end: without its word it is forgotten ten seconds later
+_KEPT_S = 60  # the last report; after ten seconds nobody believes it (collect.lua)
 
 
 class Feeder:
@@ -25,29 +26,29 @@ class Feeder:
         self.left: int | None = None
         self._shard = state.shards[0]
         self._name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._told = False
 
     async def start(self) -> None:
         """Begin to report."""
         self._reports = asyncio.create_task(self._report())
 
     async def stop(self) -> None:
-        """Report that it has ended."""
+        """Report no more."""
         while not self._reports.done():  # on Python 3.11 the client can swallow a cancellation
             self._reports.cancel()
             await asyncio.wait((self._reports,), timeout=0.1)
-        if self._told:
-            await asyncio.wait((asyncio.create_task(self._note(done=True)),), timeout=_PATIENCE_S)
+        ended: Any = self._shard.redis.hdel(self._shard.keys.feeders, self._name)
+        with suppress(*REDIS_TROUBLE, TimeoutError):
+            await asyncio.wait_for(ended, 1.0)
 
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(_EVERY_S)
-            await self._note(done=False)
+            with suppress(*REDIS_TROUBLE):
+                await self._note()
 
-    async def _note(self, *, done: bool) -> None:
-        note = {"feeder": self._name, "left": "" if self.left is None else str(self.left), "done": done}
-        try:
-            await functions.call(self._shard.redis, functions.command("note_feeder", self._shard.keys, note))
-        except REDIS_TROUBLE:
-            return
-        self._told = True
+    async def _note(self) -> None:
+        seconds, _ = await self._shard.redis.time()
+        async with self._shard.redis.pipeline(transaction=False) as pipe:
+            pipe.hset(self._shard.keys.feeders, self._name, f"{seconds}:{'' if self.left is None else self.left}")
+            pipe.expire(self._shard.keys.feeders, _KEPT_S)
+            await pipe.execute()

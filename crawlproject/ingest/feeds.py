@@ -28,12 +28,12 @@ class Feed:
         self._state = state
         self._feed = feed
         self._run = secrets.token_hex(8)
-        self._place = users_seeds(state)
+        self._keys = users_seeds(state) or state.keys
         self.position = ""
 
     async def begin(self, *, resume: bool) -> None:
         """Begin it, or go on with it."""
-        key = f"{(self._place or self._state.keys).feed_of}{self._feed}"
+        key = f"{self._keys.feed_of}{self._feed}"
         async with self._state.client_for(self._state.keys.users_seeds) as users, users.pipeline() as pipe:
             pipe.hset(key, "run", self._run)
             if not resume:
@@ -43,20 +43,18 @@ class Feed:
             *_, position, _ = await pipe.execute()
         self.position = (position or b"").decode(errors="replace")
 
-    async def push(self, seeds: Sequence[str], to: Sequence[int], position: str) -> bool:
+    async def push(self, seeds: Sequence[str], position: str) -> None:
         """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
-
-        `to` are their shards. False, and nothing is done, while too many wait for one of these.
 
         Raises:
             BadInput: another process has begun the same feed since.
 
         """
-        more = {"to": list(to), "overflow_maxlen": self._state.bounds.overflow_maxlen} if self._place else {}
-        feed = {"feed": self._feed, "run": self._run, "keep": _KEPT_S, "seeds": list(seeds), "position": position}
-        command = functions.command("feed", self._place or self._state.keys, feed | more)
-        async with self._state.client_for(self._state.keys.users_seeds) as users:
-            reply = await functions.call(users, command)
-        if reply == b"taken":
-            raise BadInput("another scrapy feed of the same files has begun, and goes on with them: let one run")
-        return bool(reply == b"fed")
+        users_list = self._state.keys.users_seeds
+        feed = {"feed": self._feed, "run": self._run, "keep": _KEPT_S, "position": position}
+        command = functions.command("feed", self._keys, feed | {"list": users_list, "seeds": list(seeds)})
+        async with self._state.client_for(users_list) as users:
+            if not await functions.call(users, command):
+                raise BadInput(
+                    "another scrapy feed of the same files has begun, and goes on with them: let one run"
+                )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from crawlproject.errors import KafkaUnavailable
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _WAIT_S = 0.5  # for messages
-_PATIENCE_S = 2.0  # that Kafka has to say where the group stands, or where a partition ends
-_ASK_EVERY_S = 5.0
 _GRACE_S = 5.0  # that Kafka has to take the last offsets
 
 
@@ -47,9 +44,6 @@ class SeedTopic:
         self.full = False
         self.rejected = 0  # messages that are too long for a seed
         self._batch: list[Message] = []  # taken from Kafka, and perhaps not in Redis yet
-        self._begins: dict[int, int] = {}  # partition -> where this member has begun, or will
-        self._ends: dict[int, int] = {}  # partition -> where it ended when Kafka was asked last
-        self._asked = 0.0
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -96,32 +90,15 @@ class SeedTopic:
     def lag(self) -> int | None:
         """Return about how many messages of its partitions are not in Redis; None where that is not known yet.
 
-        librdkafka learns where a partition ends when it fetches. While there is no room nothing is fetched, and
-        Kafka is asked every few seconds.
+        While there is no room nothing is fetched, and what comes to the topic meanwhile is not heard of.
         """
-        total, assigned = len(self._batch), self.consumer.assignment()
-        if self.full and time.monotonic() > self._asked + _ASK_EVERY_S:
-            self._ask_ends(assigned)
-        for at in self.consumer.position(assigned):
-            low, high = self.consumer.get_watermark_offsets(at, cached=True)
-            high = max(high, self._ends.get(at.partition, -1))
-            if high < 0:
+        total = len(self._batch)
+        for at in self.consumer.position(self.consumer.assignment()):
+            _, end = self.consumer.get_watermark_offsets(at, cached=True)
+            if end < 0 or at.offset < 0:
                 return None
-            # the position is known once a message was taken
-            begin = at.offset if at.offset >= 0 else self._begins.get(at.partition, 0)
-            total += max(high - max(begin, low, 0), 0)
+            total += max(end - at.offset, 0)
         return total
-
-    def _ask_ends(self, assigned: list[TopicPartition]) -> None:
-        from confluent_kafka import KafkaException
-
-        self._asked = time.monotonic()
-        with suppress(KafkaException):  # only a figure
-            for at in assigned:
-                found = self.consumer.get_watermark_offsets(at, timeout=_PATIENCE_S)
-                if found is None:  # no answer in time
-                    return
-                self._ends[at.partition] = found[1]
 
     def _close(self) -> None:
         """Commit and leave. With a hanging broker librdkafka would wait for ever: give up after a while."""
@@ -146,11 +123,7 @@ class SeedTopic:
             self.kafka.say(f"{place}: {TOO_LONG}")
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        from confluent_kafka import KafkaException
-
         self.full = False  # partitions come unpaused
-        with suppress(KafkaException):  # only a figure
-            self._begins = {at.partition: at.offset for at in consumer.committed(partitions, _PATIENCE_S)}
 
     def _store(self) -> None:
         from confluent_kafka import KafkaException

@@ -12,7 +12,7 @@ from crawlproject import config
 from crawlproject.errors import RobotsDisallowed, RobotsOptOut, RobotsUnreachable
 from crawlproject.frontier.worker import worker_of
 from crawlproject.models import IDENTIFIER, LEASE, OPT_OUT, SLOT, SOURCE
-from crawlproject.robots.cache import refusal_for_opt_outs
+from crawlproject.robots.verdicts import refusal_for_opt_outs
 from crawlproject.sources.domains import domain_of_url
 
 

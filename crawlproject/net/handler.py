@@ -39,6 +39,8 @@ from crawlproject.runtime import Runtime, runtime_of
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
 
+WANTED_BYTES = "wanted_bytes"  # in meta: how many bytes of a body are wanted
+
 
 class CrawlDownloadHandler(HTTP11DownloadHandler):
     """Scrapy's handler for http and https, bounded.
@@ -90,7 +92,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
-        if lease is not None and self._wanted_bytes(request):
+        if self._wanted_bytes(request):
             request.meta["download_maxsize"] = 0  # however much there is, `_received` takes the beginning
         began = asyncio.get_running_loop().time()
         body = self._under_way[request] = self._budget.begin(source, task.cancel)
@@ -164,13 +166,15 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             return
         self._budget.receive(body, len(data))
         wanted = self._wanted_bytes(request)
-        if wanted and LEASE in request.meta and body.received >= wanted:
+        if wanted and body.received >= wanted:
             raise StopDownload(fail=False)
 
     def _wanted_bytes(self, request: Request) -> int:
-        """Return how many bytes of a body the spider wants, 0 for all of it."""
+        """Return how many bytes of a body are wanted, 0 for all of it."""
         wanted = getattr(self._crawler.spider, "wanted_bytes", None)
-        return int(wanted(request)) if callable(wanted) else 0
+        if callable(wanted) and LEASE in request.meta:
+            return int(wanted(request))
+        return int(request.meta.get(WANTED_BYTES, 0))
 
     async def close(self) -> None:
         """Close the idle connections."""

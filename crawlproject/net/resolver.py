@@ -6,12 +6,10 @@ import asyncio
 import ipaddress
 import logging
 import math
-import random
 import socket
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import aiodns
@@ -43,29 +41,16 @@ _STALE_S = 3600.0  # how long an expired answer serves while a new one is looked
 _RETRY_FAILED_S = 30.0  # until a name that failed is looked up again
 _FAILURE_KEPT_S = 600.0  # how long a failure is kept: a source may have a slot only every few minutes
 _MAX_ADDRESSES = 2  # of a host: a connection that hangs is tried at each of them
-# Errors of c-ares that mean: no server answered, or a server could not answer.
-_NO_ANSWER = {
-    pycares.errno.ARES_ETIMEOUT,
-    pycares.errno.ARES_ECONNREFUSED,
-    pycares.errno.ARES_ESERVFAIL,
-    pycares.errno.ARES_EREFUSED,
-    pycares.errno.ARES_ENOTIMP,
-    pycares.errno.ARES_EFORMERR,
-    pycares.errno.ARES_EBADRESP,
-    pycares.errno.ARES_EOF,
-    pycares.errno.ARES_ECANCELLED,  # by `_probe`, when it replaces the resolver
-    pycares.errno.ARES_EDESTRUCTION,
-}
-# Those that mean: a server has answered, though there are no addresses.
+# Errors of c-ares that mean: a server has answered, though there are no addresses.
 _ANSWERED = {pycares.errno.ARES_ENODATA, pycares.errno.ARES_ENOTFOUND}
 _PROBE_TIMEOUT_S = 5.0
-_MAX_GOOD, _MAX_WANTED = 16, 1000  # domains with a name that resolved, or that is wanted during an outage
-_GOOD_PROBED, _WANTED_PROBED = 3, 4  # of these, in one probe
+_MAX_GOOD, _GOOD_PROBED = 16, 3  # domains with a name that resolved; of these, in one probe
 _RECENT_ANSWER_S = 1.0  # no probe is sent this soon after an answer
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
 _MAX_NAMES = 20_000
 _MAX_LOOKUPS = 512  # at a time; further hosts are looked up when their requests are parked
+_MAX_IN_OUTAGE = 4  # at a time, of unknown names that are wanted during an outage
 
 
 class Answer(NamedTuple):
@@ -99,9 +84,9 @@ class Resolver:
 
     `outage` says what is wrong while no name server answers; it is "" otherwise. An outage is detected when a
     query gets no answer: probes follow, for the DNS root and for names of other domains that were resolved before.
-    If none is answered, the name is not to blame. Then nothing is looked up, and unknown names stay unknown, until
-    any query is answered: a probe, also for some of the names that are wanted meanwhile, or a look-up under way.
-    So one name whose servers fail stops no others, not even where the name servers refuse the root.
+    If none is answered, the name is not to blame. Then only a few names are looked up at a time, and those without
+    an answer stay unknown, until any query is answered: a probe, or a look-up. So one name whose servers fail
+    stops no others, not even where the name servers refuse the root.
     """
 
     def __init__(self, settings: Config, reactor: Any) -> None:
@@ -122,8 +107,6 @@ class Resolver:
         self._answered_at = -math.inf  # when a name server last answered
         self._recovered_at = -math.inf  # when the last outage ended
         self._good: OrderedDict[str, str] = OrderedDict()  # domain to its host that resolved last
-        self._wanted: dict[str, str] = {}  # domain to a host, unknown, wanted during an outage, not probed yet
-        self._news = asyncio.Event()  # something is wanted, or was answered, during an outage
         self._probing: asyncio.Task[bool] | None = None
         self._recovery: asyncio.Task[None] | None = None
 
@@ -163,18 +146,16 @@ class Resolver:
 
     async def prepare(self, urls: Iterable[str]) -> None:
         """Start looking up the hosts of `urls`; wait at most `_PREPARE_S` for those not yet known."""
-        if self.outage:
-            for url in urls:
-                self._want(host_of_url(url))
-            return
         now = asyncio.get_running_loop().time()
         unknown = set()
         for host in set(map(host_of_url, urls)):
             answer = self._answers.get(host)
             if literal(host) is not None or (answer is not None and answer.renew > now):
                 continue
-            if len(self._lookups) < _MAX_LOOKUPS:
+            if len(self._lookups) < (_MAX_IN_OUTAGE if self.outage else _MAX_LOOKUPS):
                 task = self._start_lookup(host)
+                if self.outage:
+                    continue
                 if answer is None or answer.failure or answer.until <= now + _PREPARE_S:
                     unknown.add(task)
         if unknown:
@@ -183,7 +164,7 @@ class Resolver:
     async def look_up(self, url: str) -> None:
         """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""
         if self.outage:
-            self._want(host_of_url(url))
+            await self.prepare([url])
         elif not self.knows(url):
             await asyncio.wait([self._start_lookup(host_of_url(url))])
 
@@ -234,7 +215,7 @@ class Resolver:
             if before is not None and not before.failure:
                 # The known addresses stay: a name server that fails for a while must not make a site unreachable.
                 answer = before._replace(renew=now() + _RETRY_FAILED_S)
-            elif _is_no_answer(error) and not await self._servers_answer():
+            elif _is_no_answer(error) and (self.outage or not await self._servers_answer()):
                 self._begin_outage(str(error.args[-1]))
                 return
             elif _is_no_answer(error) and self._recovered_at > began:
@@ -266,9 +247,10 @@ class Resolver:
             resolver = self._open()
         except (OSError, pycares.AresError):
             return False
+        in_outage = bool(self.outage)
         try:
             answered = await self._answers_probe(resolver)
-            if answered and self.outage:
+            if answered and in_outage:
                 resolver, self._resolver = self._resolver or self._open(), resolver
             return answered
         finally:
@@ -276,9 +258,8 @@ class Resolver:
 
     async def _answers_probe(self, resolver: aiodns.DNSResolver) -> bool:
         queries: dict[asyncio.Future[Any], str] = {resolver.query_dns(".", "SOA"): ""}
-        for host in (*list(self._good.values())[-_GOOD_PROBED:], *self._some_wanted()):
-            with suppress(OSError, UnicodeError, aiodns.error.DNSError):  # not a valid name
-                queries[resolver.getaddrinfo(host, type=socket.SOCK_STREAM)] = host
+        for host in list(self._good.values())[-_GOOD_PROBED:]:
+            queries[resolver.getaddrinfo(host, type=socket.SOCK_STREAM)] = host
         done, late = await asyncio.wait(queries, timeout=_PROBE_TIMEOUT_S)
         for query in late:
             query.cancel()
@@ -287,21 +268,12 @@ class Resolver:
             self._heard(queries[query] if query.exception() is None else "")
         return bool(answered)
 
-    def _some_wanted(self) -> list[str]:
-        """Take a few of the names that are wanted: any, so that no domain's names are in the way of others."""
-        domains = random.sample(list(self._wanted), min(_WANTED_PROBED, len(self._wanted)))
-        return [self._wanted.pop(domain) for domain in domains]
-
-    def _want(self, host: str) -> None:
-        """Note a name that nothing is known of during an outage."""
-        if len(self._wanted) < _MAX_WANTED and self._answer(host) is None:
-            self._wanted.setdefault(domain_of(host), host)
-            self._news.set()
-
     def _heard(self, resolved: str = "") -> None:
         """Note that a name server has answered, and which host has `resolved`."""
         self._answered_at = asyncio.get_running_loop().time()
-        self._news.set()
+        if self.outage:
+            self.outage, self._recovered_at = "", self._answered_at
+            logger.info("Name servers answer again")
         if resolved:
             domain = domain_of(resolved)
             self._good[domain] = resolved
@@ -317,24 +289,19 @@ class Resolver:
                 "/etc/resolv.conf of this machine; they are queried until one answers"
             )
             logger.warning("Requests to unresolved hosts wait: %s", self.outage)
+            if self._recovery is not None:
+                self._recovery.cancel()
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
-        pause, began = _PAUSE_S, asyncio.get_running_loop().time()
-        while self._answered_at < began:
-            self._news.clear()
-            await asyncio.sleep(_PAUSE_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause - _PAUSE_S):
-                    await self._news.wait()
+        pause = _PAUSE_S
+        while self.outage:
+            await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             try:
                 await self._servers_answer()
             except Exception:
                 logger.exception("Bug in querying the name servers; going on")
-        self._wanted.clear()
-        self.outage, self._recovered_at = "", asyncio.get_running_loop().time()
-        logger.info("Name servers answer again")
 
     def _selected(self, addresses: Sequence[Address]) -> tuple[Address, ...]:
         """Return the few to keep: the first of each family; if any is forbidden, that address alone."""
@@ -400,7 +367,6 @@ class Resolver:
             self._give(resolutionReceiver, answer, portNumber)
             return resolution
         if self.outage:
-            self._want(host)
             raise NoNameServer(self.outage)
 
         def found(_: asyncio.Task[None]) -> None:
@@ -439,7 +405,7 @@ def resolver_of_process(settings: Config) -> Resolver:
 def _is_no_answer(error: BaseException | None) -> bool:
     """Tell whether `error` means that no name server answered, neither with addresses nor that there are none."""
     if isinstance(error, aiodns.error.DNSError):
-        return bool(error.args) and error.args[0] in _NO_ANSWER
+        return not _is_answer(error)
     return isinstance(error, TimeoutError)
 
 

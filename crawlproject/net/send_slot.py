@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import NamedTuple, Self
+from typing import Self
 
 from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S, RENEWAL_S, tolerance
@@ -17,12 +17,6 @@ _TRY_AGAIN_S = 0.25  # after trouble with Redis
 _MOST_HOPS = 3  # from shard to shard at a time: their catalogues may differ for a moment
 
 
-class NotYet(NamedTuple):
-    """There is no slot within a second; ask again after `wait` seconds."""
-
-    wait: float
-
-
 async def try_send_slot(
     state: State,
     *,
@@ -31,8 +25,10 @@ async def try_send_slot(
     host: str,
     sent_by: str | None = None,
     calls: AbstractAsyncContextManager[object] | None = None,
-) -> Slot | NotYet:
+) -> Slot | float:
     """Take a slot of a source (see `Scripts.acquire`) for a request to `host`; return it when it has come.
+
+    Where there is none within a second: return after how many seconds to ask again.
 
     A slot that leases could not have had yet is confirmed before use: its source may have been halted since, or
     the clock set forward.
@@ -53,13 +49,13 @@ async def try_send_slot(
             shard, hops = state.shard_for(elsewhere.source), hops + 1
             continue
         if slot is None:
-            return NotYet(wait)
+            return wait
         ahead = slot.moment - local_time()
         await asyncio.sleep(max(ahead, 0))
         confirmed = ahead <= HORIZON_S or await shard.scripts.confirm(slot, host=host)
         if confirmed and local_time() <= slot.latest and shard.clock.permits(slot.moment):
             return slot
-    return NotYet(_TRY_AGAIN_S)
+    return _TRY_AGAIN_S
 
 
 async def take_send_slot(
@@ -76,10 +72,10 @@ async def take_send_slot(
             slot = await try_send_slot(state, source=source, domain=domain, host=host)
         except REDIS_TROUBLE as error:
             state.failed(error)
-            slot = NotYet(_TRY_AGAIN_S)
-        if not isinstance(slot, NotYet):
+            slot = _TRY_AGAIN_S
+        if isinstance(slot, Slot):
             return slot
-        await asyncio.sleep(min(slot.wait, _TRY_AGAIN_S))
+        await asyncio.sleep(min(slot, _TRY_AGAIN_S))
     return None
 
 

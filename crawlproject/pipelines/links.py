@@ -25,9 +25,9 @@ from crawlproject.pages.items import Fetched, FetchedPage, FetchedSitemap, ReadP
 from crawlproject.pages.page import Page
 from crawlproject.pages.revisits import UNCHANGED, verdict
 from crawlproject.pages.rules import rules_of
-from crawlproject.pages.scope import Scope
+from crawlproject.pages.scope import DEFAULT, Scope
 from crawlproject.pages.sitemaps import INDEX_DEPTH, MOST_SITEMAPS
-from crawlproject.pages.traps import judge
+from crawlproject.pages.traps import DEEPEST, judge
 from crawlproject.politeness.outcomes import KEPT_BACK, STORAGE_UNAVAILABLE, Failure
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
@@ -153,14 +153,11 @@ class LinksPipeline:
 
     def _leads_on(self, item: Fetched) -> bool:
         """Tell whether there may be pages one link farther away from the seed."""
-        most = self.settings.pages_depth if item.most_depth is None else item.most_depth
-        return item.depth < min(most, self.settings.pages_depth)
+        return item.depth < (DEEPEST if item.most_depth is None else item.most_depth)
 
     def _scope_of(self, item: Fetched) -> Scope:
-        """Return the scope of a page's seed: in the settings' scope the seed is where each of its pages is."""
-        return (
-            Scope.of_seed(item.url, self.settings.pages_scope) if item.scope is None else Scope.parse(item.scope)
-        )
+        """Return the scope of a page's seed; without one of its own that is the domain of each of its pages."""
+        return Scope.of_seed(item.url) if item.scope is None else Scope.parse(item.scope)
 
     def _images_of(self, item: Fetched, images: Iterable[FoundImage], found_on: str) -> Iterator[Link]:
         """Yield those of a page's images that are wanted, with what is said of each."""
@@ -186,7 +183,7 @@ class LinksPipeline:
     async def _admit_sitemaps(self, item: FetchedPage, counts: Counter[str]) -> None:
         """Store the sitemaps that the robots.txt of a page's host names, once for each scope."""
         url, request, scope = item.response.url, item.response.request, self._scope_of(item)
-        if not self.settings.pages_sitemaps or request is None or not self._leads_on(item) or not scope.has(url):
+        if request is None or not self._leads_on(item) or not scope.has(url):
             return
         host = (robots_url(url), scope.text)
         if host in self._with_sitemaps and item.before is None:
@@ -227,7 +224,7 @@ class LinksPipeline:
             near = [url for url in found.sitemaps if domain_of_url(url) == domain or scope.has(url)]
             indexes = item.indexes + 1
             await self._admit_named(item, near, scope, item.depth, indexes, counts, len(found.sitemaps))
-            meta = _of_seed(item, scope.text if scope.kind != self.settings.pages_scope else None)
+            meta = _of_seed(item, scope.text if scope.kind != DEFAULT else None)
             listed = (
                 link
                 for page in found.pages

@@ -14,7 +14,7 @@ from crawlproject import config
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.pages.items import FetchedPage
-from crawlproject.pages.page import Page, read_page
+from crawlproject.pages.page import MAX_BYTES, Page, read_page
 from crawlproject.pages.revisits import Look, is_home, look_of
 from crawlproject.pages.rules import NO_IMAGES, header
 from crawlproject.pipelines.page_store import exchange_of
@@ -26,7 +26,7 @@ _LARGE = 8 * 1024  # bytes; fewer take 20 ms at most, whatever they are
 
 
 class PagePipeline:
-    """Reads the beginning of a `FetchedPage`, `CRAWL_PAGES_MAX_BYTES` of it, whatever it would decode to.
+    """Reads the beginning of a `FetchedPage`, `MAX_BYTES` of it, whatever it would decode to.
 
     What is large is read in a thread: a page that is made to be dear takes up to a third of a second.
     """
@@ -44,7 +44,7 @@ class PagePipeline:
         """Return a `FetchedPage` with what was read in it, or a failure; other items as they are."""
         if not isinstance(item, FetchedPage):
             return item
-        response, most = item.response, self.settings.pages_max_bytes
+        response, most = item.response, MAX_BYTES
         if response.status == 304:
             self._note_unchanged(item)
             return item

@@ -24,6 +24,7 @@ from crawlproject.models import (
     Analysis,
     FetchedBeginning,
     FetchedImage,
+    ImageEvent,
     ProbedFacts,
     StoredThumbnail,
     Thumbnail,
@@ -50,7 +51,7 @@ def job_of(settings: config.Config) -> Job:
         max_size=settings.download_maxsize,
         quality=settings.thumbnail_quality,
         timeout=settings.decode_timeout,
-        sizes=settings.sizes,
+        sizes=settings.thumbnail_sizes,
         mode=settings.thumbnail_mode,
         form=settings.thumbnail_format,
         formats=settings.formats,
@@ -93,7 +94,7 @@ async def _tried(job: Job) -> Mapping[str, str]:
 
 
 class ThumbnailPipeline:
-    """Turns the body of a `FetchedImage` into facts and stored thumbnails; an SVG has none.
+    """Turns a `FetchedImage` into an event, with facts and stored thumbnails; an SVG has none.
 
     `originals` is where the body itself is kept, once for all pictures that have it; None: it is not.
 
@@ -150,10 +151,7 @@ class ThumbnailPipeline:
         await self.decoders.close()
 
     async def process_item(self, item: Any) -> Any:
-        """Return a `FetchedImage` with facts and thumbnail instead of a body, or a failure; other items as is.
-
-        A `FetchedBeginning` becomes the event of a probe, or a failure.
-        """
+        """Return the event of a `FetchedImage` or a `FetchedBeginning`, or a failure; other items as they are."""
         if isinstance(item, FetchedBeginning):
             facts = await self._looked(self._header_of(item), item.event.status)
             return facts if isinstance(facts, Failure) else replace(item.event, **asdict(facts))
@@ -164,23 +162,42 @@ class ThumbnailPipeline:
             return analysis
         body = analysis.body or item.body
         item.body = b""
-        item.facts = analysis.facts
-        item.analysis, item.analysis_errors = analysis.results, analysis.errors
+        original = None
         try:
             if self.originals is not None:
                 # By its own digest: that of the facts is from a process that a picture may have taken over.
                 digest = await asyncio.to_thread(hashlib.sha256, body)
-                item.original = original_name(digest.hexdigest(), analysis.facts.format)
-                await self.originals.write(item.original, body, once=True)
+                original = original_name(digest.hexdigest(), analysis.facts.format)
+                await self.originals.write(original, body, once=True)
             del body
-            item.thumbnails = await self._store(item.identifier, analysis.thumbnails)
+            thumbnails = await self._store(item.identifier, analysis.thumbnails)
         except StorageDown as error:
             return Failure(STORAGE_UNAVAILABLE, str(error))
-        return item
+        return ImageEvent(
+            identifier=item.identifier,
+            url=item.url,
+            source=item.source,
+            **analysis.facts.named(),
+            content_type=item.content_type,
+            thumbnail=thumbnails[0].name if thumbnails else None,
+            fetched_at=item.fetched_at,
+            status=200,
+            **asdict(item.fetch),
+            opt_out=item.opt_out,
+            tls_failure=item.tls_failure,
+            extra=item.extra,
+            **item.found,
+            thumbnails=thumbnails,
+            original=original,
+            analysis=analysis.results,
+            analysis_errors=analysis.errors,
+            etag=item.etag,
+            last_modified=item.last_modified,
+        )
 
     async def _store(self, identifier: str, thumbnails: tuple[Thumbnail, ...]) -> tuple[StoredThumbnail, ...]:
         """Store the thumbnails, the first of which has no size in its name; an SVG has none."""
-        form, (_, *further) = self.settings.thumbnail_format, self.settings.sizes
+        form, (_, *further) = self.settings.thumbnail_format, self.settings.thumbnail_sizes
         stored = []
         for size, made in zip((None, *further), thumbnails, strict=False):
             name = thumbnail_name(identifier, form, size)
@@ -233,6 +250,5 @@ class ThumbnailPipeline:
         try:
             await self.decoders.start()
         except (NoDecoder, DecodersStopped) as error:
-            self.breaker.count("probes_failed")
             return error
         return None

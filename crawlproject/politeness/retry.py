@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from crawlproject.config import Config
 from crawlproject.politeness.outcomes import Becomes, Failure
 
+LONGEST_DELAY_S = 3600.0  # between two attempts, and that a Retry-After holds a source
+MOST_DELIVERIES = (
+    5  # of a request that is lost with its worker, or returned after an internal fault: then it is dead
+)
 MOST_FREE_RETRIES = 5  # of one request, after a 429 or a 503 with Retry-After
 
 
@@ -46,6 +50,6 @@ def decide(failure: Failure, retries: int, free_retries: int, config: Config, ch
 
 
 def delay(attempt: int, least: float, config: Config, chance: float) -> float:
-    """Return the seconds to wait after the `attempt`th failure: `least` or more, up to `CRAWL_RETRY_DELAY_MAX`."""
-    full = min(config.retry_delay * 2.0 ** min(attempt - 1, 30), config.retry_delay_max)
-    return min(max(full * (0.5 + 0.5 * chance), least), config.retry_delay_max)
+    """Return the seconds to wait after the `attempt`th failure: `least` or more, up to `LONGEST_DELAY_S`."""
+    full = min(config.retry_delay * 2.0 ** min(attempt - 1, 30), LONGEST_DELAY_S)
+    return min(max(full * (0.5 + 0.5 * chance), least), LONGEST_DELAY_S)

@@ -189,18 +189,18 @@ class Rules:
                     group.rules.append(rule)
         return cls(groups.get(TOKEN) or groups.get("*") or _Group())
 
-    def allows(self, url: str) -> bool:
+    def decide(self, url: str) -> tuple[bool, tuple[int, str] | None]:
         """Return whether the URL may be fetched (RFC 9309 2.2.2); `/robots.txt` itself always may.
 
-        Path and query are compared. No URL is too odd for an answer.
+        And the number, from 1, and the text of the line that decides: of the longest rule that matches path and
+        query; of equally long ones Allow, then the first; None if no rule does. No URL is too odd for an answer.
         """
-        rule = self._deciding(url)
-        return rule is None or rule.allow
-
-    def forbidding(self, url: str) -> tuple[int, str] | None:
-        """Return the line that forbids the URL as `rule_for` does; None if it may be fetched."""
-        rule = self._deciding(url)
-        return None if rule is None or rule.allow else (rule.number, rule.line.decode(errors="replace"))
+        path = _path(url)
+        if path.partition("?")[0] == "/robots.txt":
+            return True, None
+        matching = self._rules.matching(path)
+        rule = max(matching, key=lambda rule: (rule.size, rule.allow, -rule.number), default=None)
+        return (True, None) if rule is None else (rule.allow, (rule.number, rule.line.decode(errors="replace")))
 
     def opt_outs(self, url: str) -> dict[str, tuple[int, str]]:
         """Return which of `OPT_OUTS` the lines for a URL declare, each with the number and text of its line.
@@ -220,19 +220,6 @@ class Rules:
                 for name in rule.opt_outs:
                     found.setdefault(name, (rule.number, rule.line.decode(errors="replace")))
         return dict(sorted(found.items()))
-
-    def rule_for(self, url: str) -> tuple[int, str] | None:
-        """Return the number, from 1, and the text of the line that decides about the URL; None if no rule does."""
-        rule = self._deciding(url)
-        return rule and (rule.number, rule.line.decode(errors="replace"))
-
-    def _deciding(self, url: str) -> _Rule | None:
-        """Return the longest rule that matches; of equally long ones Allow, then the first."""
-        path = _path(url)
-        if path.partition("?")[0] == "/robots.txt":
-            return None
-        matching = self._rules.matching(path)
-        return max(matching, key=lambda rule: (rule.size, rule.allow, -rule.number), default=None)
 
 
 def freshness(cache_control: bytes | None, *, longest: float = 86400.0, shortest: float = 60.0) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
-from xml.etree.ElementTree import Element
 
-from crawlproject.report.markup import make
+from crawlproject.report.markup import Markup, markup
 
 _WIDTH, _HEIGHT = 420, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 6, 8, 20
@@ -23,44 +22,55 @@ class Bar(NamedTuple):
     line: float | None = None
 
 
-def bars(data: Sequence[Bar], title: str) -> Element:
+def bars(data: Sequence[Bar], title: str) -> Markup:
     """Return a chart of bars, from left to right, and of the bounds above them as lines."""
     top = _nice(max([1.0, *(bar.value for bar in data), *(bar.line or 0 for bar in data)]))
     width = (_WIDTH - _LEFT - _RIGHT) / max(len(data), 1)
-    svg = make("svg", make("title", title), viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", class_="chart")
 
     def y(value: float) -> float:
         return _TOP + (1 - value / top) * (_HEIGHT - _TOP - _BOTTOM)
 
-    for part in (0, 0.5, 1):
-        at = y(top * part)
-        svg.append(make("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=_at(at), y2=_at(at)))
-        svg.append(make("text", _short(top * part), x=_LEFT - 5, y=_at(at + 4), text_anchor="end"))
+    parts = []
+    for value in (0, top / 2, top):
+        parts.append(_line("grid", _LEFT, _WIDTH - _RIGHT, y(value)))
+        label = '<text x="{}" y="{}" text-anchor="end">{}</text>'
+        parts.append(markup(label, _LEFT - 5, _at(y(value) + 4), _short(value)))
     every = max(math.ceil(len(data) / _MOST_LABELS), 1)
     for index, bar in enumerate(data):
         left = _LEFT + index * width
         if bar.value:
-            place = {"x": _at(left + width * 0.1), "width": _at(width * 0.8), "y": _at(y(bar.value))}
-            height = max(y(0) - y(bar.value), 1)
-            svg.append(make("rect", make("title", bar.says), class_="bar", height=_at(height), **place))
+            place = (left + width * 0.1, y(bar.value), width * 0.8, max(y(0) - y(bar.value), 1))
+            parts.append(_box("bar", *place, bar.says))
         if bar.line is not None:
-            bound = _at(y(bar.line))
-            svg.append(make("line", class_="bound", x1=_at(left), x2=_at(left + width), y1=bound, y2=bound))
+            parts.append(_line("bound", left, left + width, y(bar.line)))
         if index % every == 0 and left < _WIDTH - 70:
-            svg.append(make("text", bar.label, x=_at(left), y=_HEIGHT - 5))
-    return svg
+            parts.append(markup('<text x="{}" y="{}">{}</text>', _at(left), _HEIGHT - 5, bar.label))
+    return _svg("chart", _HEIGHT, title, parts)
 
 
-def shares(counts: Mapping[str, int], title: str, gone: Collection[int]) -> Element:
+def shares(counts: Mapping[str, int], title: str, gone: Collection[int]) -> Markup:
     """Return one bar with the share of each of `counts`, coloured by what it is: see `kind_of`."""
-    whole, left = max(sum(counts.values()), 1), 0.0
-    svg = make("svg", make("title", title), viewBox=f"0 0 {_WIDTH} 16", role="img", class_="shares")
+    whole, left, parts = max(sum(counts.values()), 1), 0.0, []
     for name, count in counts.items():
         width = _WIDTH * count / whole
-        says = make("title", f"{name}: {count}")
-        svg.append(make("rect", says, class_=kind_of(name, gone), x=_at(left), y=0, width=_at(width), height=16))
+        parts.append(_box(kind_of(name, gone), left, 0, width, 16, f"{name}: {count}"))
         left += width
-    return svg
+    return _svg("shares", 16, title, parts)
+
+
+def _svg(kind: str, height: int, title: str, parts: list[Markup]) -> Markup:
+    template = '<svg class="{}" viewBox="0 0 {} {}" role="img"><title>{}</title>{}</svg>'
+    return markup(template, kind, _WIDTH, height, title, parts)
+
+
+def _box(kind: str, x: float, y: float, width: float, height: float, says: str) -> Markup:
+    template = '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
+    return markup(template, kind, *map(_at, (x, y, width, height)), says)
+
+
+def _line(kind: str, left: float, right: float, y: float) -> Markup:
+    template = '<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"></line>'
+    return markup(template, kind, *map(_at, (left, right, y, y)))
 
 
 def kind_of(result: str, gone: Collection[int]) -> str:

@@ -8,7 +8,7 @@ import logging
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -17,13 +17,15 @@ from scrapy.crawler import Crawler
 from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
+from crawlproject.politeness.retry import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
+from crawlproject.robots.copies import look, packed
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
-from crawlproject.robots.verdicts import Verdict, Verdicts
+from crawlproject.robots.verdicts import Verdict, judge
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.scripts import ROBOTS_LOCK_S
+from crawlproject.state.scripts import RobotsReply
 from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
@@ -38,14 +40,12 @@ _LONGEST_PUT_OFF_S = 60.0
 _WANTED_S = 120.0  # a robots.txt that no request has needed for this long is not looked up again
 _TRY_AGAIN_S = 0.25
 _PREPARE_S = 0.03  # how long leases wait for what Redis knows; their slots can bear that
-_MAXSIZE = 1 << 30  # bytes of Redis for all copies; those whose text takes at most 64 bytes there do not count
 _KEPT_S = 90.0  # how long a worker uses its own copy at most; it is renewed after half of that
 _MAX_BYTES = 64 * 1024 * 1024  # of memory for the copies
 _PARSED_FACTOR = 34  # bytes of memory per byte of robots.txt, parsed (measured: 5 to 33)
 _LARGE = 4 * 1024  # bytes; a larger robots.txt may take more than 2 ms to parse
 _MAX_ORIGINS = 20_000
-_MAX_LOOKUPS = 512  # at a time
-_MAX_PENDING = 20_000  # that wait for their next look-up
+_MAX_PENDING = 20_000  # that are being looked up
 _MAX_CALLS = 16  # to Redis at a time: hundreds of new hosts must not take all of the client's connections
 # How far ahead leases are granted, and a bit more. Where a host turns out to want more time between requests, its
 # rules are published only after that: until then, leases with slots as close together as before are given back.
@@ -62,28 +62,28 @@ class _Copy(NamedTuple):
 
 
 class _Pending:
-    """A robots.txt that is missing, or due for renewal: looked up now (`task`), or again later (`timer`).
+    """A robots.txt that is missing, or due for renewal; `task` looks it up until it is known, or given up.
 
     `token` is the name by which its look-ups lock what they fetch.
     """
 
-    def __init__(self, now: float, token: str) -> None:
-        self.since = self.wanted = now
+    task: asyncio.Task[None]
+
+    def __init__(self, token: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.since = self.wanted = loop.time()
         self.token = token
         self.looks = 0  # that found nothing
-        self.again = 0.0  # when the timer ends
-        self.timer: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.over = asyncio.Event()  # it is known, or given up
+        self.again = 0.0  # when it looks again
+        self.looked: asyncio.Future[None] = loop.create_future()  # the first look is over
 
 
 class RobotsCache:
     """The robots.txt verdicts, for every request of every spider.
 
-    `verdict` looks at memory only, and takes 2 ms at most. A look-up gets a missing robots.txt from the shared
-    copy in Redis, or fetches it, one worker for all, with slots of the source that pays. A look-up never waits:
-    where there is no slot yet, or another one fetches it, it ends, and begins again later. Memory is
-    bounded in bytes.
+    `verdict` looks at memory only. A look-up gets a missing robots.txt from the shared copy in Redis, or fetches
+    it, one worker for all, with slots of the source that pays. Where there is no slot yet, or another one fetches
+    it, it looks again later, and keeps nothing meanwhile. Memory is bounded in bytes.
     """
 
     def __init__(
@@ -93,11 +93,9 @@ class RobotsCache:
         self.state = state
         self.shutdown = shutdown
         self.fetcher = RobotsFetcher(crawler, state, resolver, shutdown)
-        self._verdicts = Verdicts(crawler)
         self._copies: OrderedDict[tuple[str, str], _Copy] = OrderedDict()
         self._size = 0
         self._pending: dict[tuple[str, str], _Pending] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._tokens = itertools.count()
         self._calls = asyncio.Semaphore(_MAX_CALLS)
 
@@ -110,24 +108,14 @@ class RobotsCache:
 
     def knows(self, url: str, source: str) -> bool:
         """Tell whether the verdict on a URL of `source` is known."""
-        copy = self._copy(url, source)
-        if copy is None or copy.refused is not None or copy.rules is None:
-            return copy is not None
-        return self._verdicts.knows(copy.rules, url, source)
+        return self._copy(url, source) is not None
 
     def verdict(self, url: str, source: str) -> Verdict | None:
         """Return the verdict on a URL of `source`, None when it must be looked up."""
         copy = self._copy(url, source)
         if copy is None or copy.refused is not None:
             return copy and copy.refused
-        return self._verdicts.find(copy.rules, url, source) if copy.rules else Verdict(allowed=True)
-
-    def _judging(self, url: str, source: str) -> asyncio.Task[None] | None:
-        """Have a URL judged whose robots.txt is known, but takes long; None when nothing is to be waited for."""
-        copy = self._copy(url, source)
-        if copy is None or copy.refused or copy.rules is None or self._verdicts.knows(copy.rules, url, source):
-            return None
-        return self._verdicts.begin(copy.rules, url, source)
+        return judge(copy.rules, url) if copy.rules else Verdict(allowed=True)
 
     def _copy(self, url: str, source: str) -> _Copy | None:
         try:
@@ -143,19 +131,17 @@ class RobotsCache:
     async def prepare(self, wanted: Iterable[tuple[str, str]]) -> None:
         """Start look-ups for the (URL, source) pairs; wait at most `_PREPARE_S` for verdicts not yet known."""
         now = asyncio.get_running_loop().time()
-        unknown, keys = set(), set()
+        keys, unknown = set(), set()
         for url, source in wanted:
             with suppress(ValueError):  # an odd URL has no robots.txt
                 keys.add((robots_url(url), source))
-            if judging := self._judging(url, source):
-                unknown.add(judging)
         for key in keys:
             copy = self._copies.get(key)
             has_room = key in self._pending or len(self._pending) < _MAX_PENDING
             if has_room and (copy is None or copy.renew <= now):
-                task = self._want(key).task
-                if task is not None and (copy is None or copy.until <= now + _PREPARE_S):
-                    unknown.add(task)
+                looked = self._want(key).looked
+                if copy is None or copy.until <= now + _PREPARE_S:
+                    unknown.add(looked)
         if unknown:
             await asyncio.wait(unknown, timeout=_PREPARE_S)
 
@@ -163,19 +149,11 @@ class RobotsCache:
         """Get the verdict on a URL of `source`; None when that takes too long (s), or the crawl closes."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + patience
-        while not self.knows(url, source):
+        while not self.knows(url, source) and not self.shutdown.has_begun:
             left = give_up_at - loop.time()
-            if left <= 0 or self.shutdown.has_begun:
+            if left <= 0:
                 break
-            patience = min(left, _TRY_AGAIN_S)
-            if judging := self._judging(url, source):
-                await asyncio.wait([judging], timeout=patience)
-            elif self._copy(url, source) is not None:
-                await asyncio.sleep(patience)  # too many are being judged
-            else:
-                pending = self._want((robots_url(url), source))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(pending.over.wait(), patience)
+            await asyncio.wait([self._want((robots_url(url), source)).task], timeout=min(left, _TRY_AGAIN_S))
         return self.verdict(url, source)
 
     async def sitemaps(self, url: str, source: str) -> list[str]:
@@ -193,143 +171,106 @@ class RobotsCache:
         if pending is None:
             return 0.0
         now = asyncio.get_running_loop().time()
-        missing_for = now - pending.since
-        again_in = max(pending.again - now, 0.0) if pending.timer else 0.0
+        missing_for, again_in = now - pending.since, max(pending.again - now, 0.0)
         if missing_for < SOON_S and again_in < SOON_S:
             return 0.0
         return min(max(again_in + 1.0, missing_for / 2), _LONGEST_PUT_OFF_S)
 
     async def close(self) -> None:
         """End the look-ups."""
-        await self._verdicts.close()
-        for pending in self._pending.values():
-            if pending.timer is not None:
-                pending.timer.cancel()
-        self._pending.clear()
-        while any(not task.done() for task in self._tasks):  # redis-py may swallow a cancellation, on Python 3.11
-            for task in self._tasks:
+        tasks = [pending.task for pending in self._pending.values()]
+        while any(not task.done() for task in tasks):  # redis-py may swallow a cancellation, on Python 3.11
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(self._tasks, timeout=1.0)
+            await asyncio.wait(tasks, timeout=1.0)
 
     # Look-ups
 
     def _want(self, key: tuple[str, str]) -> _Pending:
         """Have a robots.txt looked up."""
-        now = asyncio.get_running_loop().time()
         pending = self._pending.get(key)
         if pending is None:
-            pending = self._pending[key] = _Pending(now, f"{self.state.worker_id} {next(self._tokens)}")
-            self._begin(key, pending)
-        pending.wanted = now
+            pending = self._pending[key] = _Pending(f"{self.state.worker_id} {next(self._tokens)}")
+            pending.task = asyncio.create_task(self._look_up(key, pending))
+        pending.wanted = asyncio.get_running_loop().time()
         return pending
 
-    def _begin(self, key: tuple[str, str], pending: _Pending) -> None:
-        pending.timer = None
-        if len(self._tasks) >= _MAX_LOOKUPS:
-            self._later(key, pending, _TRY_AGAIN_S)
-            return
-        task = pending.task = asyncio.create_task(self._look_up(key, pending))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _later(self, key: tuple[str, str], pending: _Pending, wait: float) -> None:
-        """Have it looked up again in `wait` seconds, unless no request needs it any more."""
-        loop = asyncio.get_running_loop()
-        pending.task = None
-        closed = self._pending.get(key) is not pending or self.shutdown.has_begun
-        if closed or loop.time() - pending.wanted > _WANTED_S:
-            self._end(key, pending)
-            return
-        pending.again = loop.time() + wait
-        pending.timer = loop.call_later(wait, self._begin, key, pending)
-
-    def _end(self, key: tuple[str, str], pending: _Pending) -> None:
-        pending.task = None
-        pending.over.set()
-        if self._pending.get(key) is pending:
-            del self._pending[key]
-
     async def _look_up(self, key: tuple[str, str], pending: _Pending) -> None:
-        wait = None
+        """Look until it is known, or no request needs it any more."""
+        loop = asyncio.get_running_loop()
         try:
-            wait = await self._look(key, pending)
-        except REDIS_TROUBLE as error:
-            self.state.failed(error)
-            wait = _TRY_AGAIN_S
-        except Exception:
-            logger.exception("Bug in looking up %s", key[0])
-            wait = _LOOK_MAX_S
+            while not self.shutdown.has_begun and loop.time() - pending.wanted <= _WANTED_S:
+                try:
+                    wait = await self._look(key, pending)
+                except REDIS_TROUBLE as error:
+                    self.state.failed(error)
+                    wait = _TRY_AGAIN_S
+                except Exception:
+                    logger.exception("Bug in looking up %s", key[0])
+                    wait = _LOOK_MAX_S
+                if wait is None:
+                    return
+                if not pending.looked.done():
+                    pending.looked.set_result(None)
+                pending.again = loop.time() + wait
+                await asyncio.sleep(wait)
         finally:
-            if wait is None:
-                self._end(key, pending)
-            else:
-                self._later(key, pending, wait)
+            del self._pending[key]
+            if not pending.looked.done():
+                pending.looked.set_result(None)
 
     async def _look(self, key: tuple[str, str], pending: _Pending) -> float | None:
         """Get a robots.txt, and what it redirects to; return None, or after how many seconds to look again."""
         origin, source = key
         while not self.shutdown.has_begun:
             async with self._calls:
-                reply = await self.state.shard_for(source).scripts.look_robots(
-                    pending.token, origin, source, fetches=self.fetcher.has_room
-                )
+                shard = self.state.shard_for(source)
+                reply = await look(shard, pending.token, origin, source, fetches=self.fetcher.has_room)
             if reply.slower:
                 await asyncio.sleep(_LEASED_AHEAD_S)
-            if reply.what == "fetch":
-                fetched = await self._fetch_for_all(reply.url, origin, source, pending.token)
-                if fetched.kind == "":
-                    if reply.seconds:
-                        await self._serve_old(key, pending)
-                    return self._wait_for_slot(reply.url, origin, pending, fetched.wait)
-            elif reply.what == "wait":
-                pending.looks += 1
-                return min(_LOOK_S * 1.5 ** (pending.looks - 1), _LOOK_MAX_S)
-            else:
-                await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
+            fetched = None
+            if reply.fetch:
+                fetched = await self._fetch_for_all(reply.fetch, origin, source, pending.token)
+                if fetched.kind:
+                    continue
+            if reply.what != "wait":  # also one that has run out, until there is another (RFC 9309, 2.4)
+                await self._remember(key, reply)
+            if fetched is not None:
+                return self._wait_for_slot(reply.fetch, origin, pending, fetched.wait)
+            if reply.what != "wait":
                 return None
+            pending.looks += 1
+            return min(_LOOK_S * 1.5 ** min(pending.looks - 1, 10), _LOOK_MAX_S)
         return None
-
-    async def _serve_old(self, key: tuple[str, str], pending: _Pending) -> None:
-        """Use the copy that has run out until there is another (RFC 9309, 2.4)."""
-        async with self._calls:
-            scripts = self.state.shard_for(key[1]).scripts
-            reply = await scripts.look_robots(pending.token, *key, fetches=False)
-        if reply.what != "wait":
-            await self._remember(key, reply.what, reply.body, reply.seconds, reply.reason)
 
     def _wait_for_slot(self, url: str, origin: str, pending: _Pending, wait: float) -> float:
         """Return after how many seconds to try again what could not be requested: `wait`, or later.
 
         A source's own robots.txt is tried just before its slot may be leased for images, which cannot go without
-        it. Of the many that may be sent to another source, few can go at a time: only every other try is made at
-        that moment, the rest are spread out.
+        it. Of the many that may be sent to another source, few can go at a time: their tries are spread out.
         """
         if domain_of_url(url) == domain_of_url(origin):
             return max(wait, _TRY_AGAIN_S)
         pending.looks += 1
-        if pending.looks % 2:
-            return wait + random.uniform(_TRY_AGAIN_S, 2 * _TRY_AGAIN_S)
-        return max(wait, min(_LOOK_S * 2.0 ** min(pending.looks, 10), _VISIT_MAX_S)) * random.uniform(1, 1.5)
+        return wait + min(_LOOK_S * 1.5 ** min(pending.looks, 15), _VISIT_MAX_S) * random.uniform(1, 2)
 
     # Copies
 
-    async def _remember(self, key: tuple[str, str], what: str, body: bytes, seconds: float, reason: str) -> None:
+    async def _remember(self, key: tuple[str, str], reply: RobotsReply) -> None:
         rules = refused = None
         now = asyncio.get_running_loop().time()
-        life = min(max(seconds, 1.0), _KEPT_S)
+        life = min(max(reply.seconds, 1.0), _KEPT_S)
         renew = now + life / 2
-        if what == "unreachable":
+        body, before = reply.body, self._copies.get(key)
+        if reply.what == "unreachable":
             # Kept no longer than the requests it turns away wait: then they come back and need a new verdict.
-            life = max(seconds, _TRY_AGAIN_S)
+            life = max(reply.seconds, _TRY_AGAIN_S)
             renew = now + life
-            refused = Verdict(False, f"robots unreachable: {reason}", life)
-        elif what == "refused":
+            refused = Verdict(False, f"robots unreachable: {reply.reason}", life)
+        elif reply.what == "refused":
             refused = Verdict(False, printable(body.decode(errors="replace")))
-        elif what == "rules":
-            before = self._copies.get(key)
+        elif reply.what == "rules":
             rules = before.rules if before and before.rules and before.body == body else await _parse(body)
-            if refusal := refusal_for_delay(rules, self.config):
-                refused = Verdict(False, refusal)
         before = self._copies.pop(key, None)
         self._copies[key] = _Copy(now + life, renew, body, rules, refused)
         self._size += (len(body) - (len(before.body) if before else 0)) * _PARSED_FACTOR
@@ -342,34 +283,21 @@ class RobotsCache:
     async def _fetch_for_all(self, url: str, origin: str, source: str, token: str) -> Fetched:
         """Request `url`, to which the robots.txt at `origin` leads, and share the result."""
         fetched = Fetched("")
-        holding = asyncio.create_task(self._hold(token, url, source))
         try:
             fetched = await self.fetcher.fetch(url, origin, source, self._calls)
         finally:
-            holding.cancel()
             await self._share(token, url, source, fetched)
         return fetched
 
-    async def _hold(self, token: str, url: str, source: str) -> None:
-        """Renew the lock on fetching `url`: it is short, so that a dead worker blocks others only briefly."""
-        held = True
-        while held:
-            await asyncio.sleep(ROBOTS_LOCK_S / 4)
-            try:
-                held = await self.state.shard_for(source).scripts.hold_robots(token, url)
-            except REDIS_TROUBLE as error:
-                self.state.failed(error)
-
     async def _share(self, token: str, url: str, source: str, fetched: Fetched) -> None:
-        delay = 0.0
-        if fetched.kind == "rules":
-            rules = await _parse(fetched.body)
-            kind, body = what_is_kept(rules, fetched.body)
-            fetched = fetched._replace(kind=kind, body=body)
-            delay = rules.delay or 0.0
-            if delay > self.config.robots_delay_max:  # a skipped host must not slow down its source's other hosts
-                delay = self.config.robots_delay_max if self.config.robots_delay_over == "clamp" else 0.0
-        if fetched.kind == "unreachable":
+        kind, body, delay = fetched.kind, fetched.body, 0.0
+        if kind == "rules":
+            rules = await _parse(body)
+            kind, body = what_is_kept(rules, body)
+            if kind == "rules":  # compressing a large one takes 30 ms
+                body = packed(body) if len(body) <= _LARGE else await asyncio.to_thread(packed, body)
+            delay = min(rules.delay or 0.0, self.config.robots_delay_max)
+        if kind == "unreachable":
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})
         requested = fetched.requested
         async with self._calls:
@@ -380,14 +308,13 @@ class RobotsCache:
             kept = await shard.scripts.keep_robots(
                 token,
                 url,
-                kind=fetched.kind,
-                body=fetched.body,
-                ttl=_REFUSED_S if fetched.kind == "refused" else freshness(fetched.cache_control),
+                kind=kind,
+                body=body,
+                ttl=_REFUSED_S if kind == "refused" else freshness(fetched.cache_control),
                 delay=delay,
                 reason=printable(fetched.reason),
                 retry=self.config.retry_delay,
-                retry_max=self.config.retry_delay_max,
-                maxsize=_MAXSIZE,
+                retry_max=LONGEST_DELAY_S,
                 source=source,
                 requested=requested,
             )
@@ -401,20 +328,6 @@ def what_is_kept(rules: Rules, body: bytes) -> tuple[str, bytes]:
         return "rules", body
     named = sitemap_lines(body)  # by far the most frequent kind: no more of its text need be kept
     return "rules" if named else "none", named
-
-
-def refusal_for_opt_outs(declared: Mapping[str, str], config: Config) -> str | None:
-    """Return why a picture must not be kept with these opt-outs (and the line of each); None if it may be."""
-    refused = [f"{name} ({line})" for name, line in declared.items() if name in config.opt_outs]
-    return ", ".join(refused) or None
-
-
-def refusal_for_delay(rules: Rules, config: Config) -> str | None:
-    """Return why a host is skipped because of the delay that its robots.txt requests; None when it is not."""
-    longest = config.robots_delay_max
-    if config.robots_delay_over == "skip" and rules.delay is not None and rules.delay > longest:
-        return f"it requests a delay of {rules.delay:g} s, CRAWL_ROBOTS_DELAY_MAX is {longest:g}"
-    return None
 
 
 async def _parse(body: bytes) -> Rules:

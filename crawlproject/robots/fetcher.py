@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 from urllib.parse import urldefrag, urljoin, urlsplit
 
-from scrapy import Request, signals
+from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from w3lib.url import safe_url_string
 
 from crawlproject.errors import AddressRefused, Excluded, NoNameServer, NoRoute, Paused, SlotMissed, Stopped
 from crawlproject.imaging.codings import content_codings, decoded_beginning
 from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested
+from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested, Slot
+from crawlproject.net.handler import WANTED_BYTES
 from crawlproject.net.resolver import Resolver
-from crawlproject.net.send_slot import NotYet, try_send_slot
+from crawlproject.net.send_slot import try_send_slot
 from crawlproject.politeness.reasons import said_by
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.runtime import Shutdown
@@ -33,8 +33,6 @@ _NO_ROOM_S = 1.0  # until one that found no room in the downloader is tried agai
 _NO_NAME_SERVER_S = 5.0
 _EXCLUDED_S = 5.0  # until it is asked again whether a host is excluded
 _TRY_AGAIN_S = 0.25  # after trouble with Redis
-# Bytes (RFC 9309, 2.5), whatever DOWNLOAD_MAXSIZE is; only the first MAX_BYTES are read.
-_MAX_DOWNLOAD = 50_000_000
 
 
 class Fetched(NamedTuple):
@@ -62,18 +60,12 @@ class RobotsFetcher:
         self.state = state
         self.resolver = resolver
         self.shutdown = shutdown
-        self._received: dict[Request, int] = {}  # bytes of the downloads under way
-        self._places = 0  # taken in the downloader, or about to be
-
-    @property
-    def under_way(self) -> int:
-        """How many downloads there are, or are about to be."""
-        return self._places
+        self.under_way = 0  # places taken in the downloader, or about to be
 
     @property
     def has_room(self) -> bool:
         """Whether another download may begin: hanging hosts may take a quarter of the worker at most."""
-        return self._places < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 4, 1)
+        return self.under_way < max(self.crawler.settings.getint("CONCURRENT_REQUESTS") // 4, 1)
 
     async def fetch(
         self, url: str, origin: str, source: str, calls: AbstractAsyncContextManager[object]
@@ -83,108 +75,79 @@ class RobotsFetcher:
         `source` pays within the registrable domain of `origin`, others for themselves. `calls` bounds the
         concurrent calls to Redis.
         """
-        sent: list[Requested] = []
-        fetched = await self._fetch(url, origin, source, calls, sent)
-        return fetched._replace(requested=sent[0]) if sent else fetched
-
-    async def _fetch(
-        self,
-        url: str,
-        origin: str,
-        source: str,
-        calls: AbstractAsyncContextManager[object],
-        sent: list[Requested],
-    ) -> Fetched:
-        """Do so; what is requested comes to `sent`."""
-        try:
-            if refusal := await self._refusal(url):
-                return refusal
-            if not self.has_room:
-                return Fetched("", wait=_NO_ROOM_S)
-            self._places += 1
-            try:
-                return await self._get(url, origin, source, calls, sent)
-            finally:
-                self._places -= 1
-        except AddressRefused as error:
-            return _refused(str(error))
-        except (NoNameServer, NoRoute, Paused, Stopped):  # this worker's fault
-            return Fetched("", wait=_NO_NAME_SERVER_S)
-        except Exception as error:  # whatever a download can meet, and a Location can be
-            own = isinstance(error, IgnoreRequest | UnreadableImage)  # our own words
-            reason = str(error) if own else f"{type(error).__name__}: {said_by(error)}".strip()
-            return Fetched("unreachable", reason=reason)
-
-    async def _refusal(self, url: str) -> Fetched | None:
-        """Return why `url` cannot be requested, before a slot is spent on it; None if it can."""
         await self.resolver.look_up(url)
         if not self.resolver.knows(url):
             return Fetched("", wait=_NO_NAME_SERVER_S)
         if refused := self.resolver.refusal(url):
             return _refused(refused)
-        failure = self.resolver.failure(url)
-        return Fetched("unreachable", reason=failure) if failure else None
+        if failure := self.resolver.failure(url):
+            return Fetched("unreachable", reason=failure)
+        if not self.has_room:
+            return Fetched("", wait=_NO_ROOM_S)
+        self.under_way += 1
+        try:
+            return await self._get(url, origin, source, calls)
+        finally:
+            self.under_way -= 1
 
     async def _get(
-        self,
-        url: str,
-        origin: str,
-        source: str,
-        calls: AbstractAsyncContextManager[object],
-        sent: list[Requested],
+        self, url: str, origin: str, source: str, calls: AbstractAsyncContextManager[object]
     ) -> Fetched:
         """Return the result of requesting `url`."""
-        domain = domain_of_url(url)
-        own = domain == domain_of_url(origin)
         while True:
-            try:
-                slot = await try_send_slot(
-                    self.state,
-                    source=source if own else None,
-                    domain=None if own else domain,
-                    host=host_of_url(url),
-                    sent_by=None if own else source,
-                    calls=calls,
-                )
-            except Excluded as error:
-                # What waits for its own host's robots.txt is excluded, too; others find that it is not to be had.
-                if host_of_url(url) == host_of_url(origin):
-                    return Fetched("", wait=_EXCLUDED_S)
-                return Fetched("unreachable", reason=str(error))
-            except REDIS_TROUBLE as error:
-                self.state.failed(error)
-                return Fetched("", wait=_TRY_AGAIN_S)
-            if isinstance(slot, NotYet):
-                return Fetched("", wait=slot.wait)
-            if self.shutdown.has_begun:
-                return Fetched("")
+            slot = await self._slot(url, origin, source, calls)
+            if isinstance(slot, Fetched):
+                return slot
             meta: dict[str, Any] = {
                 SLOT: slot,
-                SOURCE: source if own else domain,  # for the log
+                SOURCE: slot.source,  # for the log
                 "dont_redirect": True,
                 "handle_httpstatus_all": True,
                 "download_timeout": min(self.state.config.download_timeout, _DOWNLOAD_S),
-                "download_maxsize": _MAX_DOWNLOAD,
+                WANTED_BYTES: MAX_BYTES + 1,  # RFC 9309, 2.5
             }
             # Not compressed, so that the bytes read can be counted.
             request = Request(url, meta=meta, headers={"Accept-Encoding": "identity"}, dont_filter=True)
             self.crawler.stats.inc_value("robots/requests")
             try:
                 response = await self._download(request)
+                fetched = Fetched("") if response is None else await _outcome(response)
             except SlotMissed:
                 self.crawler.stats.inc_value("robots/slots_missed")
                 continue
-            finally:
-                if (requested := request.meta.get(REQUESTED)) is not None:
-                    sent.append(requested)
-            return Fetched("") if response is None else await _outcome(response)
+            except Exception as error:  # whatever a download can meet, and a Location can be
+                fetched = _failed(error)
+            return fetched._replace(requested=request.meta.get(REQUESTED))
+
+    async def _slot(
+        self, url: str, origin: str, source: str, calls: AbstractAsyncContextManager[object]
+    ) -> Slot | Fetched:
+        """Take a send slot of the source that pays; return why nothing is requested if there is none."""
+        domain = domain_of_url(url)
+        own = domain == domain_of_url(origin)
+        try:
+            slot = await try_send_slot(
+                self.state,
+                source=source if own else None,
+                domain=None if own else domain,
+                host=host_of_url(url),
+                sent_by=None if own else source,
+                calls=calls,
+            )
+        except Excluded as error:
+            # What waits for its own host's robots.txt is excluded, too; others find that it is not to be had.
+            if host_of_url(url) == host_of_url(origin):
+                return Fetched("", wait=_EXCLUDED_S)
+            return Fetched("unreachable", reason=str(error))
+        except REDIS_TROUBLE as error:
+            self.state.failed(error)
+            return Fetched("", wait=_TRY_AGAIN_S)
+        if not isinstance(slot, Slot):
+            return Fetched("", wait=slot)
+        return Fetched("") if self.shutdown.has_begun else slot
 
     async def _download(self, request: Request) -> Response | None:
         """Return the response; None when the worker stops, which does not wait for it."""
-        connect: Callable[..., None] = self.crawler.signals.connect
-        if not self._received:
-            connect(self._bytes_received, signal=signals.bytes_received)
-        self._received[request] = 0
         download = asyncio.ensure_future(self.crawler.engine.download_async(request))
         # Its exception is retrieved, or asyncio would log it.
         download.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -197,17 +160,18 @@ class RobotsFetcher:
             return response
         finally:
             download.cancel()
-            del self._received[request]
-            if not self._received:
-                self.crawler.signals.disconnect(self._bytes_received, signal=signals.bytes_received)
 
-    def _bytes_received(self, data: bytes, request: Request) -> None:
-        """Stop the download after `MAX_BYTES` (RFC 9309, 2.5)."""
-        if request not in self._received:
-            return
-        self._received[request] += len(data)
-        if self._received[request] > MAX_BYTES:
-            raise StopDownload(fail=False)
+
+def _failed(error: Exception) -> Fetched:
+    """Return what it means that a download has failed."""
+    if isinstance(error, AddressRefused):
+        return _refused(str(error))
+    if isinstance(error, NoNameServer | NoRoute | Paused | Stopped):  # this worker's fault
+        return Fetched("", wait=_NO_NAME_SERVER_S)
+    own = isinstance(error, IgnoreRequest | UnreadableImage)  # our own words
+    return Fetched(
+        "unreachable", reason=str(error) if own else f"{type(error).__name__}: {said_by(error)}".strip()
+    )
 
 
 def _refused(reason: str) -> Fetched:

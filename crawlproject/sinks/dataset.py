@@ -9,13 +9,14 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.entries import default_name, event_of
+from crawlproject.sinks.parquet import FOOTER, ParquetForm, name_of
 from crawlproject.sinks.sink import Sink
 from crawlproject.state.client import State
 from crawlproject.storage.parts import PartExists, Parts
@@ -24,14 +25,7 @@ from crawlproject.streams.streams import EventEntry
 from crawlproject.texts import printable, scrapy_command
 
 ABOUT = "_dataset.json"  # whose the dataset is; readers of Parquet pass over names that begin with `_`
-FOOTER = b"crawlproject"  # the key of what a part's footer says, as JSON
-
 _PART = re.compile(r"(\d{8})\.parquet")
-
-
-def name_of(number: int, ending: str = ".parquet") -> str:
-    """Return the name of a file of a part."""
-    return f"{number:08d}{ending}"
 
 
 def _count_of(names: Iterable[str]) -> int:
@@ -44,47 +38,6 @@ def _begun(what: str, value: Any) -> str:
     if what == "caption":
         return "without --caption" if value is None else f"with --caption {printable(str(value))}"
     return f"with {'' if what == 'pictures' else what + ' '}{printable(str(value))}"
-
-
-class Form(Protocol):
-    """The form of a dataset's parts: writes one at a time. Methods block."""
-
-    name: str
-    first: str  # the ending of what is put before the Parquet file, which makes the part; "" for nothing
-
-    @property
-    def rows(self) -> int:
-        """The rows in the part that is being written."""
-
-    def look_up(self, events: list[dict[str, Any]]) -> None:
-        """Learn which events come next, to fetch at once what they need."""
-
-    def add(self, number: int, name: str, event: dict[str, Any]) -> None:
-        """Add an event to part `number`; `name` is that of its stream.
-
-        Raises:
-            StorageDown: what it needs cannot be had at present: it is not added.
-
-        """
-
-    def is_full(self) -> bool:
-        """Tell whether the part must not become larger."""
-
-    def put(self, number: int, footer: dict[str, Any]) -> None:
-        """Have the part appear, with that in the footer of its Parquet file; what comes then is in the next.
-
-        Can be repeated after StorageDown.
-
-        Raises:
-            PartExists: another process has put it.
-
-        """
-
-    def complete(self, number: int, footer: Mapping[str, Any]) -> None:
-        """Put what belongs beside a part that has appeared; can be repeated."""
-
-    def void(self, number: int) -> None:
-        """Have `put` make an empty part, and `complete` empty what was put first by a process that died."""
 
 
 class Dataset(Sink):
@@ -104,7 +57,7 @@ class Dataset(Sink):
         self,
         state: State,
         parts: Parts,
-        form: Form,
+        form: ParquetForm,
         *,
         every: float,
         name: str | None = None,

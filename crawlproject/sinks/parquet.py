@@ -11,12 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crawlproject.errors import CrawlprojectError
-from crawlproject.sinks.dataset import FOOTER, name_of
 from crawlproject.sinks.event_rows import Rows, row_of
 from crawlproject.storage.blobs import described
 from crawlproject.storage.parts import Parts
 
+FOOTER = b"crawlproject"  # the key of what a part's footer says, as JSON
 ROW_GROUP = 50_000  # rows
+
+
+def name_of(number: int, ending: str = ".parquet") -> str:
+    """Return the name of a file of a part."""
+    return f"{number:08d}{ending}"
 
 
 @contextmanager
@@ -71,9 +76,13 @@ class ParquetFile:
 
 
 class ParquetForm:
-    """Parts of up to `most` rows, each a Parquet file."""
+    """The form of a dataset's parts: up to `most` rows each, in a Parquet file. One is written at a time.
 
-    name, first = "parquet", ""
+    Methods block.
+    """
+
+    name = "parquet"
+    first = ""  # the ending of what is put before the Parquet file, which makes the part; "" for nothing
 
     def __init__(self, parts: Parts, most: int) -> None:
         self._parts = parts
@@ -86,26 +95,38 @@ class ParquetForm:
         return 0 if self._file is None else self._file.rows
 
     def look_up(self, events: list[dict[str, Any]]) -> None:
-        """Do nothing: all that is written stands in the events."""
+        """Learn which events come next, to fetch at once what they need."""
 
     def add(self, number: int, name: str, event: dict[str, Any]) -> None:
-        """Add an event."""
+        """Add an event to part `number`; `name` is that of its stream.
+
+        Raises:
+            StorageDown: what it needs cannot be had at present: it is not added.
+
+        """
         if self._file is None:
             self._file = ParquetFile(self._parts, number)
         self._file.add(row_of(name, event))
 
     def is_full(self) -> bool:
-        """Tell whether the part has all the rows that it may have."""
+        """Tell whether the part must not become larger."""
         return self.rows >= self._most
 
     def put(self, number: int, footer: dict[str, Any]) -> None:
-        """Have the part appear."""
+        """Have the part appear, with that in the footer of its Parquet file; what comes then is in the next.
+
+        Can be repeated after StorageDown.
+
+        Raises:
+            PartExists: another process has put it.
+
+        """
         assert self._file is not None
         self._file.put(footer)
         self._file = None
 
     def complete(self, number: int, footer: Mapping[str, Any]) -> None:
-        """Do nothing: there is but one file."""
+        """Put what belongs beside a part that has appeared; can be repeated."""
 
     def void(self, number: int) -> None:
-        """Do nothing: there is but one file."""
+        """Have `put` make an empty part, and `complete` empty what was put first by a process that died."""

@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from crawlproject.sinks.dataset import name_of
 from crawlproject.sinks.event_rows import UNCHANGED, row_of
-from crawlproject.sinks.parquet import ParquetFile, writing
+from crawlproject.sinks.parquet import ParquetFile, ParquetForm, name_of, writing
 from crawlproject.storage.parts import Parts
 from crawlproject.texts import one_line
 
@@ -109,7 +108,7 @@ class _Pictures:
         return self._read[name]
 
 
-class WebDatasetForm:
+class WebDatasetForm(ParquetForm):
     """Parts of up to `samples` samples and `rows` rows: `N.tar`, with the rows of all events in `N.parquet`.
 
     The picture of a sample is what `look_up` has of the name in `column`, "thumbnail" or "original".
@@ -131,10 +130,10 @@ class WebDatasetForm:
         column: Literal["thumbnail", "original"] = "thumbnail",
         prefix: str = "",
     ) -> None:
+        super().__init__(parts, rows)
         self.missing = 0  # pictures
-        self._parts = parts
         self._pictures = _Pictures(look_up)
-        self._most_rows, self._most_samples = rows, samples
+        self._most_samples = samples
         self._caption = caption
         self._column = column
         self._prefix = prefix
@@ -196,9 +195,8 @@ class WebDatasetForm:
     def is_full(self) -> bool:
         """Tell whether the part has all the samples, rows or bytes that it may have."""
         shard = self._shard
-        return shard is not None and (
-            shard.samples >= self._most_samples or self.rows >= self._most_rows or shard.size >= _MOST_BYTES
-        )
+        is_full = shard is not None and (shard.samples >= self._most_samples or shard.size >= _MOST_BYTES)
+        return is_full or super().is_full()
 
     def put(self, number: int, footer: dict[str, Any]) -> None:
         """Have the tar file appear, then the Parquet file."""

@@ -35,6 +35,11 @@ def rate_of(value: bytes) -> float | None:
     return rate if b"_" not in value and (rate == 0 or 1e-6 <= rate <= 1e5) else None
 
 
+def row_text(by_size: float, domains: str, options: str) -> str:
+    """Return a row of the catalogue as it is written in Redis; the last two are "" where there are none."""
+    return f"{by_size!r}\t{domains}\t{options}"
+
+
 class Limit(NamedTuple):
     """The limit of a source: `rps` requests a second, if `over_robots` whatever delay its robots.txt asks for."""
 

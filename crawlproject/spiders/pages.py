@@ -24,10 +24,11 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
+from crawlproject.pages import sitemaps
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
+from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
-from crawlproject.pages.sitemaps import MAX_BYTES
 from crawlproject.politeness.conditions import CONDITIONS
 from crawlproject.spiders.one_item import OneItemSpider, fetch_of
 from crawlproject.texts import without_userinfo
@@ -75,7 +76,7 @@ class PagesSpider(OneItemSpider):
 
     def wanted_bytes(self, request: Request) -> int:
         """Return how many bytes of a body are read; the rest is not downloaded (net/handler.py)."""
-        return MAX_BYTES if SITEMAP in request.meta else self.config.pages_max_bytes
+        return sitemaps.MAX_BYTES if SITEMAP in request.meta else MAX_BYTES
 
     def request_for(self, seed: Seed) -> Request:
         """Return the request of a seed."""

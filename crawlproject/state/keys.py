@@ -101,7 +101,7 @@ class Keys:
         key="in_hand:",
     )
     feeders = _OfSpider(
-        "Hash, TTL 60 s: process that feeds seeds to when it said so (µs) and how many it has left, if known."
+        "Hash, TTL 60 s: process that feeds seeds to when it said so (s) and how many it has left, if known."
     )
     feed_of = _OfSpider(
         "Prefix + digest of FILEs, hash, TTL 30 d: how far they are fed (`position`), and by which process."
@@ -118,14 +118,9 @@ class Keys:
     paced = _OfSpider(
         "Sorted set: sources by when this spider may send to them (µs), where it keeps a delay of its own."
     )
-    seen_of = _OfSpider(
-        "Prefix + bucket, or `e` + generation + `:` + bucket, set of integers: hashes of what was enqueued."
-    )
-    seen_bloom_of = _OfSpider(
-        "Prefix + generation + `:` + partition, string: a Bloom filter of links (`CRAWL_SEEN_LINKS`)."
-    )
+    seen_of = _OfSpider("Prefix + generation + `:` + bucket, set of integers: hashes of what was enqueued.")
     seen_meta = _OfSpider(
-        "Hash: the generations of these (`exact`, `bloom`), and how many requests the last one of each has."
+        "Hash: the generations of these, by how many requests each is for, and how many the last one has."
     )
     texts_of = _OfSpider(
         "Prefix + part, string: the texts of pages seen last, nine bytes each: which one, under which URL."
@@ -140,7 +135,7 @@ class Keys:
     )
     extents_of = _OfSpider(
         "Prefix + priority + `:` + source, list: extents of its overflow, before the list above; where in which "
-        "pack each is, and how many requests it has."
+        "pack each is, and how many requests it has. `dropped`: those that are still in the seen filter."
     )
     overflow_due = _OfSpider(
         "Sorted set: sources that need an extent or whose overflow may be long enough for one, by when a worker "
@@ -148,16 +143,12 @@ class Keys:
     )
     spill_fault = _OfSpider("String, TTL 60 s: why extents cannot be stored or read at present.")
     pack_folder = _OfSpider("String: the folder of CRAWL_OVERFLOW_STORE in which the packs of this frontier are.")
-    packs = _OfSpider("Hash: pack to how many of its extents are still needed.")
-    packs_dead = _OfSpider(
-        "Sorted set: packs that are no longer needed, by when the last of their extents went (µs)."
-    )
-    dropped_extents = _OfSpider(
-        "List: extents that were dropped, and whose requests still have their places in the seen filter."
+    packs = _OfSpider(
+        "Sorted set: packs by how many of their extents are needed, or, below zero, by since when none is (µs)."
     )
     revisits_of = _OfSpider(
-        "Prefix + source, hash: its pages that are revisited, by the first 8 bytes of what the seen filter "
-        "knows them by, to when, after which interval (µs), and the stored request; 8 at most."
+        "Prefix + source, hash: its pages that are revisited, by what the seen filter knows them by, "
+        "to when, after which interval (µs), and the stored request; 8 at most."
     )
     revisits = _OfSpider("Sorted set: sources by when the first of these is due (µs), or before.")
     ledger = _OfSpider(
@@ -167,78 +158,70 @@ class Keys:
     found_hosts_of = _OfSpider(
         "Prefix + source, set of integers: 32-bit hashes of the hosts below its domain that links led to."
     )
-    dropped = _OfSpider("List: stored requests that were dropped, and still have their places in the seen filter.")
     workers = _OfSpider("Sorted set: workers by their last heartbeat (µs).")
-    worker_settings = _OfSpider(
-        "Hash: worker -> its settings that should be the same for all, as JSON, until another one joins."
-    )
     starting = _OfSpider("Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard.")
     leases_of = _OfSpider("Prefix + worker, hash: lease id to stored request.")
 
     # Politeness
 
-    slots = _OfCrawl("Sorted set: each source's next free send slot (µs); missing or past: free now.")
+    slots = _OfCrawl(
+        "Sorted set: each source's next free send slot (µs); missing or past: free now. "
+        "`kept apart ` + source: the same for others' robots.txt."
+    )
     spiders = _OfCrawl("Sorted set: spiders by the last heartbeat of a worker (µs).")
     waiting_spiders = _OfCrawl(
         "Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."
     )
     rates = _OfCrawl("Hash: source to its rate limit in force (rps), overrides included.")
-    limits = _OfCrawl("Hash: source to the rate computed from its size (rps).")
+    catalogue = _OfCrawl(
+        "Hash: source to its row: the rate computed from its size (rps), the domains that it is bound to, with "
+        "blanks around each (none: to any), and its options (JSON: circuit, gone, robots, hosts), with tabs "
+        "between."
+    )
     override_rate_of = _OfCrawl(
         "Prefix + source, string: the operator's rate (rps); `5 over-robots` lifts the delay of robots.txt."
     )
     sources = _OfCrawl("Set: every known source, from the catalogue or from a seed.")
     hosts = _OfCrawl("Hash: registrable domain to the source that the catalogue gives it.")
-    claims = _OfCrawl(
-        "Hash: source to the domains that the catalogue binds it to, with blanks around each; none: to any."
-    )
-    options = _OfCrawl(
-        "Hash: source to what else the catalogue says about it (JSON: circuit, gone, robots, hosts)."
-    )
     circuit_of = _OfCrawl(
-        "Prefix + source, hash: the state of its circuit, and what slows or holds it; gone when it is at rest."
+        "Prefix + source, msgpack: the state of its circuit, and what slows or holds it; TTL 1 d where nothing "
+        "does."
     )
     window_of = _OfCrawl(
-        "Prefix + source, hash, TTL 10 min: its last minute's results in buckets, its latency, its fetches."
+        "Prefix + source, msgpack, TTL 10 min: its last results, hosts, latencies and fetches, and how many "
+        "requests it got in each of the last 64 seconds."
     )
     halted = _OfCrawl("Set: sources halted until an operator acts; `sadd` halts, `srem` resumes.")
     temp_halted = _OfCrawl("Set: sources halted for the open period of their circuit.")
     excluded = _OfCrawl(
         "Set: sources and domains that nothing goes out to; `sadd` excludes, `srem` includes again."
     )
-    excluded_by = _OfCrawl("Hash: what an operator has excluded to who, when and why (JSON).")
-    excluded_by_file = _OfCrawl("Hash: what the leader's `CRAWL_EXCLUDE` names to the comment in its line.")
+    excluded_by = _OfCrawl(
+        "Hash: what is excluded to which operator did it, when and why, and to its line in `CRAWL_EXCLUDE` (JSON)."
+    )
     watchlist = _OfCrawl(
         "Set: sources that the leader checks each second: halted, probed, held, slowed, failing.",
         key="troubled",
     )
     robots_of = _OfCrawl(
-        "Prefix + URL, hash: a robots.txt, or where it leads; TTL: two days after it has run out, or 60 while "
-        "it is unreachable."
+        "Prefix + URL, msgpack: a robots.txt, or where it leads, and who fetches it; TTL: two days after it has "
+        "run out, or 60 while it is unreachable."
     )
     robots_stored = _OfCrawl(
-        "Sorted set: URLs of the copies with a text, by when they were stored (s) x 2^20 + their size (B)."
-    )
-    robots_size = _OfCrawl("Integer: the sum of these sizes (B).")
-    robots_fetch_of = _OfCrawl(
-        "Prefix + URL, string, TTL 5 s: the look-up that fetches that robots.txt, which makes it last."
-    )
-    robots_turn_of = _OfCrawl(
-        "Prefix + source, string, TTL: from when on it may be sent a request for others' robots.txt (µs)."
+        "Sorted set: URLs of the copies with more than a short text, by when they were stored (s) x 2^20 + their "
+        "size (B), and the sum of the sizes."
     )
     robots_delays_of = _OfCrawl(
-        "Prefix + source, sorted set: its origins by the delay that their robots.txt asks for (s)."
+        "Prefix + source, sorted set: its origins by the delay that their robots.txt asks for (ms) x 2^26 + the "
+        "minute in which it last did; TTL: two days."
     )
     statuses_of = _OfCrawl(
-        "Prefix + source, list: the last 50 statuses, the newest first; gone after a quiet hour.",
+        "Prefix + source, list: the last 50 statuses, the newest first; TTL 1 h, of a source in trouble 90 d.",
         key="statuslast50req:",
     )
     requests_of = _OfCrawl(
         "Prefix + block of four days + `:` + source, hash, TTL 94 d: hour of the block to what was requested in "
         "it (msgpack); `r:` + host to when its robots.txt was last fetched, and the status."
-    )
-    seconds_of = _OfCrawl(
-        "Prefix + source, string, TTL 2 min: how many requests it got in each of the last 64 seconds."
     )
     incidents_of = _OfCrawl(
         "Prefix + source, list, TTL 90 d: its last 24 halts, holds, back-offs and resumptions, with reasons."
@@ -253,8 +236,8 @@ class Keys:
         "Hash: the latest time seen (µs), the server it was seen by, how far the crawl's time is ahead of it."
     )
     layout = _OfCrawl(
-        "Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a "
-        "source is; once for the crawl, where it begins with CRAWL_NAMESPACE, and in each shard."
+        "Integer, with CRAWL_SHARDS: how many shards the crawl has; once for the crawl, where the key begins with "
+        "CRAWL_NAMESPACE, and in each shard."
     )
 
     # Results
@@ -270,11 +253,9 @@ class Keys:
         "Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."
     )
     audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
-    ended_sessions = _OfCrawl(
-        "Sorted set: sessions of the dashboard that were logged out, by the time at which they expire."
-    )
     ordered_by_of = _OfCrawl(
-        "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
+        "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard; "
+        "`resume`: an order to lift what slows or holds it."
     )
     readers = _OfCrawl(
         "Hash: reader of the events to who reads as it, or did last, and how far it has read each stream, above "
@@ -299,11 +280,7 @@ class Keys:
         "bucket, the same of whole fetches; `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and "
         "`parse_us`, the same of reading pages."
     )
-    active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs); others rest.")
-    sample = _OfSpider(
-        "Hash, TTL 60 s: when the monitor last sampled the counters (µs), and their values (msgpack).",
-        key="reading",
-    )
+    active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs).")
 
     @property
     def due(self) -> tuple[str, ...]:

@@ -15,11 +15,10 @@ from crawlproject.state.scripts import LATENCY_BOUNDS
 _PAGE = 1000  # sources a call
 
 
-async def read_counts(state: State, sources: Sequence[str], counts: Sequence[str]) -> dict[str, list[int]]:
-    """Return each of `counts` (see `Keys.counts`) of each of `sources`, in their order."""
+async def read_counts(state: State, sources: Sequence[str]) -> list[Counter[str]]:
+    """Return the counts of each of `sources`; see `Keys.counts`."""
     redis: Any = state.redis
-    found = [counts_in(packed) for packed in await redis.hmget(state.keys.counts, sources)]
-    return {name: [one.get(name, 0) for one in found] for name in counts}
+    return [Counter(counts_in(packed)) for packed in await redis.hmget(state.keys.counts, sources)]
 
 
 def counts_in(packed: bytes | None) -> dict[str, int]:
@@ -56,13 +55,12 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
 async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
     """Return how long fetches of each of `sources` took lately, by bucket of `LATENCY_BOUNDS`; [] without any.
 
-    Of the last few minutes: counts are halved every five minutes (see the Lua module `samples`).
+    Of the last few minutes: counts are halved every five minutes (see the Lua module `windows`).
     """
     async with state.redis.pipeline(transaction=False) as pipe:
         for source in sources:
-            pipe.hget(state.keys.window_of + source, "fetches")
-        replies: list[Any] = await pipe.execute()
-    return [fetches_in(reply) for reply in replies]
+            pipe.get(state.keys.window_of + source)
+        return [fetches_in(packed) for packed in await pipe.execute()]
 
 
 async def read_all_fetches(state: State) -> dict[str, list[int]]:
@@ -72,24 +70,15 @@ async def read_all_fetches(state: State) -> dict[str, list[int]]:
     cursor, more = 0, True
     while more:
         cursor, page = await redis.zscan(state.keys.active, cursor, count=_PAGE)
-        async with redis.pipeline(transaction=False) as pipe:
-            for source, _ in page:
-                pipe.hget(state.keys.window_of.encode() + source, "fetches")
-            replies = await pipe.execute()
-        for (source, _), reply in zip(page, replies, strict=True):
-            if fetches := fetches_in(reply):
-                found[source.decode(errors="replace")] = fetches
+        names = [name.decode(errors="replace") for name, _ in page]
+        read = zip(names, await read_fetches(state, names), strict=True)
+        found |= {name: fetches for name, fetches in read if fetches}
         more = cursor != 0
     return found
 
 
-def fetches_in(packed: Any) -> list[int]:
-    """Return the histogram that the Lua module `samples` has packed; [] where it has not."""
-    buckets = [0] * (len(LATENCY_BOUNDS) + 1)
-    try:
-        _, *pairs = msgpack.unpackb(packed)
-        for bucket, count in zip(pairs[::2], pairs[1::2], strict=True):
-            buckets[int(bucket)] += max(int(count), 0)
-    except (ValueError, TypeError, OverflowError, IndexError, msgpack.UnpackException):
-        return []
+def fetches_in(window: bytes | None) -> list[int]:
+    """Return the histogram in what the Lua module `windows` has packed; [] without any fetch."""
+    found = {} if window is None else dict(msgpack.unpackb(window, strict_map_key=False, raw=True)[b"fetches"])
+    buckets = [int(found.get(b"%d" % bucket, 0)) for bucket in range(len(LATENCY_BOUNDS) + 1)]
     return buckets if any(buckets) else []

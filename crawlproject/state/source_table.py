@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from crawlproject.sources.rates import limit_of
+from crawlproject.sources.rates import limit_of, rate_of
 from crawlproject.state.client import State
 
 _PAGE = 1000  # names a call
@@ -21,8 +21,8 @@ async def known_sources(state: State) -> list[str]:
     """Return all sources of a shard that the catalogue names or that a seed has led to, sorted."""
     redis: Any = state.redis
     names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
-    names |= {name async for name, _ in redis.hscan_iter(state.keys.limits, count=_PAGE)}
-    # Each shard has the limits of the whole catalogue.
+    names |= {name async for name, _ in redis.hscan_iter(state.keys.catalogue, count=_PAGE)}
+    # Each shard has the whole catalogue.
     return sorted(name for name in map(_text, names) if state.shard_for(name) is state)
 
 
@@ -44,31 +44,39 @@ async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     """Return those of `sources` of a shard that neither the catalogue names nor a seed has led to."""
     redis: Any = state.redis
     listed = await redis.smismember(state.keys.sources, sources)
-    sized = await redis.hmget(state.keys.limits, sources)
+    sized = await redis.hmget(state.keys.catalogue, sources)
     known = zip(sources, listed, sized, strict=True)
     return [source for source, in_set, limit in known if not in_set and limit is None]
 
 
 class Stored(NamedTuple):
-    """What is stored of a source, each None where there is nothing: rates in requests a second, as written.
+    """What is stored of a source, each None where there is nothing; rates in requests a second, as written.
 
-    `by_size`, `options` and `claims` are the catalogue's, `override` is the operator's, `limit` the one in force.
+    `row` is the catalogue's, `override` is the operator's limit, `limit` the one in force.
     """
 
-    by_size: bytes | None
-    options: bytes | None
-    claims: bytes | None
+    row: bytes | None
     override: bytes | None
     limit: bytes | None
+
+    @property
+    def by_size(self) -> float | None:
+        """The rate by size."""
+        return None if self.row is None else rate_of(self.row.partition(b"\t")[0])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What else the catalogue says of it."""
+        options = b"" if self.row is None else self.row.rpartition(b"\t")[2]
+        found: dict[str, Any] = json.loads(options) if options.startswith(b"{") else {}
+        return found
 
 
 async def stored(state: State, sources: list[str]) -> list[Stored]:
     """Return what is stored of each of `sources`."""
     keys = state.keys
     async with state.redis.pipeline(transaction=False) as pipe:
-        pipe.hmget(keys.limits, sources)
-        pipe.hmget(keys.options, sources)
-        pipe.hmget(keys.claims, sources)
+        pipe.hmget(keys.catalogue, sources)
         pipe.mget([keys.override_rate_of + name for name in sources])
         pipe.hmget(keys.rates, sources)
         return [Stored(*columns) for columns in zip(*await pipe.execute(), strict=True)]
@@ -76,25 +84,26 @@ async def stored(state: State, sources: list[str]) -> list[Stored]:
 
 async def gone_statuses(state: State, source: str) -> frozenset[int]:
     """Return the statuses that the catalogue calls link rot at a source, beside those that are anywhere."""
-    redis: Any = state.redis
-    options = await redis.hget(state.keys.options, source)
-    try:
-        gone = json.loads(options or b"{}")["gone"]
-        return frozenset(status for status in gone if isinstance(status, int))
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return frozenset()
+    [found] = await stored(state, [source])
+    return frozenset(found.options.get("gone", ()))
 
 
 async def has_rates(state: State) -> bool:
     """Tell whether the last catalogue gave a rate to any source."""
     redis: Any = state.redis
-    return bool(await redis.hlen(state.keys.limits))
+    return bool(await redis.hlen(state.keys.catalogue))
 
 
-async def scan_limits(state: State, cursor: int) -> tuple[int, list[str]]:
-    """Return the cursor of the next page and this page of the sources with a rate by size; 0 begins and ends."""
+async def count_rows(state: State) -> tuple[int, int]:
+    """Return how many sources and how many domains of the catalogue Redis holds."""
     redis: Any = state.redis
-    following, page = await redis.hscan(state.keys.limits, cursor, count=_PAGE)
+    return await redis.hlen(state.keys.catalogue), await redis.hlen(state.keys.hosts)
+
+
+async def scan_catalogue(state: State, cursor: int) -> tuple[int, list[str]]:
+    """Return the cursor of the next page and this page of the sources with a row; 0 begins and ends."""
+    redis: Any = state.redis
+    following, page = await redis.hscan(state.keys.catalogue, cursor, count=_PAGE)
     return following, [_text(source) for source in page]
 
 

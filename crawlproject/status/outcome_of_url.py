@@ -16,7 +16,7 @@ MOST_ENTRIES = 100_000  # of each stream, the newest: about a second and 60 MB f
 MOST_BYTES = 64 * 2**20  # of the dead letters, each of which may hold a seed of a megabyte; or a page more
 _EVENTS_A_PAGE = 1000
 _DEAD_LETTERS_A_PAGE = 50
-_WITHIN_S = 30.0  # that other shards have to answer
+_WITHIN_S = 30.0  # that shards have to answer
 
 
 class Ended(NamedTuple):
@@ -40,107 +40,58 @@ async def last_end(
 ) -> tuple[Ended | None, dict[str, str | None]]:
     """Return how `url` has ended last, if the newest entries tell, and since when each stream was looked at.
 
-    With an `identifier`, only that seed counts. A stream without entries was looked at since None. `state` is the
-    shard of its source. Where a redirect has led to another source, it has ended in the shard of that: if this one
-    does not tell, all do, each of its part of `MOST_ENTRIES`. `say` is told of those that do not answer.
+    With an `identifier`, only that seed counts. A stream without entries was looked at since None. A redirect may
+    have led to another shard: each is looked at, for its part of `MOST_ENTRIES`. `say` is told of those that do
+    not answer.
     """
-    ended, since = await _last_end(state, url, identifier, MOST_ENTRIES)
-    if ended is not None or state.count == 1:
-        return ended, since
-    others = [shard for shard in state.shards if shard is not state]
     most = max(MOST_ENTRIES // state.count, 1)
     answers, away = await ask_shards(
-        others, lambda shard: _last_end(shard, url, identifier, most), within_s=_WITHIN_S
+        state.shards, lambda shard: _last_end(shard, url, identifier, most), within_s=_WITHIN_S
     )
     for shard, fault in away.items():
         say(f"{shown(shard)} does not answer ({fault}): whether a redirect ended there is not known")
-    ends = [one for one, _ in answers.values() if one is not None]
-    for _, there in answers.values():
+    ends: list[Ended] = []
+    since: dict[str, str | None] = {}
+    for found, there in answers.values():
+        ends += found
         for stream, oldest in there.items():  # all were looked at since the latest of them
             since[stream] = max(filter(None, (since.get(stream), oldest)), default=None)
     return max(ends, key=lambda one: one.time, default=None), since
 
 
 async def _last_end(
-    state: State, url: str, identifier: str | None, most_entries: int
-) -> tuple[Ended | None, dict[str, str | None]]:
-    """Do as `last_end`, of one shard."""
+    state: State, url: str, identifier: str | None, most: int
+) -> tuple[list[Ended], dict[str, str | None]]:
+    """Return the last end in each stream of a shard."""
     found: list[Ended] = []
     since: dict[str, str | None] = {}
-    is_page = state.keys.spider == "pages"
-    images = ((state.keys.image_events, _image), (state.keys.probe_events, _probe))
-    for stream, read, page_size, most_bytes in (
-        *((*kept, _EVENTS_A_PAGE, inf) for kept in (((state.keys.page_events, _page),) if is_page else images)),
-        (state.keys.link_rot_events, _link_rot, _EVENTS_A_PAGE, inf),
-        (state.keys.dead, _dead_letter, _DEAD_LETTERS_A_PAGE, MOST_BYTES),
-    ):
-        name, oldest = stream.rpartition(":")[2], None
-        needles = {url.encode(), json.dumps(url)[1:-1].encode()}  # as it is in a stored request, and in JSON
-        hit = None
-        async for page in entries_back(state, stream, most_entries, most_bytes, page_size):
+    keys, needles = (
+        state.keys,
+        (url.encode(), json.dumps(url)[1:-1].encode()),
+    )  # as in a stored request, and in JSON
+    events = {keys.page_events: "page"} if keys.spider == "pages" else {keys.image_events: "image"}
+    events |= {} if keys.spider == "pages" else {keys.probe_events: "probe"}
+    for stream, outcome in {**events, keys.link_rot_events: "link_rot", keys.dead: "dead_letter"}.items():
+        bounds = (MOST_BYTES, _DEAD_LETTERS_A_PAGE) if stream == keys.dead else (inf, _EVENTS_A_PAGE)
+        oldest = hit = None
+        async for page in entries_back(state, stream, most, *bounds):
             for at, fields in page:
                 if hit is None and any(needle in value for value in fields.values() for needle in needles):
-                    hit = read(at.decode(), fields, url, identifier)
+                    hit = _ended(outcome, at.decode(), fields, url, identifier)
             oldest = time_of(page[-1][0].decode())
             if hit is not None:
+                found.append(hit)
                 break
-        since[name] = oldest
-        if hit is not None:
-            found.append(hit)
-    return max(found, key=lambda ended: ended.time, default=None), since
+        since[stream.rpartition(":")[2]] = oldest
+    return found, since
 
 
-def _event(fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> dict[str, Any] | None:
-    """Return the event of an entry, if it is one of this URL."""
-    try:
-        event = json.loads(fields.get(b"event", b""))
-    except (ValueError, RecursionError):
+def _ended(outcome: str, at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
+    """Return the end that an entry of a stream tells, if it is one of this URL."""
+    said = read_dead_letter(at, dict(fields)) if outcome == "dead_letter" else json.loads(fields[b"event"])
+    is_other = outcome != "page" and identifier not in {None, said["identifier"]}
+    if said["url"] != url or is_other:
         return None
-    if not isinstance(event, dict) or event.get("url") != url:
-        return None
-    return event if identifier is None or event.get("identifier") == identifier else None
-
-
-def _image(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
-    event = _event(fields, url, identifier)
-    if event is None:
-        return None
-    return Ended("image", time_of(at), _text(event.get("thumbnail")), _status(event), extra=_extra(event))
-
-
-def _probe(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
-    event = _event(fields, url, identifier)
-    return None if event is None else Ended("probe", time_of(at), status=_status(event), extra=_extra(event))
-
-
-def _page(at: str, fields: Mapping[bytes, bytes], url: str, _: str | None) -> Ended | None:
-    event = _event(fields, url, None)
-    return None if event is None else Ended("page", time_of(at), status=_status(event), extra=_extra(event))
-
-
-def _link_rot(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
-    event = _event(fields, url, identifier)
-    return None if event is None else Ended("link_rot", time_of(at), status=_status(event), extra=_extra(event))
-
-
-def _dead_letter(at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
-    letter = read_dead_letter(at, fields)
-    if letter["url"] != url or identifier not in {None, letter["identifier"]}:
-        return None
-    return Ended(
-        "dead_letter", letter["time"], reason=letter["reason"], found_in="dead letters", extra=letter["extra"]
-    )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _extra(event: Mapping[str, Any]) -> dict[str, Any] | None:
-    extra = event.get("extra")
-    return extra if isinstance(extra, dict) else None
-
-
-def _status(event: Mapping[str, Any]) -> int | None:
-    status = event.get("status")
-    return status if isinstance(status, int) else None
+    where = "dead letters" if outcome == "dead_letter" else "events"
+    of = {name: said.get(name) for name in ("thumbnail", "status", "reason", "extra")}
+    return Ended(outcome, time_of(at), found_in=where, **of)

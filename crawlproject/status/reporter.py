@@ -15,10 +15,11 @@ from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.state.scripts import Overview
 from crawlproject.status.sample import Survey, collect
-from crawlproject.status.snapshot import Counters, CrawlSample, Snapshot, snapshot
+from crawlproject.status.snapshot import CrawlSample, Snapshot, snapshot
 from crawlproject.status.spiders import present_spiders
+from crawlproject.streams.newest import note_told, untold
+from crawlproject.streams.readers import START
 from crawlproject.texts import one_line
 
 logger = logging.getLogger(__name__)
@@ -62,9 +63,9 @@ class LineFile(logging.handlers.RotatingFileHandler):
 class Report:
     """What is known of one spider's crawl: a sample every five seconds, while this process leads or with `always`.
 
-    The counters of the last sample, from which rates follow, are kept in Redis: a new leader continues from them.
-    `latest_sample` and `latest` are None before the first, and while another leads, unless `always`. `write` is
-    given each line of the leader.
+    Each is compared with the one before, from which rates follow: a new leader's first line comes with its second
+    sample. `latest_sample` and `latest` are None before the first, and while another leads, unless `always`.
+    `write` is given each line of the leader.
     """
 
     def __init__(self, state: State, write: Callable[[str], Awaitable[None]], *, always: bool) -> None:
@@ -74,7 +75,6 @@ class Report:
         self.latest_sample: CrawlSample | None = None
         self.latest: Snapshot | None = None
         self._write = write
-        self._own: Counters | None = None
         self._survey = Survey(state, unread=True)
         self._loops = Loops(state)
 
@@ -87,62 +87,25 @@ class Report:
         await self._loops.stop()
 
     async def step(self) -> None:
-        """Take the next sample when it is due, or wait a little."""
+        """Take a sample, and compare it with the last one; or wait a little, while another leads."""
         clock = asyncio.get_running_loop().time
         began = clock()
         # Of one shard this is the call itself, and its error.
         answers, _ = await ask_shards(
-            [self.state], lambda shard: collect(shard, must_lead=True, every=INTERVAL_S, most=self._survey.most)
+            [self.state], lambda shard: collect(shard, must_lead=not self.always, most=self._survey.most)
         )
-        if not answers:
-            await self._look_at_others()
-            await asyncio.sleep(max(began + INTERVAL_S - clock(), _LOOK_S))
-            return
-        overview = answers[self.state]
-        self.leads = overview is not None
-        if isinstance(overview, Overview):
-            await self._lead(overview)
-        elif overview is not None:
-            await asyncio.sleep(min(overview, _LOOK_S))
-        else:
-            await self._follow()
-
-    async def _lead(self, overview: Overview) -> None:
-        before = Counters.unpacked(overview.kept)
-        if (made := await self._look(overview, before)) is not None:
-            await self._write(one_line(made.as_event()))
-
-    async def _look_at_others(self) -> None:
-        """The first shard, which says who leads, does not answer: who did last goes on, and who always looks."""
-        if self.leads or self.always:
-            made = await self._look(None, self._own, keep=False)
-            if self.leads and made is not None:
-                await self._write(one_line(made.as_event()))
-
-    async def _follow(self) -> None:
-        """Another leads: it writes the line."""
-        if not self.always:
-            self.latest = self.latest_sample = self._own = None
+        overview = answers.get(self.state)
+        if answers:  # else the first shard, which says who leads, is away: who did last goes on
+            self.leads = overview is not None and overview.leads
+        if not self.leads and not self.always:
+            self.latest = self.latest_sample = None
             await asyncio.sleep(_LOOK_S)
             return
-        overview = await collect(self.state, must_lead=False, most=self._survey.most)
-        assert isinstance(overview, Overview)
-        if self._own is not None and overview.now - self._own.at < INTERVAL_S:
-            await asyncio.sleep(_LOOK_S)
-            return
-        await self._look(overview, self._own, keep=False)
-
-    async def _look(
-        self, overview: Overview | None, before: Counters | None, *, keep: bool = True
-    ) -> Snapshot | None:
-        """Take a sample, and compare it with the last one."""
-        latest = await self._survey.take(overview)
-        self._own = own = Counters.of(latest)
-        if keep and not await self.state.scripts.keep_sample(self.state.worker_id, own.at, own.packed()):
-            return None  # the lead was lost meanwhile
-        self.latest_sample = latest
-        self.latest = None if before is None else snapshot(before, latest)
-        return self.latest
+        before, self.latest_sample = self.latest_sample, await self._survey.take(overview)
+        self.latest = None if before is None else snapshot(before, self.latest_sample)
+        if self.leads and self.latest is not None:
+            await self._write(one_line(self.latest.as_event()))
+        await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))
 
 
 class Reporter:
@@ -222,7 +185,7 @@ class Reporter:
 
     async def _tell_of(self, shard: State) -> bool:
         """Tell of what has been added to the audit trail of a shard; return whether there may be more."""
-        entries = await shard.scripts.tell(shard.worker_id, self._told.get(shard, ""), count=_TOLD)
+        entries = await untold(shard, self._told.get(shard, START), _TOLD)
         if entries is None:
             if shard is self._own.state:
                 self._own.leads = False
@@ -236,6 +199,8 @@ class Reporter:
                 if self._file is not None:
                     await self._write(one_line(event))
             self._told[shard] = at
+        if entries:
+            await note_told(shard, entries[-1][0])
         return bool(entries)
 
     async def _write(self, line: str) -> None:

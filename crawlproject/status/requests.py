@@ -1,4 +1,4 @@
-"""What was requested of a source, by hours, as the Lua module `report` keeps it; others' data count as nothing."""
+"""What was requested of a source, by hours, as the Lua module `report` keeps it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ KEPT_DAYS = 90
 
 _BLOCK_HOURS = 96  # as in the Lua module `report`
 _HOUR_S = 3600
-_COUNTS = 7  # at the head of an hour; kinds follow
-_MOST_KINDS = 40
 _MOST_INCIDENTS = 24
 
 
@@ -78,73 +76,38 @@ async def read_requests(state: State, source: str) -> RequestsOf:
     robots: dict[str, FetchedRobots] = {}
     for block, fields in zip(blocks, found, strict=True):
         for name, packed in fields.items():
-            if name[:2] in {b"r:", b"R:"}:
-                fetched = _robots(name, packed)
-                if fetched is not None and since <= fetched.time <= now:
-                    before = robots.setdefault(fetched.url, fetched)
-                    robots[fetched.url] = max(before, fetched, key=lambda one: one.time)
-            elif name.isdigit() and len(name) <= 2 and int(name) < _BLOCK_HOURS:
-                hour = _hour((block * _BLOCK_HOURS + int(name)) * _HOUR_S, packed)
-                if hour is not None and since <= hour.begin <= now:
-                    hours.append(hour)
-    incidents = [one for entry in entries if (one := _incident(entry))]
+            if name.isdigit():
+                hour = _hour((block * _BLOCK_HOURS + int(name)) * _HOUR_S, *_unpacked(packed))
+                hours += [hour] if hour.begin >= since else []
+            elif name[:2] in {b"r:", b"R:"}:
+                url = name[2:].decode(errors="replace")
+                url = f"https://{url}/robots.txt" if name.startswith(b"r") else url
+                fetched = FetchedRobots(url, *_unpacked(packed))
+                robots[url] = max(robots.get(url, fetched), fetched, key=lambda one: one.time)
     return RequestsOf(
         now,
         sorted(hours),
         sorted(robots.values(), key=lambda one: -one.time),
-        [one for one in incidents if since <= one.time <= now],
+        [Incident(*_unpacked(entry)) for entry in entries],
     )
 
 
-def _unpacked(packed: Any) -> list[Any]:
-    """Return a list that a function has packed; [] where it has not."""
-    try:
-        values = msgpack.unpackb(packed, raw=True, strict_map_key=False)
-    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
-        return []
-    return values if isinstance(values, list) else []
+def _unpacked(packed: bytes) -> list[Any]:
+    values: list[Any] = msgpack.unpackb(packed, unicode_errors="replace")
+    return values
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _hour(begin: int, packed: Any) -> Hour | None:
-    values = _unpacked(packed)
-    counts, rest = values[:_COUNTS], values[_COUNTS:]
-    if len(counts) < _COUNTS or not all(map(_is_count, counts)) or len(rest) % 2:
-        return None
-    kinds = {
-        name.decode(errors="replace")[:20]: count
-        for name, count in list(zip(rest[::2], rest[1::2], strict=True))[:_MOST_KINDS]
-        if isinstance(name, bytes) and _is_count(count)
-    }
-    requests, received, first, last, peak, peak_at, rate = counts
-    first, last, peak_at = (min(first, 3_599_999), min(last, 3_599_999), min(peak_at, 3_599))
-    return Hour(
-        begin,
-        requests,
-        received,
-        begin + first / 1000,
-        begin + last / 1000,
-        peak,
-        begin + peak_at,
-        rate / 1000,
-        kinds,
-    )
-
-
-def _robots(name: bytes, packed: Any) -> FetchedRobots | None:
-    url = name[2:].decode(errors="replace")
-    url = f"https://{url}/robots.txt" if name.startswith(b"r") else url
-    match _unpacked(packed):
-        case [int(time), bytes(result)]:
-            return FetchedRobots(url, time, result.decode(errors="replace")[:20])
-    return None
-
-
-def _incident(packed: Any) -> Incident | None:
-    match _unpacked(packed):
-        case [int(time), bytes(what), bytes(why)]:
-            return Incident(time, what.decode(errors="replace")[:20], why.decode(errors="replace")[:200])
-    return None
+def _hour(
+    begin: int,
+    requests: int,
+    received: int,
+    first: int,
+    last: int,
+    peak: int,
+    peak_at: int,
+    rate: int,
+    *kinds: Any,
+) -> Hour:
+    counts = dict(zip(kinds[::2], kinds[1::2], strict=True))
+    sent = begin + first / 1000, begin + last / 1000
+    return Hour(begin, requests, received, *sent, peak, begin + peak_at, rate / 1000, counts)

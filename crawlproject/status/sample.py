@@ -10,7 +10,6 @@ from typing import Any
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
-from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, not_answering
@@ -19,17 +18,13 @@ from crawlproject.state.shards import shard_of
 from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due, count_sources
 from crawlproject.status.shard_status import node_of
-from crawlproject.status.snapshot import LINKS, CrawlSample, InFlight, Others, SourceSample
-from crawlproject.status.source_status import SUCCESSES, statuses_of_shard
+from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
+from crawlproject.status.source_status import statuses_of_shard
 from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
 MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
 _BATCH = 200  # sources a call
-_COUNTS = (
-    *(*SUCCESSES, "fetched", "link_rot", "failed", "retried", "bytes", "answers", "latency_us"),
-    *(f"error_{kind}" for kind in ERROR_KINDS),
-)
 _SUMMED = (
     *("outstanding", "seeds", "overflow", "dead", "alive", "known", "due", "ready", "spilled"),
     *("halted", "halted_for_a_while", "sources", "totals"),
@@ -110,7 +105,7 @@ def _merged(
     left = [one.left for one in feeding if one.left is not None]
     stopped = all(number in faults for number in by_number) and first.overview.pause.reason
     overview = first.overview._replace(
-        **{name: _summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
+        **{name: summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
         pause=first.overview.pause if stopped else Pause("", ""),
         excluded=max(one.excluded for one in overviews),
         feeding=Feeding(sum(one.processes for one in feeding), sum(left) if len(left) == len(feeding) else None),
@@ -121,7 +116,7 @@ def _merged(
         listed = (sum(one.row.rate_limit for one in sample.sources.values()) for sample in samples)
         each = [sample.others or Others(limits, 0) for sample, limits in zip(samples, listed, strict=True)]
         others = Others(*map(sum, zip(*each, strict=True)))
-    unread = _summed([sample.unread for sample in samples])
+    unread = summed([sample.unread for sample in samples])
     furthest = sorted(unread, key=lambda name: (-unread[name], name))[:MOST_READERS]
     sources = {
         name: source
@@ -133,7 +128,7 @@ def _merged(
         first.time,
         first.spider,
         overview,
-        InFlight(*_summed([sample.in_flight for sample in samples])),
+        InFlight(*summed([sample.in_flight for sample in samples])),
         sources,
         others,
         {name: unread[name] for name in furthest},
@@ -142,7 +137,7 @@ def _merged(
     )
 
 
-def _summed(values: Sequence[Any]) -> Any:
+def summed(values: Sequence[Any]) -> Any:
     """Return the sum of numbers, of the columns of tuples, of counts in mappings; of lists all items, sorted."""
     match values[0]:
         case tuple():
@@ -157,15 +152,13 @@ def _summed(values: Sequence[Any]) -> Any:
     return sum(values)
 
 
-async def collect(state: State, *, must_lead: bool, most: int, every: float = 0.0) -> Overview | float | None:
+async def collect(state: State, *, must_lead: bool, most: int) -> Overview | None:
     """Return the figures of a shard's crawl, and which sources to read, `most` at most; see `Scripts.collect`."""
     return await state.scripts.collect(
         state.worker_id,
         must_lead=must_lead,
-        every=every,
         timeout=state.config.heartbeat_timeout,
         most=most,
-        dead_maxlen=state.config.of_shard.dead_maxlen,
     )
 
 
@@ -183,9 +176,8 @@ async def take_sample(
         with suppress(ValueError):  # a lease that was not written by crawlproject
             domains.add(domain_of_url(codec.url_of(entry)))
     names = list(overview.sources)
-    wanted = [count for count in (*_COUNTS, *LINKS) if overview.totals.get(count)]  # most errors never occur
     sources: dict[str, SourceSample] = {}
-    looked = statuses_of_shard(state, names, leases, wanted)
+    looked = statuses_of_shard(state, names, leases)
     rows = {row.source: (row, counts) async for _, row, counts in looked}
     for first in range(0, len(names), _BATCH):
         some = names[first : first + _BATCH]

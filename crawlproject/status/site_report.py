@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,7 +12,9 @@ from urllib.parse import urlsplit
 from crawlproject.config import Config
 from crawlproject.errors import CrawlprojectError
 from crawlproject.exclusions.stored import exclusion_of, noted_exclusion
+from crawlproject.politeness.retry import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import TOKEN, Rules, robots_url
+from crawlproject.robots.copies import look
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -91,7 +92,7 @@ async def site_report(state: State, source: str) -> dict[str, Any]:
             "limit": row.rate_limit,
             "effective": row.effective_rate,
             "reason": row.reason,
-            "retry_after_max": state.config.retry_delay_max,
+            "retry_after_max": LONGEST_DELAY_S,
         },
         "totals": _totals(found.hours),
         "hours": [_hour(hour) for hour in found.hours],
@@ -176,19 +177,10 @@ async def _robots(state: State, source: str, found: RequestsOf, status: SourceSt
     """Return each robots.txt of the source, with its text as far as it is kept, the last fetched first."""
     noted = {one.url: one for one in found.robots[:MOST_ROBOTS]}
     [row] = await stored(state, [source])
-    urls = dict.fromkeys([*noted, *_guessed(source, status, _hosts_in(row.options))])
+    hosts = row.options.get("hosts") or []
+    urls = dict.fromkeys([*noted, *_guessed(source, status, hosts[:MOST_ROBOTS])])
     files = [await _robots_txt(state, source, url, noted.get(url)) for url in list(urls)[: 2 * MOST_ROBOTS]]
     return [one for one in files if one is not None][:MOST_ROBOTS]
-
-
-def _hosts_in(options: bytes | None) -> list[str]:
-    """Return the hosts in the catalogue's row of a source."""
-    try:
-        found = json.loads(options or b"{}")
-    except ValueError:  # not written by crawlproject
-        return []
-    hosts = found.get("hosts") if isinstance(found, dict) else None
-    return [host for host in hosts if isinstance(host, str)][:MOST_ROBOTS] if isinstance(hosts, list) else []
 
 
 def _guessed(source: str, status: SourceStatus, hosts: Sequence[str]) -> list[str]:
@@ -209,7 +201,7 @@ def _guessed(source: str, status: SourceStatus, hosts: Sequence[str]) -> list[st
 
 
 async def _robots_txt(state: State, source: str, url: str, fetched: FetchedRobots | None) -> dict[str, Any] | None:
-    reply = await state.scripts.look_robots(None, url, source)
+    reply = await look(state, None, url, source)
     if fetched is None and (reply.what == "wait" or (reply.what == "ignore" and url.startswith("http:"))):
         return None
     text, meaning = "", ""
@@ -249,11 +241,6 @@ def _meaning(body: bytes, config: Config) -> str:
     if rules.delay is None:
         return "its rules are obeyed"
     if rules.delay > config.robots_delay_max:
-        kept = config.robots_delay_over == "clamp"
-        limit = (
-            f"{config.robots_delay_max:g} s, the most that we wait"
-            if kept
-            else "longer than we wait: it is left out"
-        )
-        return f"its rules are obeyed; it asks for {rules.delay:g} s between requests: {limit}"
+        most = f"{config.robots_delay_max:g} s, the most that we wait"
+        return f"its rules are obeyed; it asks for {rules.delay:g} s between requests: {most}"
     return f"its rules are obeyed, and the {rules.delay:g} s between requests that it asks for"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
-
-import msgpack
+from typing import Any, ClassVar, NamedTuple
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
 from crawlproject.status.histogram import quantile
 from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
-_FORMAT = 6  # of what is kept between two samples
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
 _MANY_ERRORS = 0.1  # of all results
 
@@ -75,54 +72,6 @@ class CrawlSample:
     stopped: Mapping[int, str] = field(default_factory=dict)
 
 
-class Counters(NamedTuple):
-    """The part of a sample that the next one is compared with. `at` is in seconds, on Redis' clock.
-
-    `whole` says that every known source is in `sources`, so that a source that is missing there had done nothing.
-    `shards` are the numbers of the shards that it is of.
-    """
-
-    at: float
-    whole: bool
-    totals: Mapping[str, int]
-    latencies: Sequence[int]
-    fetches: Sequence[int]
-    parses: Sequence[int]
-    sources: Mapping[str, Mapping[str, int]]
-    shards: Sequence[int]
-
-    @classmethod
-    def of(cls, sample: CrawlSample) -> Self:
-        """Return the counters of a sample."""
-        overview = sample.overview
-        kept = (*SUCCESSES, "link_rot", "answers", "latency_us")
-        return cls(
-            overview.now,
-            len(sample.sources) >= overview.known,
-            overview.totals,
-            overview.latencies,
-            overview.fetches,
-            overview.parses,
-            {
-                name: {"errors": source.errors} | {count: source.counts.get(count, 0) for count in kept}
-                for name, source in sample.sources.items()
-                if source.row.successful or source.errors or source.counts.get("answers")
-            },
-            list(sample.shards),
-        )
-
-    def packed(self) -> bytes:
-        """Return them as they are kept in Redis."""
-        packed: bytes = msgpack.packb((_FORMAT, *self))
-        return packed
-
-    @classmethod
-    def unpacked(cls, packed: bytes) -> Self | None:
-        """Return the counters in `packed`; None if it is empty or was written by another version."""
-        kind, *values = msgpack.unpackb(packed) if packed else [None]
-        return cls(*values) if kind == _FORMAT else None
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the crawl is doing: the event `monitoring_update`, which everything else shows, too.
@@ -150,22 +99,22 @@ class Snapshot:
         }
 
 
-def snapshot(before: Counters, sample: CrawlSample) -> Snapshot | None:
+def snapshot(before: CrawlSample, sample: CrawlSample) -> Snapshot | None:
     """Return what happened from `before` to `sample`; None when no time has passed, or they are not of the same
     shards.
     """
-    interval = sample.overview.now - before.at
+    interval = sample.overview.now - before.overview.now
     if interval <= 0 or list(before.shards) != list(sample.shards):
         return None
     specific = {name: _specific(source, before, interval) for name, source in sorted(sample.sources.items())}
     return Snapshot(sample.time, round(interval, 3), _general(sample, before, interval), specific, sample)
 
 
-def _general(sample: CrawlSample, before: Counters, interval: float) -> dict[str, Any]:
+def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[str, Any]:
     overview, totals, others = sample.overview, sample.overview.totals, sample.others
 
     def grown(name: str) -> int:
-        return increase(before.totals.get(name, 0), totals.get(name, 0))
+        return increase(before.overview.totals.get(name, 0), totals.get(name, 0))
 
     def rate(*names: str) -> float:
         return round(sum(map(grown, names)) / interval, 3)
@@ -204,9 +153,9 @@ def _general(sample: CrawlSample, before: Counters, interval: float) -> dict[str
         "retry_rps": rate("retried"),
         "bytes": totals.get("bytes", 0),
         "bytes_per_s": rate("bytes"),
-        **quantiles("latency", before.latencies, overview.latencies, LATENCY_BOUNDS),
-        **quantiles("fetch", before.fetches, overview.fetches, LATENCY_BOUNDS),
-        **quantiles("parse", before.parses, overview.parses, PARSE_BOUNDS),
+        **quantiles("latency", before.overview.latencies, overview.latencies, LATENCY_BOUNDS),
+        **quantiles("fetch", before.overview.fetches, overview.fetches, LATENCY_BOUNDS),
+        **quantiles("parse", before.overview.parses, overview.parses, PARSE_BOUNDS),
         "errors": _errors(totals),
         "errors_now": {kind: count for kind in ERROR_KINDS if (count := grown(f"error_{kind}"))},
         "outstanding": overview.outstanding,
@@ -240,9 +189,13 @@ def _general(sample: CrawlSample, before: Counters, interval: float) -> dict[str
     }
 
 
-def _specific(source: SourceSample, before: Counters, interval: float) -> dict[str, Any]:
-    row, counts = source.row, {**source.counts, "errors": source.errors}
-    then = before.sources.get(row.source, {} if before.whole else None)
+def _specific(source: SourceSample, before: CrawlSample, interval: float) -> dict[str, Any]:
+    row, counts = source.row, _counts(source)
+    then = None  # where it was not looked at
+    if (found := before.sources.get(row.source)) is not None:
+        then = _counts(found)
+    elif len(before.sources) >= before.overview.known:
+        then = {}
 
     def grown(*names: str) -> int:
         return sum(increase((then or {}).get(name, 0), counts.get(name, 0)) for name in names)
@@ -270,6 +223,10 @@ def _specific(source: SourceSample, before: Counters, interval: float) -> dict[s
         "fetch_p99_s": quantile(0.99, source.fetches),
         "errors": _errors(counts),
     }
+
+
+def _counts(source: SourceSample) -> dict[str, int]:
+    return {**source.counts, "errors": source.errors}
 
 
 def _errors(counts: Mapping[str, int]) -> dict[str, int]:

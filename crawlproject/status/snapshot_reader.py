@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from crawlproject.state.client import State
 from crawlproject.status.sample import Survey
-from crawlproject.status.snapshot import Counters, Snapshot, snapshot
+from crawlproject.status.snapshot import CrawlSample, Snapshot, snapshot
 
 
 class SnapshotReader:
@@ -19,7 +19,7 @@ class SnapshotReader:
     def __init__(self, state: State, names: Sequence[str] = ()) -> None:
         self.state = state
         self.names = names
-        self._before: Counters | None = None
+        self._before: CrawlSample | None = None
         self._survey = Survey(state, unread=False)
 
     async def look(self) -> Snapshot | None:
@@ -30,7 +30,7 @@ class SnapshotReader:
 
         """
         latest = await self._survey.take(names=self.names)
-        before, self._before = self._before, Counters.of(latest)
+        before, self._before = self._before, latest
         made = None if before is None else snapshot(before, latest)
         if made is None or not self.names:
             return made

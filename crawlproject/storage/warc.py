@@ -123,13 +123,12 @@ class _Kept(NamedTuple):
 class Records:
     """Makes the records of one process, and remembers payloads: one that comes again is kept by reference.
 
-    What `members` has made counts as kept only from `keep` on; `drop` forgets it. Not for two threads at a time.
+    Not for two threads at a time.
     """
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
         self.remembered = remembered
         self._payloads: OrderedDict[bytes, _Kept] = OrderedDict()  # by SHA-1
-        self._made: dict[bytes, _Kept] = {}
 
     def warcinfo(self, name: str, fields: Mapping[str, str]) -> tuple[str, bytes]:
         """Return the id and the gzip member of the record at the beginning of the file `name`."""
@@ -152,7 +151,7 @@ class Records:
             named["WARC-Truncated"] = "length"
         # Of a body that was cut off it is not known whether the rest was equal, too.
         whole = bool(exchange.body) and not exchange.truncated
-        kept = whole and (self._made.get(sha1) or self._payloads.get(sha1))
+        kept = self._payloads.get(sha1) if whole else None
         if whole and not kept and exchange.earlier and _digest(sha1) == f"sha1:{exchange.earlier.sha1}":
             kept = earlier
         if exchange.not_modified and exchange.earlier and earlier:
@@ -175,20 +174,14 @@ class Records:
         request = _record("request", headers, sent, exchange.request_body)
         made = _member(response), _member(request)
         if whole and not (kept and not kept.id):
-            self._made.setdefault(sha1, _Kept(response_id, url, date))
+            self._payloads.setdefault(sha1, _Kept(response_id, url, date))
+            if len(self._payloads) > self.remembered:
+                self._payloads.popitem(last=False)
         return made
 
-    def keep(self) -> None:
-        """Remember what was made: it is on the disk."""
-        for sha1, kept in self._made.items():
-            self._payloads.setdefault(sha1, kept)
-        self._made.clear()
-        while len(self._payloads) > self.remembered:
-            self._payloads.popitem(last=False)
-
-    def drop(self) -> None:
-        """Forget what was made: it could not be stored."""
-        self._made.clear()
+    def forget(self) -> None:
+        """Forget all payloads: what was made last could not be stored."""
+        self._payloads.clear()
 
 
 class _AsItCame(StatusAndHeaders):  # type: ignore[misc]  # warcio has no types

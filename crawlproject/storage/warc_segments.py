@@ -1,13 +1,15 @@
 """Segments: the files that records are appended to, and what is done about those of processes that died.
 
 A segment that is written to is `.open/NAME.open` of its folder, locked (flock) by its process. Closed, it is
-`NAME`.
+`NAME`: `pages-TIME-NUMBER-HOST-PROCESS.warc.gz`, as the annex of ISO 28500 recommends, with a random part that no
+other process has.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import re
 import socket
@@ -26,24 +28,9 @@ OPEN = ".open"  # the subfolder, and the ending
 _GZIP = 31  # zlib's name for: with gzip's header and trailer
 _READ_SIZE = 65_536  # bytes; what follows a member in it is copied for each member
 _NAME = re.compile(r"pages-\d{14}-\d{5,}-[A-Za-z0-9-]{1,40}-[0-9a-f]{12}\.warc\.gz")
-
-
-class Names:
-    """The names of the segments of one process: `pages-TIME-NUMBER-HOST-PROCESS.warc.gz`.
-
-    As the annex of ISO 28500 recommends, with a random part that no other process has.
-    """
-
-    def __init__(self) -> None:
-        self._host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname().partition(".")[0])[:40] or "host"
-        self._process = os.urandom(6).hex()
-        self._number = 0
-
-    def next(self) -> str:
-        """Return a name that no segment has."""
-        self._number += 1
-        now = time.strftime("%Y%m%d%H%M%S", time.gmtime())
-        return f"pages-{now}-{self._number:05}-{self._host}-{self._process}.warc.gz"
+_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname().partition(".")[0])[:40] or "host"
+_PROCESS = os.urandom(6).hex()
+_numbers = itertools.count(1)
 
 
 class TakenOver(NamedTuple):
@@ -59,56 +46,58 @@ def make_folder(folder: Path) -> None:
     (folder / OPEN).mkdir(parents=True, exist_ok=True)
 
 
+def write_synced(file: int, data: bytes, offset: int) -> None:
+    """Write all of `data` to disk."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(file, data[written:] if written else data, offset + written)
+    os.fsync(file)
+
+
 class Segment:
     """The segment that this process appends to. Blocks; not for two threads at a time.
+
+    After an OSError it must be left, as if this process had died: whoever finds it cuts off what is half a record,
+    and closes it.
 
     Raises:
         OSError: it cannot be made.
 
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder, self.name = folder, name
+    def __init__(self, folder: Path) -> None:
+        now = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+        self.folder = folder
+        self.name = f"pages-{now}-{next(_numbers):05}-{_HOST}-{_PROCESS}.warc.gz"
         self.size = 0  # bytes that are on the disk
-        self.records = 0  # groups beside the first, the warcinfo record
         self.began = time.monotonic()
-        self._path = folder / OPEN / f"{name}{OPEN}"
+        self._path = folder / OPEN / f"{self.name}{OPEN}"
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             if not _lock(self._file, self._path):  # another worker found it before it was locked
                 raise OSError(errno.EAGAIN, "taken over while it was made", str(self._path))
             sync(self._path.parent)
         except BaseException:
-            os.close(self._file)
+            self.leave()
             raise
 
     def append(self, data: bytes) -> None:
-        """Add whole members; they are on the disk when this returns.
-
-        Raises:
-            OSError: nothing was added. FileNotFoundError: the file is no longer where it was; `leave` it.
-
-        """
-        try:
-            written = 0
-            while written < len(data):
-                written += os.pwrite(self._file, data[written:] if written else data, self.size + written)
-            os.fsync(self._file)
-            if not _is_at(self._file, self._path):  # nobody will find what is written to it
-                raise FileNotFoundError(errno.ENOENT, "the segment is gone", str(self._path))
-        except OSError:
-            with suppress(OSError):  # the next append writes over it
-                os.ftruncate(self._file, self.size)
-            raise
+        """Add whole members; they are on the disk when this returns."""
+        write_synced(self._file, data, self.size)
+        if not _is_at(self._file, self._path):  # nobody will find what is written to it
+            raise FileNotFoundError(errno.ENOENT, "the segment is gone", str(self._path))
         self.size += len(data)
 
     def close(self) -> None:
-        """Give it its final name; one without a page is removed. OSError: it stays open, try again."""
-        _finish(self._file, self._path, self.folder / self.name if self.records else None, self.size)
-        os.close(self._file)
+        """Give it its final name."""
+        try:
+            self._path.rename(self.folder / self.name)
+            sync(self.folder)
+        finally:
+            self.leave()
 
     def leave(self) -> None:
-        """Let go of it as if this process had died: whoever finds it closes it."""
+        """Let go of it as if this process had died."""
         os.close(self._file)
 
 
@@ -128,7 +117,13 @@ def take_over(folder: Path) -> Iterator[TakenOver]:
                 continue
             size = os.fstat(file).st_size
             members, end = whole_members(file)
-            _finish(file, path, folder / name if members > 1 else None, end)
+            os.ftruncate(file, end)
+            os.fsync(file)
+            if members > 1:
+                path.rename(folder / name)
+                sync(folder)
+            else:  # nothing but the record of the file
+                path.unlink()
             yield TakenOver(name, end if members > 1 else 0, size - end)
 
 
@@ -172,16 +167,6 @@ def whole_members(file: int) -> tuple[int, int]:
             if member.eof:
                 members, end, member = members + 1, position - len(data), None
     return members, end
-
-
-def _finish(file: int, path: Path, closed: Path | None, size: int) -> None:
-    os.ftruncate(file, size)
-    os.fsync(file)
-    if closed is None:
-        path.unlink()
-        return
-    path.rename(closed)
-    sync(closed.parent)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+from typing import TypeVar
 
 from scrapy.crawler import Crawler
 
@@ -13,10 +13,34 @@ from crawlproject.runtime import runtime_of
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, Storage, described
 from crawlproject.threads import in_thread
 
+T = TypeVar("T")
+
 _MAX_WRITES = 16  # at a time, each in a thread
-_WRITE_TIMEOUT_S = 40.0  # for one write, including a second attempt by the client
+_TIMEOUT_S = 40.0  # for one write, including a second attempt by the client
 _POLL_S = 0.25  # between checks whether the crawl closes
-_CLOSING_S = 3.0  # how long pending writes get when the crawl closes
+_CLOSING_S = 3.0  # how long what is written gets when the crawl closes
+
+
+def is_closing(crawler: Crawler | None) -> bool:
+    """Tell whether the crawl closes, so that nothing waits for a storage that hangs."""
+    return crawler is not None and runtime_of(crawler).shutdown.has_begun
+
+
+async def ended(thread: asyncio.Future[T], crawler: Crawler | None) -> T:
+    """Return what a thread returns that writes; raise what it raises.
+
+    Raises:
+        TimeoutError: it hangs, and is left running; when the crawl closes it has 3 s more.
+
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _TIMEOUT_S
+    while not (await asyncio.wait((thread,), timeout=_POLL_S))[0]:
+        if is_closing(crawler):
+            deadline = min(deadline, loop.time() + _CLOSING_S)
+        if loop.time() >= deadline:
+            raise TimeoutError(f"not done after {_TIMEOUT_S:g} s")
+    return thread.result()
 
 
 class StorageWriter:
@@ -25,7 +49,8 @@ class StorageWriter:
     `what` they are, for messages. Each write that fails is followed by a probe: an object as large, under a fixed
     name, by the same client. If the probe fails, too, the storage is down: nothing is leased and every write is
     refused, until a probe succeeds. If the probe succeeds, the write is tried once more, with another probe; a
-    write that fails twice while both probes succeed is a fault of that one picture.
+    write that fails twice while both probes succeed is a fault of that one picture. What fails while the crawl
+    closes is not tried again.
 
     A write that hangs delays neither the worker nor its shutdown: it has a time-out, and a daemon thread. While a
     probe hangs, no other is started.
@@ -37,8 +62,7 @@ class StorageWriter:
         self.crawler = crawler
         self._breaker = Breaker("store", crawler)
         self._places = asyncio.Semaphore(_MAX_WRITES)
-        self._probing: asyncio.Task[Exception | None] | None = None
-        self._probe_write: asyncio.Future[None] | None = None
+        self._probing: asyncio.Future[None] | None = None
 
     @property
     def outage(self) -> str:
@@ -53,59 +77,42 @@ class StorageWriter:
             Exception: the storage rejects this one picture; the error is the storage's own.
 
         """
-        loop = asyncio.get_running_loop()
-        writing = asyncio.create_task(self._write(name, data, once))
-        deadline = math.inf
-        while not writing.done():
-            await asyncio.wait((writing,), timeout=_POLL_S)
-            if not writing.done() and self._is_closing():
-                deadline = min(deadline, loop.time() + (0.0 if self.outage else _CLOSING_S))
-                if loop.time() >= deadline:
-                    writing.cancel()
-                    raise StorageDown("the crawl closes")
-        writing.result()
-
-    def close(self) -> None:
-        """End the probes."""
-        self._breaker.close()
-        if self._probing is not None:
-            self._probing.cancel()
-
-    async def _write(self, name: str, data: bytes, once: bool) -> None:
         async with self._places:
             for last in (False, True):
                 if self.outage:
                     raise StorageDown(self.outage)
-                error = await _outcome(self._start(name, data, once))
+                error = await self._error_of(self._start(name, data, once))
                 if error is None:
                     return
-                probe_error = await self._probe_once(len(data))
-                if probe_error is not None:
-                    self._trip(probe_error, len(data))
+                fault = error if is_closing(self.crawler) else await self._probe(len(data))
+                if fault is not None:
+                    self._trip(fault, len(data))
                     raise StorageDown(self.outage)
                 if last:
                     raise error
 
-    async def _probe_once(self, size: int) -> Exception | None:
-        """Probe, or wait for the probe under way: many writes may fail at once."""
-        if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe(size))
-        return await asyncio.shield(self._probing)
+    def close(self) -> None:
+        """End the probes."""
+        self._breaker.close()
 
     async def _probe(self, size: int) -> Exception | None:
-        """Return the error of storing an object of `size` bytes, None if it succeeds."""
-        if self._probe_write is None or self._probe_write.done():
-            self._probe_write = self._start(PROBE, bytes(max(size, PROBE_SIZE)))
-        error = await _outcome(self._probe_write)
-        if error is not None:
-            self._breaker.count("probes_failed")
-        return error
+        """Return the error of storing an object of `size` bytes, None if it succeeds; many may ask at once."""
+        if self._probing is None or self._probing.done():
+            self._probing = self._start(PROBE, bytes(max(size, PROBE_SIZE)))
+        return await self._error_of(self._probing)
+
+    async def _error_of(self, write: asyncio.Future[None]) -> Exception | None:
+        try:
+            await ended(write, self.crawler)
+        except Exception as error:  # whatever boto and the file system find wrong
+            return error
+        return None
 
     def _trip(self, error: Exception, size: int) -> None:
         self._breaker.trip(
             f"{self.what} cannot be stored in {self.storage.place} ({described(error)}): {self.storage.remedy}; "
             "retrying until they can",
-            lambda: self._probe_once(size),
+            lambda: self._probe(size),
         )
 
     def _start(self, name: str, data: bytes, once: bool = False) -> asyncio.Future[None]:
@@ -114,12 +121,3 @@ class StorageWriter:
                 self.storage.write(name, data)
 
         return in_thread("store", write)
-
-    def _is_closing(self) -> bool:
-        return self.crawler is not None and runtime_of(self.crawler).shutdown.has_begun
-
-
-async def _outcome(write: asyncio.Future[None]) -> Exception | None:
-    """Return the error of a write, None if it succeeds; a write that takes too long is left running."""
-    await asyncio.wait((write,), timeout=_WRITE_TIMEOUT_S)
-    return write.exception() if write.done() else TimeoutError(f"not done after {_WRITE_TIMEOUT_S:g} s")  # type: ignore[return-value]

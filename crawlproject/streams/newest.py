@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from crawlproject.state.client import State
+from crawlproject.streams.readers import START, order
 
 RawEntry = tuple[bytes, dict[bytes, bytes]]
 
@@ -18,13 +19,29 @@ async def newest_entries(state: State, streams: Mapping[str, int]) -> dict[str, 
         return dict(zip(streams, await pipe.execute(), strict=True))
 
 
-async def entries_after(state: State, stream: str, after: bytes | None, count: int) -> tuple[int, list[RawEntry]]:
-    """Return the length of a stream, and its newest entries after the id `after`, at most `count`; None: any."""
-    async with state.redis.pipeline(transaction=True) as pipe:
-        pipe.xlen(stream)
-        pipe.xrevrange(stream, "+", "-" if after is None else b"(" + after, count=count)
-        length, entries = await pipe.execute()
-    return length, entries
+async def entries_after(state: State, stream: str, after: bytes | None, count: int) -> list[RawEntry]:
+    """Return the newest entries of a stream after the id `after`, at most `count`; None: any."""
+    entries: Any = await state.redis.xrevrange(stream, "+", "-" if after is None else b"(" + after, count=count)
+    return list(entries)
+
+
+async def untold(state: State, after: str, count: int) -> list[tuple[str, bytes]] | None:
+    """Return entries (id, event) of the audit trail that no leader has told of, the oldest first.
+
+    All come after `after`. None where another leads.
+    """
+    redis: Any = state.redis
+    leader, told = await redis.mget(state.keys.leader, state.keys.audit_told)
+    if leader != state.worker_id.encode():
+        return None
+    first = max(after, (told or b"").decode() or START, key=order)
+    page = await redis.xrange(state.keys.audit, f"({first}", count=count)
+    return [(at.decode(), fields[b"event"]) for at, fields in page]
+
+
+async def note_told(state: State, entry: str) -> None:
+    """Note the last entry of the audit trail that a leader has told of."""
+    await state.redis.set(state.keys.audit_told, entry)
 
 
 async def entries_back(

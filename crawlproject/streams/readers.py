@@ -38,10 +38,11 @@ def is_entry_id(text: object) -> bool:
 
 def is_behind(one: str, other: str) -> bool:
     """Tell whether the first of two entry ids comes before the other."""
-    return _parts(one) < _parts(other)
+    return order(one) < order(other)
 
 
-def _parts(entry_id: str) -> tuple[int, ...]:
+def order(entry_id: str) -> tuple[int, ...]:
+    """Return what entry ids are sorted by."""
     return tuple(map(int, entry_id.split("-")))
 
 

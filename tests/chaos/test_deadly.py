@@ -21,7 +21,6 @@ KEYS = Keys("crawl", "images")
 PIPELINES = {
     "deadly.DeadlyPipeline": 50,
     "crawlproject.pipelines.thumbnail.ThumbnailPipeline": 100,
-    "crawlproject.pipelines.metadata.MetadataPipeline": 200,
 }
 DEADLINE = 120.0  # seconds
 SETTINGS = {"CRAWL_HEARTBEAT_TIMEOUT": 1, "MAX_IDLE_TIME_BEFORE_CLOSE": 0.5}

@@ -43,18 +43,20 @@ class Frontier:
             NewRequest(b"\x01\x00\x00%d" % number, digest_of("", str(number)), again=False, source=source)
             for number in range(first, self.number)
         ]
-        await self.scripts.enqueue("w", requests, high_water=10**6, refuse_unknown=False)
+        await self.scripts.enqueue("w", requests)
 
     async def lease(self, want: int, scripts: Scripts | None = None) -> list[str]:
         """Return the ids of up to `want` leases."""
-        reply = await (scripts or self.scripts).lease("w", want, rooms={}, room=99, horizon=10.0, dead_maxlen=1000)
+        reply = await (scripts or self.scripts).lease("w", want, rooms={}, room=99, horizon=10.0)
         return [grant.id for grant in reply.grants]
 
     async def settle(
         self, source: str, statuses: list[str], rules: CircuitRules | None = None, **more: Any
     ) -> None:
         """Crawl as many requests of `source` as there are `statuses`, which count as errors but for 200."""
-        scripts = Scripts(self.redis, self.state.keys, self.state.clock, rules=rules)
+        scripts = Scripts(
+            self.redis, self.state.keys, self.state.clock, circuit=(rules or CircuitRules()).packed()
+        )
         await self.feed(source, len(statuses))
         leases: list[str] = []
         while len(leases) < len(

@@ -15,6 +15,7 @@ from crawlproject.models import IDENTIFIER, RETRIES, SOURCE
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Rejected, Settlement
+from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -33,8 +34,8 @@ async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None
         request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1})
         entry = codec.encode(request, SPIDER, deliveries=2)
         new = NewRequest(entry, digest_of("", str(number)), again=False, source=source)
-        await state.scripts.enqueue("w", [new], high_water=1000, refuse_unknown=False)
-        reply = await state.scripts.lease("w", 1, rooms={}, room=9, horizon=60.0, dead_maxlen=1000)
+        await within(state.scripts, high_water=1000).enqueue("w", [new])
+        reply = await state.scripts.lease("w", 1, rooms={}, room=9, horizon=60.0)
         lease = reply.grants[0].id
         assert (await state.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)])).settled == [True]
 
@@ -48,9 +49,7 @@ async def reject(state: State, *seeds: tuple[bytes, str]) -> None:
     assert taken == [line for line, _ in seeds]
     items = [Rejected(reason) for _, reason in seeds]
     assert await state.scripts.lead("leader", ready=True) is not None
-    reply = await state.scripts.enqueue(
-        "w", items, seeds=taken, high_water=1000, dead_maxlen=10_000, refuse_unknown=False
-    )
+    reply = await within(state.scripts, high_water=1000).enqueue("w", items, seeds=taken)
     assert reply is not None
     assert reply.dead == len(seeds)
 
@@ -169,7 +168,7 @@ async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy
     for _ in range(2):  # nobody has led while the commands ran: nothing goes out for half a second
         await state.scripts.lead("leader", ready=True)
         await asyncio.sleep(0.6)
-    reply = await state.scripts.lease("w", 9, rooms={}, room=9, horizon=60.0, dead_maxlen=1000)
+    reply = await state.scripts.lease("w", 9, rooms={}, room=9, horizon=60.0)
     requests = [codec.decode(grant.entry, SPIDER) for grant in reply.grants]
     assert sorted(request.meta[IDENTIFIER] for request in requests) == ["1", "2", "3"]
     assert all(RETRIES not in request.meta for request in requests)

@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 from scrapy import Request
 
-from crawlproject.config import SeenRules
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dupefilter import SeenFilter, digest_of
@@ -22,10 +21,10 @@ from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import Scripts
 from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
 from tests.robots_copies import keep_copy
+from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -73,7 +72,6 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(scrapy: Scrapy, museum: F
         "source_from": "catalogue",
         "belongs": "the catalogue gives museum.org to citymuseum",
         "seen": False,
-        "seen_as_link": False,
         "ended": None,
         "excluded_by": None,
         "robots": {
@@ -207,26 +205,12 @@ async def test_a_url_is_seen_under_its_identifier(scrapy: Scrapy, museum: Fronti
     spider = ImagesSpider()
     for seed in (URL, json.dumps({"url": "http://museum.org/b c.jpg".replace(" ", "%20"), "uuid": "b-1"})):
         new = new_request(spider.request_for(parse_seed(seed)), spider, SeenFilter())
-        await museum.scripts.enqueue("w", [new], high_water=100, refuse_unknown=False)
+        await within(museum.scripts, high_water=100).enqueue("w", [new])
     said = explained(scrapy, URL)
     assert said["seen"] is True
     assert said["obstacles"] == ['seen before: a seed for it is a duplicate unless it says "again"']
     assert explained(scrapy, "http://museum.org/b%20c.jpg")["seen"] is False
     assert explained(scrapy, "http://museum.org/b%20c.jpg", "--uuid", "b-1")["seen"] is True
-
-
-async def test_what_only_the_filter_of_links_knows_is_no_obstacle_for_a_seed(
-    scrapy: Scrapy, museum: Frontier
-) -> None:
-    bloom = Scripts(museum.redis, museum.state.keys, museum.state.clock, seen=SeenRules(seen_rate=0.01))
-    spider = ImagesSpider()
-    link = new_request(spider.request_for(parse_seed(URL)), spider, SeenFilter(), found=True)
-    reply = await bloom.enqueue("w", [link], high_water=100, refuse_unknown=False)
-    assert reply is not None
-    assert reply.admitted == 1
-    said = explained(scrapy, URL)
-    assert (said["seen"], said["seen_as_link"], said["obstacles"]) == (False, True, [])
-    assert "seen on a page before, unless the Bloom filter of links errs" in scrapy("explain", URL).stdout
 
 
 def image_event(url: str, identifier: str) -> str:
@@ -429,11 +413,6 @@ async def test_robots_that_forbids_it_is_quoted(scrapy: Scrapy, museum: Frontier
     assert (said["due_s"], said["effective_rate"], robots["delay_s"]) == (None, 0.1, 10)
     other = explained(scrapy, "https://images.museum.org/b.jpg")
     assert (other["robots"]["verdict"], other["robots"]["line"]) == ("allowed", None)
-    skipped = explained(
-        scrapy, "https://images.museum.org/b.jpg", CRAWL_ROBOTS_DELAY_OVER="skip", CRAWL_ROBOTS_DELAY_MAX="5"
-    )
-    assert skipped["robots"]["verdict"] == "disallowed"
-    assert "10 s" in skipped["robots"]["reason"]
 
 
 async def test_robots_that_opts_out_is_quoted(scrapy: Scrapy, museum: Frontier) -> None:

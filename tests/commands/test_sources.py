@@ -16,6 +16,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.robots_copies import keep_copy
+from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -178,17 +179,13 @@ async def test_seeds_beyond_the_share_of_a_source_are_shown_and_counted(
 ) -> None:
     await frontier.catalogue({"museum": 5.0})
     await frontier.redis.lpush(frontier.state.keys.seeds, *range(20))
-    await frontier.scripts.enqueue(
+    await within(frontier.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=100).enqueue(
         "w",
         [
             NewRequest(b"\x01\x00\x00x", digest_of("", str(number)), again=False, source="museum")
             for number in range(20)
         ],
         seeds=await frontier.scripts.take_seeds("w", 20),
-        high_water=40,
-        overflow_maxlen=100,
-        dead_maxlen=100,
-        refuse_unknown=False,
     )
     await frontier.redis.lpush(frontier.state.keys.seeds, "http://museum.org/")
     row = listed(scrapy)["museum"]

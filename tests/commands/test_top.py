@@ -24,7 +24,7 @@ from crawlproject import config
 from crawlproject.commands.top import view
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Pause, Settlement
-from crawlproject.status.snapshot import Counters, Snapshot, snapshot
+from crawlproject.status.snapshot import Snapshot, snapshot
 from tests.commands.conftest import Frontier
 from tests.conftest import ROOT
 from tests.state.servers import Server
@@ -160,7 +160,6 @@ async def test_the_crawl_is_shown_until_ctrl_c(
     assert leader == b"leader"
     workers = await frontier.redis.zrange(state.keys.workers, 0, -1)
     assert workers == [b"w"]
-    assert await frontier.redis.exists(state.keys.sample) == 0
 
 
 @pytest.mark.parametrize("how", ["term", "hup"])
@@ -339,7 +338,7 @@ async def test_a_source_beyond_those_that_are_looked_at_can_be_named(scrapy: Scr
 
 def shown(*sources: Any, **more: Any) -> Snapshot:
     """Return what happened within 10 s from nothing to `sources`."""
-    made = snapshot(Counters.of(sample_at(1.0)), sample_at(11.0, *sources, **more))
+    made = snapshot(sample_at(1.0), sample_at(11.0, *sources, **more))
     assert made is not None
     return made
 

@@ -19,10 +19,12 @@ import msgpack
 import pytest
 from PIL import Image
 
+from crawlproject.robots.copies import packed as packed_text
 from crawlproject.state.keys import Keys
 from demo import pictures
 from demo.gallery import Gallery, set_faults
 from tests.dashboard.monitors import Monitor
+from tests.robots_copies import repacked
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import until
 
@@ -235,8 +237,8 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
         until(lambda: re.fullmatch(times, row(page, "photos").locator("td.whole.fetch").inner_text()))
         until(lambda: re.search(r"\d+ sources?, 1 domain$", tile(page, "in flight")))
         assert "being fed" not in tile(page, "all done in")
-        now = int(crawl.redis.time()[0]) * 1_000_000
-        crawl.redis.hset(KEYS.feeders, "host:1:x", f"{now + 9_000_000}:123456")
+        now = int(crawl.redis.time()[0])
+        crawl.redis.hset(KEYS.feeders, "host:1", f"{now + 9}:123456")
         until(lambda: tile(page, "all done in").endswith("+ about 123.5K being fed"))
         assert page.locator("#chart path.good").get_attribute("d")
 
@@ -361,11 +363,11 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
     now = int(time.time()) // 3600
     for ago in range(hours):
         hour, busy = now - ago, 40 + 30 * (ago % 24 > 12)  # the same sum at any time of the day
-        kinds = [b"200", 60 * busy - 300, b"404", 200, b"503", 100, b"txt", 1, b"robots", 12, b"opt_out", 5]
+        kinds = ["200", 60 * busy - 300, "404", 200, "503", 100, "txt", 1, "robots", 12, "opt_out", 5]
         packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
         crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
     noted = [f"r:{source}", f"R:https://{source}/{EVIL}"]
-    fetched = {name: msgpack.packb([now * 3600, b"200"]) for name in noted}
+    fetched = {name: msgpack.packb([now * 3600, "200"]) for name in noted}
     crawl.redis.hset(f"{KEYS.requests_of}{now // 96}:{source}", mapping=fetched)
     for what, why in (
         ("opened", EVIL),
@@ -377,10 +379,9 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
     body = (
         f"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n# {EVIL} </pre></style>\u202e\0\n" + "# x\n" * 5_000
     )
-    later = str(int((time.time() + 3600) * 1e6))
-    crawl.redis.hset(
-        KEYS.robots_of + f"https://{source}/robots.txt", mapping={"kind": "rules", "body": body, "until": later}
-    )
+    later = int((time.time() + 3600) * 1e6)
+    copy = repacked({"kind": "rules", "body": packed_text(body.encode()), "fresh": later})
+    crawl.redis.set(KEYS.robots_of + f"https://{source}/robots.txt", copy)
 
 
 def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(

@@ -271,13 +271,13 @@ def test_with_a_password_nothing_is_shown_before(locked: Monitor) -> None:
     client.open()
     assert client.ask("POST", "/halt", {"source": "museum"})[0] == 200
 
-    # The session outlives the process; what is forged does not pass.
+    # What is forged does not pass; the session ends with the process.
+    name, _, value = client.cookie.partition("=")
+    for forged in (f"{client.cookie}x", client.cookie[:-1], name, f"{name}=", f"{name}=x{value[1:]}", ""):
+        assert Client(locked).ask("GET", "/events", Cookie=forged)[0] == 401, forged
     locked.stop()
     locked.start()
-    assert client.ask("GET", "/")[0] == 200
-    name, _, rest = client.cookie.partition(".")
-    for forged in (f"{name}x.{rest}", f"{name}.9{rest}", client.cookie[:-1], name, f"{name}=", ""):
-        assert Client(locked).ask("GET", "/events", Cookie=forged)[0] == 401, forged
+    assert client.ask("GET", "/events")[0] == 401
 
 
 def log_in(monitor: Monitor) -> Client:
@@ -307,7 +307,7 @@ def read_to_end(one: socket.socket) -> None:
         assert time.monotonic() < deadline, "it is still open"
 
 
-def test_logging_out_ends_the_session_wherever_its_cookie_is(locked: Monitor, folder: Path) -> None:
+def test_logging_out_ends_the_session_wherever_its_cookie_is(locked: Monitor) -> None:
     client, other = log_in(locked), log_in(locked)
     copy = Client(locked)
     copy.cookie, copy.token = client.cookie, client.token
@@ -324,48 +324,6 @@ def test_logging_out_ends_the_session_wherever_its_cookie_is(locked: Monitor, fo
             while True:
                 assert others_page.recv(65_536)
     assert other.ask("GET", "/")[0] == 200
-
-    second = monitored(locked.environ["REDIS_URL"], folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD)
-    second.environ["CRAWL_DASHBOARD_PORT"] = locked.environ["CRAWL_DASHBOARD_PORT"]  # the cookie's name has it
-    locked.stop()
-    second.port = locked.port
-    second.start()
-    try:
-        assert copy.ask("GET", "/events")[0] == 401
-        assert other.ask("GET", "/events")[0] == 200
-    finally:
-        second.stop()
-
-
-def test_with_redis_away_a_session_that_was_ended_here_stays_so_and_others_go_on(
-    locked: Monitor, redis_url: str
-) -> None:
-    client, other = log_in(locked), log_in(locked)
-    copy = Client(locked)
-    copy.cookie = client.cookie
-    with redis.Redis.from_url(redis_url) as db:
-        assert client.ask("POST", "/logout")[0] == 200
-        name, (expires,) = (
-            other.cookie.partition("=")[2].rpartition(".")[0],
-            re.findall(r"\.(\d+)\.", other.cookie),
-        )
-        assert db.zcard(KEYS.ended_sessions) == 1
-        db.execute_command("CLIENT", "PAUSE", 4000, "ALL")
-        assert copy.ask("GET", "/")[0] == 303
-        assert other.ask("GET", "/")[0] == 200
-        assert copy.ask("GET", "/")[0] == 303
-        db.zadd(
-            KEYS.ended_sessions, {name: int(expires)}
-        )  # as another monitor does; it waits for the pause to end
-        assert other.ask("GET", "/")[0] == 303
-        ttl = int(expires) - time.time()
-        assert 29 * 86_400 < ttl < 31 * 86_400
-        # What has expired is forgotten at the next log-out.
-        db.zadd(KEYS.ended_sessions, {"old": time.time() - 1})
-        assert log_in(locked).ask("POST", "/logout")[0] == 200
-        assert db.zscore(KEYS.ended_sessions, "old") is None
-        assert db.zcard(KEYS.ended_sessions) == 3
-    assert "Bug" not in locked.log.read_text()
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "\xff"])
@@ -490,8 +448,6 @@ def test_an_open_page_gets_every_reading_once_and_what_has_happened(monitor: Mon
     with redis.Redis.from_url(redis_url) as db:
         db.sadd(KEYS.sources, "museum", *(f"source{number}" for number in range(500)))  # more than a socket takes
         db.xadd(KEYS.link_rot_events, {"event": json.dumps({"source": "museum", "url": line, "status": 404})})
-        db.xadd(KEYS.link_rot_events, {"event": "no JSON"})
-        db.xadd(KEYS.halted_events, {"other": "field"})
         db.xadd(KEYS.dead, {"reason": line, "seed": "http://u:secret@museum.example/\x1b[2J"})
         events = read_events(client, 20)
     assert {name for name, _ in events} == {"hello", "spiders", "snapshot", "recent"}

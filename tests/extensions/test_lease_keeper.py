@@ -65,6 +65,7 @@ from crawlproject.state.scripts import NewRequest, SourceStatus
 from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 URL = "http://museum.example/a.jpg"
@@ -96,7 +97,7 @@ class Case:
         request = Request(URL, meta={IDENTIFIER: "a", SOURCE: "museum", **meta})
         entry = codec.encode(request, self.scheduler.spider, deliveries=deliveries)
         item = NewRequest(entry, digest_of("", "1"), again=True, source="museum")
-        await self.scheduler.state.scripts.enqueue("w", [item], high_water=9, refuse_unknown=False)
+        await within(self.scheduler.state.scripts, high_water=9).enqueue("w", [item])
 
         async def next_request() -> Request | None:
             await self.scheduler.queue.fill()
@@ -175,7 +176,7 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
 
 
 async def test_a_refusal_that_is_not_kept_is_an_event_all_the_same(case: Case) -> None:
-    case.scheduler.state.bounds = replace(case.keeper.config, dead_maxlen=1)
+    case.scheduler.state.bounds = replace(case.keeper.config, stream_maxlen=1)
     for _ in range(3):
         item = Failure(outcome=of_exception(RobotsDisallowed("no")), reason="robots.txt forbids it")
         case.keeper.item_scraped(item, await case.lease())
@@ -355,7 +356,7 @@ async def test_a_source_that_asks_for_too_much_is_held_up_to_the_cap_and_it_is_l
     case.keeper.item_scraped(failure(429, 1e6), await case.lease())
     found = await standing(case)
     assert found.held_until - found.now == pytest.approx(3600, abs=2)
-    assert "museum sent a Retry-After of 1000000 s; it is held for CRAWL_RETRY_DELAY_MAX, 3600 s" in caplog.text
+    assert "museum sent a Retry-After of 1000000 s; it is held for 3600 s" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from crawlproject.state.scripts import NewRequest, Revisit, Settlement
 from crawlproject.storage.packs import FolderPacks
 from tests.frontier.test_overflow import SITE, counters, discover, spilled
 from tests.leading import lead
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.settings_of_functions import within
+from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
 from tests.waiting import until_async
 
 TIMEOUT_S = 1.0
@@ -75,7 +76,7 @@ class Crawl:
         assert await spilled(state, self.overflow) > 100
         assert all(count > 100 for count in (await counters(state))[1:])
         for circuit in ("museum", SITE):
-            await redis.hset(keys.circuit_of + circuit, mapping={"state": "half_open", "generation": 1})
+            await change_packed(redis, keys.circuit_of + circuit, state="half_open", generation=1)
             await redis.sadd(keys.watchlist, circuit)
 
     async def lease(self, want: int, worker: str = "w") -> None:
@@ -109,9 +110,7 @@ class Crawl:
                     NewRequest(entry(seed.decode()), digest_of("", seed.decode()), again=False, source="museum")
                     for seed in seeds
                 ]
-                await state.scripts.enqueue(
-                    "w", items, seeds=seeds, high_water=9999, dead_maxlen=99, refuse_unknown=False
-                )
+                await within(state.scripts, high_water=9999, dead_maxlen=99).enqueue("w", items, seeds=seeds)
             await self.lease(100)
             return not self.held and (await state.scripts.idleness()).is_idle
 
@@ -148,7 +147,6 @@ OF_THEMSELVES = (
     "active",
     "overflow_due",
     "spiders",
-    "worker_settings",
     "window_of",
 )
 

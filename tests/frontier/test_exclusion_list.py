@@ -1,4 +1,4 @@
-"""What the leader does about exclusions: it follows a file, and drops what waits."""
+"""What the leader does about exclusions: it follows a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from crawlproject.exclusions.stored import excluded_names, exclusion_of
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.state.client import State
-from tests.state.scripts.calls import db, entry, join, outstanding, put, rule
+from tests.state.scripts.calls import db, rule
 
 
 @pytest.fixture
@@ -138,46 +138,3 @@ async def test_another_leader_finds_what_has_changed_before_its_term(state: Stat
     without = ExclusionList(None)
     await without.follow_file(state, fence)
     assert (without.is_published, len(await excluded(state))) == (True, 2)
-
-
-@pytest.mark.parametrize("by_key", [False, True])
-async def test_what_waits_of_a_source_is_dropped_in_steps(state: State, file: Path, by_key: bool) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 1.0), ("other", 1.0))
-    for first in range(0, 6000, 500):
-        await put(state, [entry(str(number)) for number in range(first, first + 500)])
-    await put(state, [entry("kept")], "other")
-    followed = ExclusionList(str(file))
-    if by_key:
-        await db(state).sadd(state.keys.excluded, "museum")
-        write(file, "")
-    else:
-        write(file, "museum\n")
-    await followed.follow_file(state, fence)
-    await followed.tend(state, fence)
-    assert await outstanding(state) == 601  # and 400 in its overflow
-    await followed.tend(state, fence)
-    await followed.tend(state, fence)
-    assert (await outstanding(state), await db(state).llen(state.keys.dropped)) == (1, 0)
-    assert await db(state).hget(state.keys.totals, "excluded") == b"6000"
-
-
-async def test_a_worker_of_another_spider_tends_its_own_frontier(state: State, file: Path) -> None:
-    await join(state, "leader")
-    fence = await rule(state, ("museum", 1.0))
-    other = State(state.config, "other")
-    await other.open()
-    try:
-        for spider in (state, other):
-            await join(spider)
-            await put(spider, [entry("1"), entry("2")])
-        write(file, "museum\n")
-        leads, follows = ExclusionList(str(file)), ExclusionList(str(file))
-        await leads.follow_file(state, fence)
-        await leads.tend(state, fence)
-        assert [await outstanding(spider) for spider in (state, other)] == [0, 2]
-        await follows.tend(other)
-        assert await outstanding(other) == 0
-        assert await db(other).llen(other.keys.dropped) == 0
-    finally:
-        await other.close()

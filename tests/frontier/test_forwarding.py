@@ -19,6 +19,7 @@ from crawlproject.frontier.seeds import UsersSeeds
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DeadRetry, LinkGroup, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
+from tests.settings_of_functions import within
 from tests.shards import domain_in, several_shards
 from tests.state.conftest import cluster, cluster_url
 from tests.state.servers import Cluster
@@ -27,7 +28,6 @@ from tests.waiting import until_async
 __all__ = ["cluster", "cluster_url"]
 
 SHARDS = 3
-ROOM: Any = {"refuse_unknown": False}
 OWN = [domain_in(number, SHARDS) for number in range(SHARDS)]
 HEADER = b"\1\0\0"
 
@@ -58,14 +58,14 @@ def group(domain: str, *urls: str) -> LinkGroup:
 
 
 async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
-    reply = await state.scripts.discover(groups, budget=None, **ROOM, **more)
+    reply = await state.scripts.discover(groups, budget=None, **more)
     assert reply is not None
     return reply.letters
 
 
 async def lease(state: State) -> list[tuple[str, str]]:
     """Lease all that may go out, and strays; return the ids and URLs."""
-    reply = await state.scripts.lease("w", 99, rooms={}, room=99, horizon=3600, dead_maxlen=99, high_water=10**6)
+    reply = await within(state.scripts, dead_maxlen=99).lease("w", 99, rooms={}, room=99, horizon=3600)
     leased = [(one.id, one.entry) for one in reply.grants] + [(one.id, one.entry) for one in reply.strays]
     return [(name, url_of(stored)) for name, stored in leased]
 
@@ -105,7 +105,7 @@ async def foreign(state: State, to: int) -> int:
 async def found(state: State) -> list[str]:
     """Requests of callbacks; one of them is to be stored seen or not."""
     items = [request("http://f/1", OWN[1]), request("http://f/2", OWN[1], again=True)]
-    reply = await state.scripts.enqueue("w", items, **ROOM)
+    reply = await state.scripts.enqueue("w", items)
     assert reply is not None
     assert (reply.forwarded, reply.unstored, reply.admitted) == (2, [], 0)
     return ["http://f/1", "http://f/2"]
@@ -118,7 +118,7 @@ async def links(state: State) -> list[str]:
 
 
 async def redirected(state: State) -> list[str]:
-    await state.scripts.enqueue("w", [request("http://r/0", OWN[0])], **ROOM)
+    await state.scripts.enqueue("w", [request("http://r/0", OWN[0])])
     [(name, _)] = await lease(state)
     await redirect(state, name, "http://r/1", OWN[1])
     assert await outstanding(state) == 0
@@ -129,7 +129,7 @@ async def seeds(state: State) -> list[str]:
     """A seed on the list of a shard whose domain another source has, by the catalogue."""
     await db(state).lpush(state.keys.seeds, "http://s/1")
     [line] = await state.scripts.take_seeds("w", 9)
-    reply = await state.scripts.enqueue("w", [request("http://s/1", OWN[1])], seeds=[line], dead_maxlen=9, **ROOM)
+    reply = await within(state.scripts, dead_maxlen=9).enqueue("w", [request("http://s/1", OWN[1])], seeds=[line])
     assert reply is not None
     assert reply.forwarded == 1
     return ["http://s/1"]
@@ -194,7 +194,7 @@ async def test_a_killed_forwarder_loses_and_doubles_nothing(
 
 async def kind_again(state: State) -> None:
     """Have something more wait, so that a batch is not all there is."""
-    await state.scripts.enqueue("w", [request("http://more/", OWN[1])], **ROOM)
+    await state.scripts.enqueue("w", [request("http://more/", OWN[1])])
 
 
 @KINDS
@@ -207,7 +207,7 @@ async def test_a_forwarder_that_is_late_takes_nothing_away(shards: tuple[State, 
     await kind_again(shards[0])
     fresh = await shards[0].scripts.batch(1, count=9)
     if kind is not links:
-        assert await shards[1].scripts.receive("0", late, refuse_unknown=False)
+        assert await shards[1].scripts.receive("0", late)
     await shards[0].scripts.forget_batch(1, late)
     assert await shards[0].scripts.batch(1, count=9) == fresh
     await Forwarder(shards[0]).give(1)
@@ -229,7 +229,7 @@ async def test_a_shard_that_is_away_holds_no_other_up(
     shards: tuple[State, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [request(f"http://{number}/", OWN[number]) for number in (1, 2)]
-    await shards[0].scripts.enqueue("w", items, **ROOM)
+    await shards[0].scripts.enqueue("w", items)
 
     async def away(*_: Any, **__: Any) -> None:
         raise redis.ConnectionError("away")
@@ -249,18 +249,16 @@ async def test_a_shard_that_is_away_holds_no_other_up(
 async def test_a_full_list_turns_links_away_and_keeps_all_else_where_it_is(redis_url: str) -> None:
     async with several_shards(redis_url, SHARDS, CRAWL_OVERFLOW_MAXLEN=2 * SHARDS) as shards:
         here, there = shards[:2]
-        await here.scripts.enqueue("w", [request("http://r/0", OWN[0])], **ROOM)
+        await here.scripts.enqueue("w", [request("http://r/0", OWN[0])])
         [(name, _)] = await lease(here)
         assert await discover(here, group(OWN[1], *(f"http://l/{n}" for n in range(4)))) == "ooww"
-        reply = await here.scripts.enqueue(
-            "w", [request("http://own/", OWN[0]), request("http://f/", OWN[1])], **ROOM
-        )
+        reply = await here.scripts.enqueue("w", [request("http://own/", OWN[0]), request("http://f/", OWN[1])])
         assert reply is not None
         assert (reply.admitted, reply.forwarded, reply.unstored) == (1, 0, [1])
         await db(here).lpush(here.keys.seeds, "http://s/")
         [line] = await here.scripts.take_seeds("w", 9)
-        reply = await here.scripts.enqueue(
-            "w", [request("http://s/", OWN[1])], seeds=[line], dead_maxlen=9, **ROOM
+        reply = await within(here.scripts, dead_maxlen=9).enqueue(
+            "w", [request("http://s/", OWN[1])], seeds=[line]
         )
         assert reply is not None
         assert reply.returned == 1
@@ -301,7 +299,7 @@ async def test_with_catalogues_that_disagree_it_waits_and_comes_home(
     if kind is seeds:
         [line] = await shards[1].scripts.take_seeds("w", 9)
         items = [request(expected[0], OWN[1])]
-        await shards[1].scripts.enqueue("w", items, seeds=[line], dead_maxlen=9, **ROOM)
+        await within(shards[1].scripts, dead_maxlen=9).enqueue("w", items, seeds=[line])
         assert not await foreign(shards[1], 2)
     for key in await db(shards[1]).keys(f"{shards[1].keys.delayed_of}*"):
         for member, at in await db(shards[1]).zrange(key, 0, -1, withscores=True):
@@ -328,6 +326,7 @@ async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind
 @pytest.mark.parametrize("kind", [found, redirected], ids=lambda kind: kind.__name__)
 async def test_what_is_unknown_there_is_a_dead_letter_there(redis_url: str, kind: Kind) -> None:
     async with several_shards(redis_url, SHARDS, CRAWL_UNKNOWN_SOURCES="refuse") as shards:
+        shards[0].scripts = within(shards[0].scripts, refuse_unknown=False)  # it has not read that catalogue yet
         expected = await kind(shards[0])
         assert await Forwarder(shards[0]).give(1)
         letters = await db(shards[1]).xrange(shards[1].keys.dead)
@@ -337,7 +336,7 @@ async def test_what_is_unknown_there_is_a_dead_letter_there(redis_url: str, kind
 
 
 async def test_what_was_seen_there_is_a_duplicate(shards: tuple[State, ...]) -> None:
-    await shards[1].scripts.enqueue("w", [request("http://f/1", OWN[1])], **ROOM)
+    await shards[1].scripts.enqueue("w", [request("http://f/1", OWN[1])])
     await found(shards[0])
     assert await Forwarder(shards[0]).give(1)
     assert sorted(await waits(shards[1])) == ["http://f/1", "http://f/2"]
@@ -350,10 +349,10 @@ async def test_dead_letters_have_their_other_life_in_their_shard(redis_url: str)
     async with several_shards(redis_url, SHARDS, CRAWL_OVERFLOW_MAXLEN=SHARDS) as shards:
         here = shards[0]
         for url in ("http://1/", "http://2/"):
-            await here.scripts.enqueue("w", [request(url, OWN[0])], **ROOM)
+            await here.scripts.enqueue("w", [request(url, OWN[0])])
         for name, url in await lease(here):
             settlement = Settlement(name, OWN[0], entry(url), dead="broken")
-            assert (await here.scripts.settle("w", [settlement], dead_maxlen=9)).settled == [True]
+            assert (await within(here.scripts, dead_maxlen=9).settle("w", [settlement])).settled == [True]
         letters = [
             DeadRetry(name.decode(), OWN[0], fields[b"entry"], None, OWN[1])
             for name, fields in await db(here).xrange(here.keys.dead)
@@ -373,7 +372,6 @@ async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...
             [group(OWN[1], *(f"http://{page}/{n}" for n in range(2)))],
             budget=budget,
             sitemaps=(OWN[0], 3),
-            **ROOM,
         )
         assert letters is not None
         assert letters.letters == "oo"
@@ -389,7 +387,7 @@ async def test_each_step_is_on_a_replica_before_the_next(cluster: Cluster, clust
         owners = [cluster.owner_of(shard.keys.seeds) for shard in shards]
         to = next(number for number in range(4) if owners[number] is not owners[0])
         domain = domain_in(to, 4)
-        await shards[0].scripts.enqueue("w", [request("http://f/", domain)], **ROOM)
+        await shards[0].scripts.enqueue("w", [request("http://f/", domain)])
         replica = cluster.replica_of(owners[0 if call == "batch" else to]).process
         replica.send_signal(signal.SIGSTOP)
         try:

@@ -31,6 +31,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 from tests.conftest import Engine, local_network
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # judges milliseconds
@@ -89,7 +90,7 @@ class Worker:
 
     async def put_entries(self, *entries: bytes, source: str = "museum") -> None:
         items = [NewRequest(e, digest_of("", str(n)), again=True, source=source) for n, e in enumerate(entries)]
-        await self.state.scripts.enqueue("w", items, high_water=10_000, refuse_unknown=False)
+        await within(self.state.scripts, high_water=10_000).enqueue("w", items)
 
     async def popped(self, count: int) -> list[Request]:
         """Pop until there are `count` requests."""
@@ -230,7 +231,7 @@ async def test_a_worker_that_is_too_slow_for_its_slots_takes_fewer_leases(state:
 async def test_a_worker_that_was_too_slow_takes_more_again_while_hosts_hang(state: State) -> None:
     worker = Worker(state, capacity=512)
     await worker.ready(rate=1000, options="{}")
-    hanging = await hang_at_robots(state)
+    await hang_at_robots(state)
     for _ in range(4):
         worker.queue.pace.miss()
         slow = worker.queue.pace.next()
@@ -247,7 +248,6 @@ async def test_a_worker_that_was_too_slow_takes_more_again_while_hosts_hang(stat
     await until_async(is_faster)
     assert worker.stat("robots/parked")
     await worker.robots.close()
-    hanging.cancel()
 
 
 async def test_leases_that_come_too_late_from_redis_say_nothing_of_the_workers_speed(
@@ -326,11 +326,8 @@ async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
     await worker.rate_also(*names)
     for number, name in enumerate(names):
         entry = codec.encode(Request(f"http://{name}.localhost/a", meta={"identifier": name}), worker.spider)
-        await worker.state.scripts.enqueue(
-            "w",
-            [NewRequest(entry, digest_of("", str(number)), again=True, source=name)],
-            high_water=99,
-            refuse_unknown=False,
+        await within(worker.state.scripts, high_water=99).enqueue(
+            "w", [NewRequest(entry, digest_of("", str(number)), again=True, source=name)]
         )
     while not worker.stat("frontier/turned_away"):
         await worker.queue.flush()
@@ -351,16 +348,10 @@ async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
     await until_async(all_came)
 
 
-async def hang_at_robots(state: State) -> asyncio.Task[None]:
-    """Return a task that is the look-up that downloads the robots.txt, and never comes to its end."""
+async def hang_at_robots(state: State) -> None:
+    """Begin a look-up that downloads the robots.txt, and never comes to its end."""
     origin, token = "http://museum.localhost/robots.txt", "a look-up whose download hangs"
-    assert (await state.scripts.look_robots(token, origin, "museum")).what == "fetch"
-
-    async def hang() -> None:
-        while await state.scripts.hold_robots(token, origin):
-            await asyncio.sleep(1)
-
-    return asyncio.create_task(hang())
+    assert (await state.scripts.look_robots(token, origin, "museum")).fetch
 
 
 def fetched(lease: Lease) -> Settlement:
@@ -387,7 +378,7 @@ async def test_a_lease_ends_once(state: State) -> None:
 
 async def test_only_what_was_written_to_a_connection_costs_the_spiders_own_delay(state: State) -> None:
     state.delay = 60.0
-    state.scripts = Scripts(state.redis, state.keys, state.clock, delay=state.delay)
+    state.scripts = Scripts(state.redis, state.keys, state.clock, pace=int(state.delay * 1_000_000))
     worker = Worker(state)
     await worker.ready()
     await worker.look_up()
@@ -466,8 +457,8 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     worker = Worker(state)
     await worker.ready()
     await worker.put("a", "b", "c")
-    await state.scripts.lease(
-        state.worker_id, 2, rooms={}, room=9, horizon=0.25, dead_maxlen=9
+    await within(state.scripts, dead_maxlen=9).lease(
+        state.worker_id, 2, rooms={}, room=9, horizon=0.25
     )  # a reply that is lost
     await worker.queue.fill()
     assert len(worker.queue.leases) == 1
@@ -587,7 +578,7 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
 ) -> None:
     worker = Worker(state)
     await worker.ready(options="{}")
-    hanging = await hang_at_robots(state)
+    await hang_at_robots(state)
     request = Request("http://museum.localhost/s", meta={"identifier": "s"})
     await worker.put_entries(codec.encode(request, worker.spider, deliveries=deliveries))
 
@@ -605,4 +596,3 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
     seconds, _ = await worker.redis.time()
     assert due / 1_000_000 > seconds + 0.5
     await worker.robots.close()
-    hanging.cancel()

@@ -20,7 +20,6 @@ from scrapy.settings import Settings
 from crawlproject import config
 from crawlproject.frontier.codec import url_of
 from crawlproject.frontier.discovery import Discovery, Link
-from crawlproject.frontier.dropped import drop_queued, forget_dropped
 from crawlproject.frontier.overflow import TRIES, Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
@@ -29,6 +28,7 @@ from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
 from tests.conftest import Scrapy
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, join, lease
 from tests.state.scripts.test_two_spiders import Clock
 from tests.state.servers import Server
@@ -129,8 +129,8 @@ async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs:
     assert await spilled(crawl, overflow) == 64
     assert await crawled(crawl, overflow) == [url(n) for n in range(760)]
     assert await counters(crawl) == (0, 0, 0)
-    assert await db(crawl).hgetall(crawl.keys.packs) == {}
-    assert await db(crawl).zcard(crawl.keys.packs_dead) == len(packs.names(overflow._folder)) - 1
+    assert await db(crawl).zcount(crawl.keys.packs, 0, "inf") == 0
+    assert await db(crawl).zcard(crawl.keys.packs) == len(packs.names(overflow._folder)) - 1
 
 
 async def test_links_of_each_priority_come_back_in_order_the_good_ones_first(
@@ -242,11 +242,11 @@ async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
     assert paused.state == "paused"
     assert "a fifth of CRAWL_OVERFLOW_MAXLEN" in paused.reason
     assert str(packs.folder) in paused.reason
-    assert (await crawl.scripts.pause_reason(dead_maxlen=9, timeout=30)) == ("paused", paused.reason)
+    assert (await within(crawl.scripts, dead_maxlen=9).pause_reason(timeout=30)) == ("paused", paused.reason)
     assert len((await lease(other, horizon=3.0)).grants) == 1  # of another spider
     (packs.folder / "unmounted").rename(packs.parts)
     await overflow.keep()
-    assert (await crawl.scripts.pause_reason(dead_maxlen=9, timeout=30)).kind == ""
+    assert (await within(crawl.scripts, dead_maxlen=9).pause_reason(timeout=30)).kind == ""
     await spilled(crawl, overflow)
     assert await crawled(crawl, overflow) == [url(n) for n in range(1, 700)]
     await other.close()
@@ -303,25 +303,25 @@ async def test_packs_are_removed_an_hour_after_their_last_extent(crawl: State, p
     overflow = Overflow(crawl, packs)
     await discover(crawl, 300)
     await spilled(crawl, overflow)
-    [folder] = {name.decode().partition("/")[0] for name in await db(crawl).hkeys(crawl.keys.packs)}
+    [folder] = {name.decode().partition("/")[0] for name in await db(crawl).zrange(crawl.keys.packs, 0, -1)}
     in_use = set(packs.names(folder))
     orphan = f"{folder}/{int(time.time()) - 9999}-abc"
     for name in (orphan, f"{folder}/nonsense"):
         packs.write(name, b"x")
     await overflow.sweep()
     assert set(packs.names(folder)) == {*in_use, orphan, f"{folder}/nonsense"}
-    await db(crawl).zincrby(crawl.keys.packs_dead, -3_601_000_000, orphan)
+    await db(crawl).zincrby(crawl.keys.packs, 3_601_000_000, orphan)
     await overflow.sweep()
     assert set(packs.names(folder)) == {*in_use, f"{folder}/nonsense"}
     await crawled(crawl, overflow)
     await overflow.sweep()
     assert set(packs.names(folder)) >= in_use
-    for name in await db(crawl).zrange(crawl.keys.packs_dead, 0, -1):
-        await db(crawl).zincrby(crawl.keys.packs_dead, -3_601_000_000, name)
-    await overflow.sweep()
-    await overflow.sweep()
-    assert set(packs.names(folder)) == {f"{folder}/.store", f"{folder}/nonsense"}
-    assert await db(crawl).zcard(crawl.keys.packs_dead) == 0
+    for hours in (1, 47):
+        for name in await db(crawl).zrange(crawl.keys.packs, 0, -1):
+            await db(crawl).zincrby(crawl.keys.packs, hours * 3_601_000_000, name)
+        await overflow.sweep()
+        assert set(packs.names(folder)) == {f"{folder}/.store", f"{folder}/nonsense"}
+    assert await db(crawl).zcard(crawl.keys.packs) == 0
 
 
 async def test_a_pack_that_took_too_long_is_not_used(crawl: State, packs: FolderPacks) -> None:
@@ -343,13 +343,13 @@ async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
     await discover(crawl, 100, site="other.example")
     await spilled(crawl, overflow)
     await crawl.scripts.exclude({SITE: ""}, by="me")
-    assert await drop_queued(crawl, SITE) == 900
+    assert await crawl.scripts.drop_all(SITE, "excluded") == 900
     assert await counters(crawl) == (12, 88, 64)
     assert await db(crawl).exists(f"{crawl.keys.extents_of}1:{SITE}") == 0
     assert counts_in(await db(crawl).hget(crawl.keys.counts, SITE))["excluded"] == 900
     while await overflow.step():
-        await forget_dropped(crawl)
-    assert list((await db(crawl).hgetall(crawl.keys.packs)).values()) == [b"1"]  # of the other source
+        pass
+    assert await db(crawl).zcount(crawl.keys.packs, 1, "inf") == 1  # of the other source
     await crawl.scripts.include([SITE], by="me")
     await discover(crawl, 900)
 
@@ -360,17 +360,9 @@ async def test_a_purge_counts_what_is_in_extents(crawl: State, packs: FolderPack
     assert (await crawl.scripts.drop_queued(SITE, "purged", count=0)).left == 500
     [status] = await crawl.scripts.inspect([SITE])
     assert status.queued + status.waiting == 500
-    assert await drop_queued(crawl, SITE, "purged", by="me") == 500
+    assert await crawl.scripts.drop_all(SITE, "purged", by="me") == 500
     assert await counters(crawl) == (0, 0, 0)
     assert (await crawl.scripts.idleness()).is_idle
-
-
-async def test_halted_work_in_extents_does_not_keep_a_crawl_open(crawl: State, packs: FolderPacks) -> None:
-    await discover(crawl, 500)
-    await spilled(crawl, Overflow(crawl, packs))
-    await db(crawl).sadd(crawl.keys.halted, SITE)
-    assert not (await crawl.scripts.idleness()).is_idle
-    assert (await crawl.scripts.idleness(halted_too=True)).is_idle
 
 
 async def test_a_worker_spills_and_refills_by_itself(crawl: State, packs: FolderPacks) -> None:
@@ -563,10 +555,10 @@ def assert_in_order(urls: list[str], good: list[str], poor: list[str]) -> None:
 async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> None:
     """Assert that no pack of a crawl that is done stays for more than an hour, whoever left it."""
     folder = await overflow._open()
-    assert await db(state).hgetall(state.keys.packs) == {}
+    assert await db(state).zcount(state.keys.packs, 0, "inf") == 0
     await overflow.sweep()  # finds the orphans of processes that were killed before their commits
-    for name in await db(state).zrange(state.keys.packs_dead, 0, -1):
-        await db(state).zincrby(state.keys.packs_dead, -3_601_000_000, name)
+    for name in await db(state).zrange(state.keys.packs, 0, -1):
+        await db(state).zincrby(state.keys.packs, 3_601_000_000, name)
     await overflow.sweep()
     assert packs.names(folder) == [f"{folder}/.store"]
 

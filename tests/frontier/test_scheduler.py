@@ -10,12 +10,12 @@ from scrapy import Request, Spider
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from crawlproject.state.scripts import LeaseReply
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 
@@ -25,13 +25,13 @@ def db(scheduler: FrontierScheduler) -> Any:
 
 async def rule(scheduler: FrontierScheduler, **rates: float) -> None:
     fence = await lead(scheduler.state)
-    await scheduler.state.scripts.set_rates(fence, [(name, rate, rate) for name, rate in rates.items()], {})
     # There is no server to fetch a robots.txt from.
     options = '{"robots": "ignore", "hosts": ["museum.example", "cdn.test"]}'
     exempt = dict.fromkeys(("museum", "museum.example", "cdn.test"), options)
-    await db(scheduler).hset(scheduler.state.keys.options, mapping=exempt)
     claims = {"museum": " museum.example ", "museum.example": " museum.example ", "cdn.test": " cdn.test "}
-    await db(scheduler).hset(scheduler.state.keys.claims, mapping=claims)
+    known = dict.fromkeys(exempt, 0.2) | rates
+    rows = [(name, rate, rate) for name, rate in known.items()]
+    await scheduler.state.scripts.set_rates(fence, rows, {}, exempt, claims)
 
 
 async def leased(scheduler: FrontierScheduler) -> Request:
@@ -58,7 +58,7 @@ async def stored(scheduler: FrontierScheduler, count: int) -> None:
 async def peek(scheduler: FrontierScheduler) -> LeaseReply:
     """Lease as another worker would."""
     await scheduler.state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
-    return await scheduler.state.scripts.lease("other", 9, rooms={}, room=9, horizon=0.25, dead_maxlen=9)
+    return await within(scheduler.state.scripts, dead_maxlen=9).lease("other", 9, rooms={}, room=9, horizon=0.25)
 
 
 async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:
@@ -80,63 +80,6 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert not scheduler.enqueue_request(Request("http://museum.example/", meta=meta))
     assert "cannot be stored" in caplog.text
     assert scheduler.stats.get_value("frontier/not_stored") == 1
-
-
-async def test_a_worker_that_joins_tells_which_of_its_settings_differ(
-    redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def joins(**settings: str) -> tuple[FrontierScheduler, list[str]]:
-        caplog.clear()
-        one = scheduler_for(redis_url, **settings)
-        assert one.crawler.spider is not None
-        await maybe_deferred_to_future(one.open(one.crawler.spider))
-        return one, [message for message in caplog.messages if "same value" in message]
-
-    async def leaves(*schedulers: FrontierScheduler) -> None:
-        for one in schedulers:
-            await maybe_deferred_to_future(one.close("finished"))
-            await one.state.close()
-
-    catalogue = {"CRAWL_SOURCES": "https://me:pass@museum.example/sources?token=word", "CRAWL_LOG_FORMAT": "json"}
-    first, told = await joins(CRAWL_CIRCUIT_ERRORS="0.5")
-    assert told == []
-    second, told = await joins(**catalogue, CRAWL_CIRCUIT_ERRORS="0.5")
-    assert [message.split(":")[0] for message in told] == ["CRAWL_SOURCES is https"]
-    assert f"sources here, and None at worker {first.state.worker_id}: " in told[0]
-    stored = str(await second.state.redis.hgetall(second.state.keys.worker_settings))
-    assert ("museum.example/sources" in stored, "pass" in stored or "word" in stored) == (True, False)
-    await leaves(second)
-    third, told = await joins()
-    where = f"CRAWL_CIRCUIT_ERRORS is 0.1 here, and 0.5 at worker {first.state.worker_id}: "
-    assert [message.startswith(where) for message in told] == [True]
-    await leaves(first, third)
-    fourth, told = await joins(CRAWL_CIRCUIT_ERRORS="0.7")
-    assert told == []  # nobody else is there
-    await fourth.state.redis.set(fourth.state.keys.worker_settings, "odd")
-    fifth, told = await joins()
-    assert "cannot be used, so settings are not compared" in caplog.text
-    await leaves(fourth, fifth)
-
-
-async def test_only_requests_that_were_found_on_pages_go_to_a_bloom_filter(
-    redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    one = scheduler_for(redis_url, CRAWL_SEEN_LINKS="bloom:0.001")
-    assert one.crawler.spider is not None
-    await maybe_deferred_to_future(one.open(one.crawler.spider))
-    assert "new links in Bloom filters (CRAWL_SEEN_LINKS=bloom:0.001)" in caplog.text
-    await rule(one)
-    assert one.enqueue_request(Request("http://museum.example/start.jpg"))
-    assert one.enqueue_request(Request("http://museum.example/found.jpg", meta={"depth": 1}))
-    await stored(one, 2)
-    kinds = {
-        name: await one.state.scripts.was_seen(digest_of("", f"http://museum.example/{name}.jpg"))
-        for name in ("start", "found", "neither")
-    }
-    assert kinds == {"start": "exact", "found": "bloom", "neither": ""}
-    await maybe_deferred_to_future(one.close("finished"))
-    await one.state.close()
 
 
 async def test_a_crawl_beside_the_frontier_takes_requests_that_cannot_be_stored(redis_url: str) -> None:

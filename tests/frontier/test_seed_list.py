@@ -59,7 +59,7 @@ async def by_the_worker(state: State) -> list[bytes]:
 
 
 async def to_a_shard(state: State) -> list[bytes]:
-    users = UsersSeedsScripts(state.redis, USERS, state.clock, shard=(0, 2))
+    users = UsersSeedsScripts(state.redis, USERS, state.clock, shard=0, shards=2)
     if seeds := await users.peek_seeds("w", 500):
         assert await users.split_seeds(seeds, [1] * len(seeds))
     batch = await users.batch(1, count=500)

@@ -23,7 +23,7 @@ async def state(redis_url: str) -> AsyncIterator[State]:
     one = State(config.load({"REDIS_URL": redis_url, "CRAWL_OVERFLOW_MAXLEN": 10}), "images")
     await one.open()
     await db(one).hset(one.keys.hosts, "museum.org", "museum")
-    await db(one).hset(one.keys.limits, "museum", "5")
+    await db(one).hset(one.keys.catalogue, "museum", "5")
     yield one
     await one.close()
 

@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from crawlproject import config
-from crawlproject.ingest import topic as topics
 from crawlproject.ingest.files import LONGEST_LINE
-from crawlproject.kafka import Kafka
 from crawlproject.state.keys import Keys
 from tests.kafka_broker import Broker
 from tests.state.servers import Server
@@ -276,31 +273,6 @@ def test_a_redis_that_goes_away_is_reported_and_waited_for(broker: Broker, start
     assert out == "30 seeds fed\n"
     assert first.endswith("trying again\n")
     assert len(err.splitlines()) <= 1
-
-
-def test_it_knows_how_many_messages_wait_in_kafka_also_while_there_is_no_room(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topics, "_ASK_EVERY_S", 0.2)
-    taken: list[bytes] = []
-    room = True
-    given = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": {}}
-    kafka = Kafka(config.load(given), lambda _: None)
-    topic = topics.SeedTopic(kafka, TOPIC, GROUP, taken.extend, lambda: room)
-
-    def waits(count: int) -> bool:
-        topic.feed()
-        return topic.lag() == count
-
-    broker.send(TOPIC, urls(0, 50))
-    with topic.opened():
-        until(lambda: waits(0) and len(taken) == 50)
-        room = False
-        topic.feed()
-        broker.send(TOPIC, urls(50, 120))
-        until(lambda: waits(70))
-        room = True
-        until(lambda: waits(0) and len(taken) == 120)
 
 
 def test_a_running_feed_tells_redis_what_waits_in_kafka(client: redis.Redis, broker: Broker, start: Start) -> None:

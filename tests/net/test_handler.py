@@ -530,7 +530,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory_limit(crawl: Crawl) ->
         for number in range(12):
             seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
             crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-        crawl.start(CRAWL_RETRY_DELAY="1", CRAWL_MAX_DELIVERIES="20")
+        crawl.start(CRAWL_RETRY_DELAY="1")
         peak = 0
         while crawl.workers[0].poll() is None:
             with suppress(OSError):

@@ -13,6 +13,7 @@ from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
 from tests.leading import lead
+from tests.settings_of_functions import within
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -25,14 +26,9 @@ async def leases(state: State, count: int, rate: float) -> list[Lease]:
     requests = [
         NewRequest(bytes((1, 0, 0, n)), digest_of("", str(n)), again=True, source="museum") for n in range(count)
     ]
-    await state.scripts.enqueue("w", requests, high_water=1000, refuse_unknown=False)
-    reply = await state.scripts.lease(
-        state.worker_id,
-        count,
-        rooms={},
-        room=count,
-        horizon=10.0,
-        dead_maxlen=9,
+    await within(state.scripts, high_water=1000).enqueue("w", requests)
+    reply = await within(state.scripts, dead_maxlen=9).lease(
+        state.worker_id, count, rooms={}, room=count, horizon=10.0
     )
     assert len(reply.grants) == count
     return [

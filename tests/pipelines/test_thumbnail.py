@@ -19,7 +19,6 @@ from scrapy.utils.test import get_crawler
 
 from crawlproject import config
 from crawlproject.models import Fetch, FetchedImage, ImageEvent, LinkRotEvent, StoredThumbnail, utc_now
-from crawlproject.pipelines.metadata import MetadataPipeline
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, Failure, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
@@ -86,13 +85,16 @@ Make = Callable[..., ThumbnailPipeline]
 
 async def test_a_picture_gets_facts_and_a_thumbnail_and_loses_its_body(make: Make) -> None:
     store, body = Memory(), picture((900, 600), quality=77)
-    item = await make(store).process_item(fetched(body))
-    assert isinstance(item, FetchedImage)
-    assert item.body == b""
-    assert item.facts is not None
-    assert (item.facts.width, item.facts.height, item.facts.compression_quality) == (900, 600, 77)
-    assert (item.facts.filesize, item.facts.format) == (len(body), "JPEG")
-    assert item.facts.sha256 == hashlib.sha256(body).hexdigest()
+    asked = fetched(body)
+    asked.opt_out, asked.found = ("noai",), {"found_on": "https://museum.org/", "alt": "A cow"}
+    item = await make(store).process_item(asked)
+    assert isinstance(item, ImageEvent)
+    assert asked.body == b""
+    assert (item.identifier, item.url, item.source, item.status) == ("6f1c", asked.url, "museum", 200)
+    assert (item.opt_out, item.found_on, item.alt) == (("noai",), "https://museum.org/", "A cow")
+    assert (item.width, item.height, item.compression_quality) == (900, 600, 77)
+    assert (item.filesize, item.format) == (len(body), "JPEG")
+    assert item.sha256 == hashlib.sha256(body).hexdigest()
     assert item.thumbnail == thumbnail_name("6f1c")
     assert list(store.written) == [item.thumbnail]
     with Image.open(io.BytesIO(store.written[item.thumbnail])) as thumbnail:
@@ -111,9 +113,9 @@ async def test_the_quality_of_thumbnails_is_a_setting(make: Make) -> None:
 
 async def test_size_and_format_of_thumbnails_are_settings(make: Make) -> None:
     store = Memory()
-    pipeline = make(store, CRAWL_THUMBNAIL_SIZE=200, CRAWL_THUMBNAIL_FORMAT="WebP")
+    pipeline = make(store, CRAWL_THUMBNAIL_SIZES=200, CRAWL_THUMBNAIL_FORMAT="WebP")
     item = await pipeline.process_item(fetched(picture((900, 600))))
-    assert (item.facts.width, item.facts.height) == (900, 600)
+    assert (item.width, item.height) == (900, 600)
     assert item.thumbnail == thumbnail_name("6f1c", "WebP")
     assert item.thumbnail.endswith(".webp")
     assert list(store.written) == [item.thumbnail]
@@ -147,8 +149,7 @@ async def test_originals_are_kept_once_by_their_digest_and_the_event_says_where(
     assert originals.written == {f"{digest[:2]}/{digest}.png": body}
     assert originals.writes == 1
     assert len(store.written) == 2
-    events = [MetadataPipeline().process_item(item) for item in items]
-    assert [json.loads(event.to_json())["original"] for event in events] == [f"{digest[:2]}/{digest}.png"] * 2
+    assert [json.loads(event.to_json())["original"] for event in items] == [f"{digest[:2]}/{digest}.png"] * 2
 
 
 async def test_the_original_of_a_coded_body_is_kept_without_its_coding(make: Make) -> None:
@@ -157,7 +158,7 @@ async def test_the_original_of_a_coded_body_is_kept_without_its_coding(make: Mak
     item.codings = ("gzip",)
     ready = await make(Memory(), originals).process_item(item)
     assert originals.written == {ready.original: body}
-    assert ready.original == f"{ready.facts.sha256[:2]}/{ready.facts.sha256}.jpg"
+    assert ready.original == f"{ready.sha256[:2]}/{ready.sha256}.jpg"
 
 
 async def test_an_original_without_a_thumbnail_is_kept_and_what_is_no_picture_is_not(make: Make) -> None:
@@ -176,7 +177,7 @@ async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: py
     pipeline = make(
         Memory(), CRAWL_ANALYSES="hostile_analyses:size,hostile_analyses:raises", CRAWL_DECODE_TIMEOUT=120
     )
-    event = MetadataPipeline().process_item(await pipeline.process_item(fetched(picture((900, 600)))))
+    event = await pipeline.process_item(fetched(picture((900, 600))))
     told = json.loads(event.to_json())
     assert told["analysis"] == {"size": [640, 427]}
     assert told["analysis_errors"] == {"raises": "ValueError: no model"}
@@ -187,7 +188,7 @@ async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: py
 async def test_while_either_storage_is_down_pictures_go_back(make: Make, down: str, tmp_path: Path) -> None:
     folders = {"thumbnails": tmp_path / "small", "originals": tmp_path / "large"}
     pipeline = make(*(FolderStorage(folder) for folder in folders.values()))
-    assert isinstance(await pipeline.process_item(fetched(picture((90, 60)), "1")), FetchedImage)
+    assert isinstance(await pipeline.process_item(fetched(picture((90, 60)), "1")), ImageEvent)
     folders[down].rename(tmp_path / "away")
     item = await pipeline.process_item(fetched(picture((80, 60)), "2"))
     assert isinstance(item, Failure)
@@ -195,20 +196,16 @@ async def test_while_either_storage_is_down_pictures_go_back(make: Make, down: s
     assert item.reason.startswith(f"{down} cannot be stored in {folders[down]} (FileNotFoundError")
     (tmp_path / "away").rename(folders[down])
     await until_async(lambda: not any(one and one.outage for one in (pipeline.storage, pipeline.originals)))
-    assert isinstance(await pipeline.process_item(fetched(picture((80, 60)), "2")), FetchedImage)
+    assert isinstance(await pipeline.process_item(fetched(picture((80, 60)), "2")), ImageEvent)
     assert len(list(folders["originals"].glob("??/*.jpg"))) == 2
 
 
 async def test_an_svg_gets_facts_and_nothing_is_stored_for_it(make: Make) -> None:
     store, body = Memory(OSError("full")), b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20"/>'
     item = await make(store, CRAWL_FORMATS="JPEG,SVG").process_item(fetched(body))
-    assert isinstance(item, FetchedImage)
-    assert item.facts is not None
-    assert (item.facts.width, item.facts.height, item.facts.format) == (30, 20, "SVG")
-    assert (item.thumbnail, item.body, store.written) == (None, b"", {})
-    event = MetadataPipeline().process_item(item)
-    assert isinstance(event, ImageEvent)
-    told = json.loads(event.to_json())
+    assert isinstance(item, ImageEvent)
+    assert (item.width, item.height, item.thumbnail, store.written) == (30, 20, None, {})
+    told = json.loads(item.to_json())
     assert (told["format"], told["thumbnail"], told["compression_quality"]) == ("SVG", None, None)
     assert "exif" not in told
 
@@ -219,7 +216,7 @@ async def test_formats_that_the_setting_does_not_name_are_not_read(make: Make) -
     assert isinstance(item, Failure)
     assert item.reason.endswith("JPEG, which CRAWL_FORMATS leaves out")
     item = await pipeline.process_item(fetched(picture((900, 600), "PCX")))
-    assert item.facts.format == "PCX"
+    assert item.format == "PCX"
     assert item.thumbnail == thumbnail_name("6f1c")
 
 
@@ -266,7 +263,7 @@ async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_the_next_is_
     assert isinstance(item, Failure)
     assert (item.outcome, item.reason, item.status) == (UNREADABLE, reason, 200)
     assert store.written == {}
-    assert isinstance(await pipeline.process_item(fetched(picture())), FetchedImage)
+    assert isinstance(await pipeline.process_item(fetched(picture())), ImageEvent)
 
 
 async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> None:
@@ -275,7 +272,7 @@ async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> No
     item = fetched(gzip.compress(body))
     item.codings = ("gzip",)
     ready = await pipeline.process_item(item)
-    assert (ready.facts.filesize, ready.facts.sha256) == (len(body), hashlib.sha256(body).hexdigest())
+    assert (ready.filesize, ready.sha256) == (len(body), hashlib.sha256(body).hexdigest())
     bomb = fetched(gzip.compress(bytes(1_000_001)))
     bomb.codings = ("gzip",)
     failure = await pipeline.process_item(bomb)

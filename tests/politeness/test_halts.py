@@ -17,7 +17,6 @@ FAST, SLOW = "photos", "museum"
 
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    environment["CRAWL_CIRCUIT_OPEN"] = "1"
     environment["CRAWL_MONITOR_FILE"] = str(tmp_path / "monitor.jsonl")
     one = Crawl(tmp_path, environment, redis_url)
     del one.environ["CRAWL_CIRCUIT_ERRORS"]
@@ -37,8 +36,12 @@ def test_a_dead_source_is_halted_and_the_monitor_file_says_so(crawl: Crawl) -> N
         set_faults(crawl.source(name, rate), {ANY_PATH: {"status": 500}, "/robots.txt": {"status": 404}})
     catalogue = crawl.folder / "catalogue.json"
     rows = json.loads(catalogue.read_text())
-    rows[0]["circuit"] = {"open_max": 1, "halt_after": 12}  # in flight at the trip, or by the second period
-    rows[1]["circuit"] = {"open_max": 1}  # for five seconds of open periods, in place of 31
+    rows[0]["circuit"] = {
+        "open": 1,
+        "open_max": 1,
+        "halt_after": 12,
+    }  # by the second period
+    rows[1]["circuit"] = {"open": 1, "open_max": 1}  # for five seconds of open periods, in place of 31
     for row in rows:
         row["hosts"] = ["127.0.0.1"]  # for which these rules hold
     catalogue.write_text(json.dumps(rows))

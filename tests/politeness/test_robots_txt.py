@@ -36,7 +36,7 @@ def every(*lines: str) -> Rules:
 
 
 def allowed(rules: Rules, *paths: str) -> list[str]:
-    return [path for path in paths if rules.allows(SITE + path)]
+    return [path for path in paths if rules.decide(SITE + path)[0]]
 
 
 # --- groups ---------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ GROUPS = [  # paragraph of RFC 9309, robots.txt, is /a allowed
 def test_groups(text: str, allows: bool) -> None:
     for ending in ("\n", "\r\n", "\r"):
         for last in ("", ending):
-            assert parse(text.replace("\n", ending) + last).allows(SITE + "/a") is allows
+            assert parse(text.replace("\n", ending) + last).decide(SITE + "/a")[0] is allows
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_spellings_of_a_rule(line: str) -> None:
     "line", ["User-agent: *", "User-Agent :*", "useragent: *", "user agent *", "\tUSER-AGENT:\t* #"]
 )
 def test_spellings_of_an_agent(line: str) -> None:
-    assert not parse(f"{line}\nDisallow: /").allows(SITE + "/a")
+    assert not parse(f"{line}\nDisallow: /").decide(SITE + "/a")[0]
 
 
 @pytest.mark.parametrize(
@@ -128,24 +128,24 @@ def test_spellings_of_an_agent(line: str) -> None:
 )
 def test_a_rule_without_a_path_says_nothing(line: str) -> None:
     rules = every(line)
-    assert rules.allows(SITE + "/a")
-    assert rules.rule_for(SITE + "/a") is None
+    assert rules.decide(SITE + "/a")[0]
+    assert rules.decide(SITE + "/a")[1] is None
 
 
 def test_a_byte_order_mark_is_skipped() -> None:
     rules = Rules.parse(b"\xef\xbb\xbfUser-agent: *\nDisallow: /a")
-    assert not rules.allows(SITE + "/a")
+    assert not rules.decide(SITE + "/a")[0]
 
 
 @pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
 def test_nothing_but_cr_and_lf_ends_a_line(character: str) -> None:
-    assert every(f"Noindex: x{character}Disallow: /").allows(SITE + "/a")
+    assert every(f"Noindex: x{character}Disallow: /").decide(SITE + "/a")[0]
 
 
 def test_invalid_utf_8_does_no_harm() -> None:
     rules = Rules.parse(b"\xff\xfe\nUser-agent: *\n\x80: \xc3\nDisallow: /caf\xe9\nDisallow: /b")
     assert allowed(rules, "/b", "/caf%E9", "/caf%E8", "/caf") == ["/caf%E8", "/caf"]
-    assert rules.rule_for(SITE + "/caf%E9") == (4, "Disallow: /caf\ufffd")
+    assert rules.decide(SITE + "/caf%E9")[1] == (4, "Disallow: /caf\ufffd")
 
 
 # --- RFC 9309, section 5 and figures ----------------------------------------------------------------------------
@@ -295,13 +295,13 @@ PRECEDENCE = [  # paragraph, rules, path, number of the line that decides
 def test_which_rule_decides(lines: list[str], path: str, number: int | None) -> None:
     rules = every(*lines)
     line = ["User-agent: *", *lines][number - 1] if number else ""
-    assert rules.rule_for(SITE + path) == ((number, line) if number else None)
-    assert rules.allows(SITE + path) is not line.startswith("Disallow")
+    assert rules.decide(SITE + path)[1] == ((number, line) if number else None)
+    assert rules.decide(SITE + path)[0] is not line.startswith("Disallow")
 
 
 def test_the_line_is_reported_as_it_stands_in_the_file() -> None:
     rules = Rules.parse(b"\xef\xbb\xbf# hello\r\n\r\nUser-agent: *\r\n\tDISALLOW :/\xc3\xa9t%C3%A9 # summer \r\n")
-    assert rules.rule_for(SITE + "/%c3%a9t%c3%a9/1.jpg") == (4, "DISALLOW :/ét%C3%A9 # summer")
+    assert rules.decide(SITE + "/%c3%a9t%c3%a9/1.jpg")[1] == (4, "DISALLOW :/ét%C3%A9 # summer")
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_the_line_is_reported_as_it_stands_in_the_file() -> None:
     ],
 )
 def test_robots_txt_itself_is_always_allowed(path: str, allows: bool) -> None:
-    assert DISALLOW_ALL.allows(SITE + path) is allows
+    assert DISALLOW_ALL.decide(SITE + path)[0] is allows
 
 
 @pytest.mark.parametrize(
@@ -341,18 +341,18 @@ def test_robots_txt_itself_is_always_allowed(path: str, allows: bool) -> None:
     ],
 )
 def test_no_url_is_too_odd_for_an_answer(url: str) -> None:
-    assert ALLOW_ALL.allows(url)
-    assert ALLOW_ALL.rule_for(url) is None
-    assert not DISALLOW_ALL.allows(url)
-    assert DISALLOW_ALL.rule_for(url) == (2, "Disallow: /")
+    assert ALLOW_ALL.decide(url)[0]
+    assert ALLOW_ALL.decide(url)[1] is None
+    assert not DISALLOW_ALL.decide(url)[0]
+    assert DISALLOW_ALL.decide(url)[1] == (2, "Disallow: /")
 
 
 def test_scheme_host_and_port_are_not_compared() -> None:
     rules = every("Disallow: /a", "Disallow: /museum")
-    assert [rules.allows(f"{site}/a") for site in (SITE, "http://x", "http://a.b:8080", "ftp://u:p@x")] == [
+    assert [rules.decide(f"{site}/a")[0] for site in (SITE, "http://x", "http://a.b:8080", "ftp://u:p@x")] == [
         False
     ] * 4
-    assert rules.allows("http://x/b")
+    assert rules.decide("http://x/b")[0]
 
 
 # --- against other matchers -------------------------------------------------------------------------------------
@@ -381,9 +381,9 @@ def test_any_rules_decide_as_the_rfc_says(seed: int) -> None:
         rules = every(*(f"{'Allow' if allow else 'Disallow'}: {pattern}" for allow, pattern in patterns))
         for path in (some("/al?.", 6) for _ in range(10)):
             index = expected(patterns, path)
-            rule = rules.rule_for(SITE + path)
+            rule = rules.decide(SITE + path)[1]
             assert (rule and rule[0] - 2) == index, (patterns, path)
-            assert rules.allows(SITE + path) is (index is None or patterns[index][0]), (patterns, path)
+            assert rules.decide(SITE + path)[0] is (index is None or patterns[index][0]), (patterns, path)
             decided.add(None if index is None else patterns[index][0])
     assert decided == {None, True, False}
 
@@ -402,7 +402,7 @@ PATTERN = st.builds(
 )
 def test_protego_decides_the_same(rules: list[tuple[str, str]], path: str) -> None:
     text = "\n".join(("User-agent: *", *(f"{kind}: {pattern}" for kind, pattern in rules)))
-    assert parse(text).allows(f"{SITE}/{path}") is Protego.parse(text).can_fetch(f"{SITE}/{path}", TOKEN)
+    assert parse(text).decide(f"{SITE}/{path}")[0] is Protego.parse(text).can_fetch(f"{SITE}/{path}", TOKEN)
 
 
 # --- hostile input ----------------------------------------------------------------------------------------------
@@ -434,7 +434,7 @@ def test_the_line_that_decides_agrees_with_the_verdict_whatever_the_bytes_are(se
         rules = Rules.parse(b"User-agent: *\n" + b"".join(lines))
         for _ in range(10):
             url = f"{SITE}/{some(WORDS, 4).decode('latin-1')}"
-            rule, allows = rules.rule_for(url), rules.allows(url)
+            allows, rule = rules.decide(url)
             assert allows is (rule is None or rule[1].lower().startswith("allow")), (rule, url)
             seen.add((allows, rule is None))
     assert seen == {(True, True), (True, False), (False, False)}
@@ -444,8 +444,8 @@ def test_random_bytes_are_a_robots_txt() -> None:
     chance = random.Random(9309)
     for _ in range(300):
         body = chance.randbytes(chance.randint(0, 300))
-        assert Rules.parse(body).allows(SITE + "/a")
-        Rules.parse(b"User-agent: *\nDisallow: /" + body).rule_for(SITE + "/" + body.decode("latin-1"))
+        assert Rules.parse(body).decide(SITE + "/a")[0]
+        Rules.parse(b"User-agent: *\nDisallow: /" + body).decide(SITE + "/" + body.decode("latin-1"))
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_no_file_takes_for_ever(body: str, path: str, allows: bool) -> None:
     code = (
         "from crawlproject.politeness.robots_txt import Rules\n"
         f"rules, url = Rules.parse(({body}).encode()), 'http://h/' + {path}\n"
-        "print(rules.allows(url), rules.rule_for(url) is None)"
+        "allowed, line = rules.decide(url); print(allowed, line is None)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert run.stdout.split() == [str(allows), str(allows)]
@@ -476,9 +476,9 @@ def test_no_file_takes_for_ever(body: str, path: str, allows: bool) -> None:
 def test_rules_that_say_the_same_are_judged_once() -> None:
     many = every(*["Disallow: /*b*c"] * 1000, "Disallow: /x", "Content-Usage: /*b train-ai=n", "Allow: /*b*c")
     assert many.work(SITE + "/p") == (2 + 2 + 1) * (100 + len("/p"))
-    assert many.rule_for(SITE + "/abc") == (1004, "Allow: /*b*c")
+    assert many.decide(SITE + "/abc")[1] == (1004, "Allow: /*b*c")
     once = every("Disallow: /x/*b", *["Disallow: /x/*b"] * 1000)
-    assert once.rule_for(SITE + "/x/b") == (2, "Disallow: /x/*b")
+    assert once.decide(SITE + "/x/b")[1] == (2, "Disallow: /x/*b")
     assert once.work(SITE + "/y/b") == 0  # the path does not begin as the rule does
 
 
@@ -495,7 +495,7 @@ def test_a_line_that_is_cut_off_says_nothing(tail: bytes, allows: bool) -> None:
     body = b"User-agent: *\n#"
     body += b"x" * (MAX_BYTES - len(body) - len(b"\nDisallow: /")) + b"\n" + tail
     assert body[MAX_BYTES - 1 : MAX_BYTES] == b"/"
-    assert Rules.parse(body).allows(SITE + "/a") is allows
+    assert Rules.parse(body).decide(SITE + "/a")[0] is allows
 
 
 def test_what_is_behind_the_limit_is_not_read() -> None:
@@ -701,7 +701,7 @@ def test_opt_outs_hold_for_the_paths_of_the_longest_line(
     found = every(*lines).opt_outs(SITE + path)
     assert {name: number for name, (number, _) in found.items()} == opt_outs
     assert list(found) == sorted(found)
-    assert every(*lines).allows(SITE + path)  # they say nothing about fetching
+    assert every(*lines).decide(SITE + path)[0]  # they say nothing about fetching
 
 
 def test_the_line_of_an_opt_out_is_reported_as_it_stands_in_the_file() -> None:
@@ -714,7 +714,7 @@ def test_opt_outs_belong_to_groups_and_are_rules_of_them() -> None:
     ours = "User-agent: crawlproject\nContent-Signal: ai-train=no\nUser-agent: other\nDisallow: /\n"
     rules = Rules.parse(f"User-agent: *\nContent-Usage: / train-ai=n\n{ours}".encode())
     assert list(rules.opt_outs(SITE + "/a")) == [SIGNAL_N]
-    assert rules.allows(SITE + "/a")
+    assert rules.decide(SITE + "/a")[0]
     others = Rules.parse(b"Content-Usage: / train-ai=n\nUser-agent: other\nContent-Signal: ai-train=no\n")
     assert others.opt_outs(SITE + "/a") == {}
     assert others.is_empty

@@ -15,7 +15,6 @@ from tests.test_crawl import KEYS, Crawl
 
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    environment["CRAWL_CIRCUIT_OPEN"] = "3"
     one = Crawl(tmp_path, environment, redis_url)
     del one.environ["CRAWL_CIRCUIT_ERRORS"]
     yield one
@@ -27,7 +26,7 @@ def test_after_its_circuit_opens_a_source_gets_only_what_was_in_flight(crawl: Cr
     photos = crawl.source("photos", 200)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         rows = json.loads((crawl.folder / "catalogue.json").read_text())
-        rules = {"halt_after": 1000}  # what is in flight at the trip counts, too
+        rules = {"open": 3, "halt_after": 1000}  # what is in flight at the trip counts, too
         rows[0] |= {"hosts": ["127.0.0.1"], "circuit": rules}
         (crawl.folder / "catalogue.json").write_text(json.dumps(rows))
         (photos / "0.jpg").write_bytes(b"")  # 200, and no picture: that is no fault of the source

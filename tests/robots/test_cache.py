@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgpack
 import pytest
 from scrapy.http import Response
 
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.token import TokenMiddleware
-from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.politeness.slots import tolerance
-from crawlproject.robots import cache
-from crawlproject.robots.copies import expire_copies
+from crawlproject.robots.copies import expire_copies, look, packed
+from crawlproject.sources.rates import row_text
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import sources
 from demo.gallery import Gallery, set_faults
 from tests.conftest import Scrapy
 from tests.leading import lead
-from tests.robots_copies import keep_copy
+from tests.robots_copies import copy_of, keep_copy, repacked, run_out, set_copy, unpacked
 from tests.test_crawl import Crawl, worst_second
 from tests.waiting import PATIENCE_S, until_async
 
@@ -83,30 +82,34 @@ def origin(crawl: Crawl, source: str) -> str:
     return f"{crawl.gallery.urls[source]}/robots.txt"
 
 
-def stored(crawl: Crawl, source: str) -> dict[str, str]:
-    found = crawl.redis.hgetall(KEYS.robots_of + origin(crawl, source))
-    return {name.decode(): value.decode(errors="replace") for name, value in found.items()}
+def stored(crawl: Crawl, source: str) -> dict[str, Any]:
+    return unpacked(crawl.redis.get(KEYS.robots_of + origin(crawl, source)))
 
 
-def set_copy(crawl: Crawl, source: str, **fields: float) -> None:
+def set_moments(crawl: Crawl, source: str, **fields: float) -> None:
     """Give fields of the shared copy another moment, in seconds from now."""
     seconds, micros = crawl.redis.time()
     now = seconds * 1_000_000 + micros
-    values = {name: str(int(now + value * 1_000_000)) for name, value in fields.items()}
-    crawl.redis.hset(KEYS.robots_of + origin(crawl, source), mapping=values)
+    values = {name: int(now + value * 1_000_000) for name, value in fields.items()}
+    copy = repacked(stored(crawl, source) | values)
+    crawl.redis.set(KEYS.robots_of + origin(crawl, source), copy, keepttl=True)
 
 
 def lasts(crawl: Crawl, source: str) -> float:
     """Return the seconds that the shared copy may be used."""
     seconds, micros = crawl.redis.time()
-    return int(stored(crawl, source)["until"]) / 1e6 - float(seconds + micros / 1e6)
+    return int(stored(crawl, source)["fresh"]) / 1e6 - float(seconds + micros / 1e6)
+
+
+def copies(crawl: Crawl) -> list[dict[str, Any]]:
+    return [unpacked(crawl.redis.get(key)) for key in crawl.redis.keys(KEYS.robots_of + "*")]
 
 
 def ended_well(crawl: Crawl) -> None:
     """Nothing is left, nothing was lost or doubled, and nothing was delivered in vain."""
     assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
     assert not crawl.redis.keys(KEYS.leases_of + "*")
-    assert not crawl.redis.keys(KEYS.robots_fetch_of + "*")
+    assert not any("token" in copy for copy in copies(crawl))
     assert crawl.redis.hget(KEYS.totals, "lost") is None
     for number in range(len(crawl.workers)):
         log = crawl.log(number)
@@ -160,7 +163,7 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
             crawl.seed(name, "0.jpg")
         crawl.seed("skipped", *(f"{n}.jpg" for n in range(5)))
         push(crawl, "fresh", "skipped", "p/5.jpg", "6.jpg")  # another host of that source: not slowed down
-        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60", "CRAWL_ROBOTS_DELAY_OVER": "skip"}
+        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60"}
         crawl.run(1, **settings)
         assert crawl.arrivals("skipped") == []
         before = len(crawl.gallery.arrivals())
@@ -171,12 +174,12 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
         set_faults(stale, {"/robots.txt": {"status": 500}})
         (freed / "robots.txt").write_text("")
         for name in ("renewed", "stale", "freed"):
-            set_copy(crawl, name, until=-1)
-        set_copy(crawl, "weeks", since=-29.9 * DAY)
-        set_copy(crawl, "month", since=-30.1 * DAY)
+            set_moments(crawl, name, fresh=-1)
+        set_moments(crawl, "weeks", since=-29.9 * DAY)
+        set_moments(crawl, "month", since=-30.1 * DAY)
         options(crawl, "permitted", robots="ignore", hosts=["127.0.0.1"])
-        crawl.redis.hset(KEYS.options, "permitted", '{"robots": "ignore", "hosts": ["127.0.0.1"]}')
-        crawl.redis.hset(KEYS.claims, "permitted", " 127.0.0.1 ")
+        permitted = '{"robots": "ignore", "hosts": ["127.0.0.1"]}'
+        crawl.redis.hset(KEYS.catalogue, "permitted", row_text(0.2, " 127.0.0.1 ", permitted))
         for name in ("fresh", "renewed", "stale", "weeks", "month"):
             crawl.seed(name, "1.jpg", "p/1.jpg")
         crawl.seed("freed", *(f"{n}.jpg" for n in range(1, 6)))
@@ -240,10 +243,9 @@ def test_a_fetch_takes_a_slot_of_its_source_and_does_not_count_in_its_circuit(cr
     assert min(b - a for a, b in pairwise(moments)) > 0.125 - tolerance(8) - 0.03
     assert worst_second(everything) <= 9
     assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
-    window = crawl.redis.hgetall(KEYS.window_of + "museum")
-    samples = [value.split(b":") for name, value in window.items() if name.isdigit()]
-    assert sum(int(fine) for _, fine, _ in samples) == 8
-    assert sum(int(errors) for _, _, errors in samples) == 0
+    window = msgpack.unpackb(crawl.redis.get(KEYS.window_of + "museum"), strict_map_key=False)
+    samples = list(window["buckets"].values())
+    assert (sum(fine for fine, _ in samples), sum(errors for _, errors in samples)) == (8, 0)
     ended_well(crawl)
 
 
@@ -284,12 +286,11 @@ def test_hanging_hosts_delay_no_others_and_a_stopping_worker_abandons_them_at_on
     delayed = sum(crawl.redis.zcard(key) for key in crawl.redis.keys(KEYS.delayed_of + "*"))
     assert queued + delayed == 150
     assert not crawl.redis.keys(KEYS.leases_of + "*")
-    assert not crawl.redis.keys(KEYS.robots_fetch_of + "*")
+    assert not any("token" in copy for copy in copies(crawl))
     assert {b"photos"} == {
         name for name in crawl.redis.smembers(KEYS.sources) if crawl.redis.exists(KEYS.statuses_of.encode() + name)
     }
-    copies = {key.decode() for key in crawl.redis.keys(KEYS.robots_of + "*")}
-    assert all(b"since" not in crawl.redis.hkeys(key) for key in copies)
+    assert not any("since" in copy for copy in copies(crawl))
     assert not crawl.dead()
     assert "Redis fails" not in crawl.log()
     assert "Traceback" not in crawl.log()
@@ -345,25 +346,18 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
 async def test_the_text_of_a_large_robots_txt_is_stored_compressed(state: State) -> None:
     text = b"User-agent: *\n" + b"".join(b"Disallow: /private/%d\n" % number for number in range(10_000))
     await keep_copy(state, ORIGIN, "museum", body=text)
-    assert (await state.scripts.look_robots(None, ORIGIN, "museum")).body == text
+    assert (await look(state, None, ORIGIN, "museum")).body == text
     redis: Any = state.redis
     assert await redis.memory_usage(KEYS.robots_of + ORIGIN) < len(text) / 3
-    # Of what others put there, no more is unpacked than is read of a robots.txt.
-    for stored, longest in ((b"\0zlib\0" + zlib.compress(bytes(50_000_000)), MAX_BYTES + 1), (b"\0zlib\0x", 0)):
-        await redis.hset(KEYS.robots_of + ORIGIN, "body", stored)
-        assert len((await state.scripts.look_robots(None, ORIGIN, "museum")).body) == longest
 
 
 async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
-    redis: Any = state.redis
     origin = "http://site.example/robots.txt"
-    key = state.keys.robots_of + origin
 
-    async def look() -> tuple[str, bytes, float, str]:
-        before = await redis.hgetall(key)
-        reply = await state.scripts.look_robots(None, origin, "museum")
-        assert await redis.hgetall(key) == before
-        assert not await redis.exists(state.keys.robots_fetch_of + origin)
+    async def looked() -> tuple[str, bytes, float, str]:
+        before = await copy_of(state, origin)
+        reply = await look(state, None, origin, "museum")
+        assert await copy_of(state, origin) == before
         [status] = await state.scripts.inspect(["museum"])
         assert status.robots_delay is None
         return reply.what, reply.body, round(reply.seconds), reply.reason
@@ -371,25 +365,26 @@ async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
     async def keep(kind: str, **more: Any) -> None:
         await keep_copy(state, origin, "gallery", kind=kind, **more)
 
-    assert await look() == ("wait", b"", 0, "")
+    assert await looked() == ("wait", b"", 0, "")
     await keep("unreachable", reason="status 503", retry=90.0)
-    assert await look() == ("unreachable", b"", 90, "status 503")
-    await redis.hset(key, "retry", 0)  # due to be fetched again: it still holds
-    assert await look() == ("unreachable", b"", 0, "status 503")
-    await redis.hset(key, "since", 0)  # for more than 30 days
-    assert await look() == ("none", b"", 0, "status 503")
+    assert await looked() == ("unreachable", b"", 90, "status 503")
+    await set_copy(state, origin, retry=0)  # due to be fetched again: it still holds
+    assert await looked() == ("unreachable", b"", 0, "status 503")
+    await set_copy(state, origin, since=0)  # for more than 30 days
+    assert await looked() == ("none", b"", 0, "status 503")
     await keep("rules", body=b"x", ttl=60.0, delay=5.0)
-    assert await look() == ("rules", b"x", 60, "")
-    await redis.hset(key, "until", 0)  # run out: it serves until there is another
-    assert await look() == ("rules", b"x", 0, "")
-    assert (await state.scripts.look_robots("worker", origin, "museum")).what == "fetch"
+    assert await looked() == ("rules", b"x", 60, "")
+    await run_out(state, origin)  # run out: it serves until there is another
+    assert await looked() == ("rules", b"x", 0, "")
+    reply = await look(state, "worker", origin, "museum")
+    assert (reply.what, reply.body, reply.fetch) == ("rules", b"x", origin)
 
 
 async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: State) -> None:
     redis: Any = state.redis
     slow, other = "http://slow.example/robots.txt", "http://other.example/robots.txt"
 
-    async def look(*origins: str) -> float | None:
+    async def asked(*origins: str) -> float | None:
         for origin in origins:
             await state.scripts.look_robots("worker", origin, "museum")
         [standing] = await state.scripts.inspect(["museum"])
@@ -397,23 +392,24 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
 
     async def not_requested_for(seconds: int) -> None:
         now, _ = await redis.time()
-        await redis.hset(state.keys.robots_of + slow, "asked", (now - seconds) * 1_000_000)
+        score = 50_000 * 2**26 + (now - seconds) // 60
+        await redis.zadd(state.keys.robots_delays_of + "museum", {slow: score})
 
     for origin, delay in ((slow, 50.0), (other, 2.0)):
         await keep_copy(state, origin, "museum", delay=delay)
-    assert await look(other) == 50
+    assert await asked(other) == 50
     await not_requested_for(600)
-    assert await look(other) == 50  # ten minutes and its own delay
-    await not_requested_for(655)
-    assert await look(other) == 2
+    assert await asked(other) == 50  # ten minutes and its own delay
+    await not_requested_for(800)
+    assert await asked(other) == 2
     [standing] = await state.scripts.inspect(["museum"])
     assert standing.next_slot <= standing.now + 2
     reply = await state.scripts.look_robots("worker", slow, "museum")  # before the next request to it
     assert reply.slower
-    assert await look(other) == 50
-    await not_requested_for(655)
-    assert await look(slow) == 50
-    assert await look(other) == 50
+    assert await asked(other) == 50
+    await not_requested_for(800)
+    assert await asked(slow) == 50
+    assert await asked(other) == 50
 
 
 # --- whose -------------------------------------------------------------------------------------------------------
@@ -487,13 +483,13 @@ def test_scrapy_fetch_obeys_it(crawl: Crawl, environment: dict[str, str], scrapy
 # --- fetched by one, for all -------------------------------------------------------------------------------------
 
 ORIGIN = "http://museum.example/robots.txt"
-PAUSES: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
+PAUSES: Any = {"retry": 60.0, "retry_max": 3600.0}
 
 
 async def looked(state: State, token: str, origin: str = ORIGIN, source: str = "museum") -> tuple[str, str]:
-    """Return what a look-up is told, and about which URL."""
+    """Return what a look-up is told, and about which URL: "fetch" if it is to fetch that."""
     reply = await state.scripts.look_robots(token, origin, source)
-    return reply.what, reply.url
+    return ("fetch", reply.fetch) if reply.fetch else (reply.what, reply.url)
 
 
 async def redirect(state: State, url: str, target: str) -> None:
@@ -505,27 +501,19 @@ async def test_a_look_up_whose_reply_was_lost_fetches_and_others_wait(state: Sta
     assert await looked(state, "w 1") == ("fetch", ORIGIN)
     assert await looked(state, "w 1") == ("fetch", ORIGIN)
     assert await looked(state, "w 2") == ("wait", ORIGIN)
-    assert 0 < await state.redis.pttl(KEYS.robots_fetch_of + ORIGIN) <= 5000
-    assert (await state.scripts.look_robots("w 1", ORIGIN, "museum", fetches=False)).what == "wait"
-
-
-async def test_a_lock_from_before_the_clock_was_set_back_is_broken(state: State) -> None:
-    await state.redis.set(KEYS.robots_fetch_of + ORIGIN, "dead", px=3_600_000)
-    assert await looked(state, "w 1") == ("fetch", ORIGIN)
+    assert not (await state.scripts.look_robots("w 1", ORIGIN, "museum", fetches=False)).fetch
 
 
 async def test_what_comes_after_the_lock_was_lost_is_not_kept(state: State) -> None:
     keep = state.scripts.keep_robots
     assert await looked(state, "late") == ("fetch", ORIGIN)
-    await state.redis.delete(KEYS.robots_fetch_of + ORIGIN)  # its time is over
+    await set_copy(state, ORIGIN, locked=0)  # its time is over
     assert await looked(state, "next") == ("fetch", ORIGIN)
-    assert not await state.scripts.hold_robots("late", ORIGIN)
-    assert await state.scripts.hold_robots("next", ORIGIN)
     assert not await keep("late", ORIGIN, kind="rules", body=b"old", ttl=60, **PAUSES)
     assert await looked(state, "third") == ("wait", ORIGIN)
-    assert await keep("next", ORIGIN, kind="rules", body=b"new", ttl=60, **PAUSES)
+    assert await keep("next", ORIGIN, kind="rules", body=packed(b"new"), ttl=60, **PAUSES)
     assert not await keep("late", ORIGIN, kind="unreachable", **PAUSES)
-    reply = await state.scripts.look_robots("third", ORIGIN, "museum")
+    reply = await look(state, "third", ORIGIN, "museum")
     assert (reply.what, reply.body) == ("rules", b"new")
 
 
@@ -543,26 +531,6 @@ async def test_a_worker_that_dies_while_it_fetches_blocks_others_for_seconds(
     leading.cancel()
 
 
-async def test_a_lock_lasts_as_long_as_the_download(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (sources, cache):
-        monkeypatch.setattr(module, "ROBOTS_LOCK_S", 0.8)
-    await rule(scheduler, 50)
-    downloader = Downloader(scheduler, takes=2.0)
-    scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
-    url = "http://museum.example/a.jpg"
-    looking = asyncio.create_task(scheduler.robots.look_up(url, "museum"))
-    await until_async(lambda: downloader.tries)
-    while not looking.done() and not await scheduler.state.redis.exists(KEYS.robots_of + ORIGIN):
-        assert (await looked(scheduler.state, "other"))[0] != "fetch"
-        await asyncio.sleep(0.05)
-    verdict = await looking
-    assert verdict is not None
-    assert verdict.allowed
-    assert downloader.tries == 1
-
-
 async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state: State) -> None:
     hosts = [f"http://parked{n}.example/robots.txt" for n in range(3)]
     target = "http://parking.example/robots.txt"
@@ -572,22 +540,24 @@ async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state
         await redirect(state, host, target)
     assert await looked(state, "first", hosts[0], "parked0") == ("fetch", target)
     assert await looked(state, "second", hosts[1], "parked1") == ("wait", target)
-    assert await state.scripts.keep_robots("first", target, kind="rules", body=b"x", ttl=60, delay=7, **PAUSES)
+    assert await state.scripts.keep_robots(
+        "first", target, kind="rules", body=packed(b"x"), ttl=60, delay=7, **PAUSES
+    )
     for number, host in enumerate(hosts):
-        reply = await state.scripts.look_robots("any", host, f"parked{number}")
+        reply = await look(state, "any", host, f"parked{number}")
         assert (reply.what, reply.body, reply.url, round(reply.seconds)) == ("rules", b"x", target, 60)
     delays = await state.scripts.inspect(["parked0", "parked2", "parking.example"])
     assert [standing.robots_delay for standing in delays] == [7, 7, None]  # it binds those who are sent there
 
-    await state.redis.hset(KEYS.robots_of + target, "until", 0)  # it has run out: it serves until there is another
+    await run_out(state, target)  # it has run out: it serves until there is another
     assert await looked(state, "third", hosts[2], "parked2") == ("fetch", target)
     assert await looked(state, "second", hosts[1], "parked1") == ("rules", target)
     assert await state.scripts.keep_robots("third", target, kind="unreachable", reason="status 503", **PAUSES)
     assert await looked(state, "second", hosts[1], "parked1") == ("rules", target)
 
     await expire_copies(state, "parked0")  # what it leads to as well
-    assert await state.redis.hget(KEYS.robots_of + hosts[0], "until") is None
-    assert await state.redis.hget(KEYS.robots_of + hosts[1], "until") is not None
+    first, second = [(await copy_of(state, host))["fresh"] for host in hosts[:2]]
+    assert first < second - 3_000_000_000
     assert await looked(state, "first", hosts[0], "parked0") == ("fetch", hosts[0])
 
 
@@ -671,8 +641,7 @@ async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_oth
     assert first is not None
     url = "http://museum.example/a.jpg"
     assert await scheduler.robots.look_up(url, "museum", patience=0.3) is None
-    redis: Any = scheduler.state.redis
-    assert not await redis.exists(KEYS.robots_fetch_of + "http://museum.example/robots.txt")
+    assert not await copy_of(scheduler.state, ORIGIN)
     [standing] = await scheduler.state.scripts.inspect(["museum"])
     assert standing.next_slot - standing.now < 4  # none was reserved
     assert scheduler.robots.put_off(url, "museum") > 0
@@ -688,18 +657,18 @@ async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_oth
 async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(scheduler: FrontierScheduler) -> None:
     await rule(scheduler, 0)
     await keep_copy(scheduler.state, ORIGIN, "museum", body=NONE_OF_P.encode())
-    await scheduler.state.redis.hset(KEYS.robots_of + ORIGIN, "until", 0)
+    await run_out(scheduler.state, ORIGIN)
+    before = await copy_of(scheduler.state, ORIGIN)
     verdict = await scheduler.robots.look_up("http://museum.example/p/a.jpg", "museum", patience=10)
     assert verdict is not None
     assert verdict.reason == "line 2, Disallow: /p/"
     await rule(scheduler, 50)
     scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    copy = KEYS.robots_of + ORIGIN
-    await until_async(lambda: fresh(scheduler.state, copy))
 
+    async def is_fresh() -> bool:
+        return bool((await copy_of(scheduler.state, ORIGIN))["fresh"] > before["fresh"])
 
-async def fresh(state: State, copy: str) -> bool:
-    return int(await state.redis.hget(copy, "until") or 0) > 0
+    await until_async(is_fresh)
 
 
 async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(scheduler: FrontierScheduler) -> None:

@@ -22,7 +22,7 @@ URL = "https://museum.org/a"
 
 @pytest.fixture
 def spider() -> PagesSpider:
-    return PagesSpider.from_crawler(get_crawler(PagesSpider, {"CRAWL_PAGES_MAX_BYTES": 5000}))
+    return PagesSpider.from_crawler(get_crawler(PagesSpider))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_response_is_one_item(spider: PagesSpider) -> None:
 
 
 def test_only_the_beginning_of_a_body_is_wanted(spider: PagesSpider) -> None:
-    assert spider.wanted_bytes(Request(URL)) == 5000
+    assert spider.wanted_bytes(Request(URL)) == 250_000
     assert spider.wanted_bytes(Request(URL, meta={SITEMAP: 0})) == 50 * 1024 * 1024
 
 

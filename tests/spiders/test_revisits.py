@@ -235,12 +235,12 @@ def test_a_page_that_fails_comes_back_and_its_dead_letter_is_no_reason_to_pause(
     crawl.run(**HOUR)
     crawl.answers["/"] = Answer(status=500)
     make_due(crawl)
-    crawl.run(**HOUR, CRAWL_MAX_RETRIES="0", CRAWL_DEAD_MAXLEN="1")
+    crawl.run(**HOUR, CRAWL_MAX_RETRIES="0", CRAWL_STREAM_MAXLEN="1")
     assert crawl.dead() == {"/": "status 500"}
     assert crawl.redis.hget(KEYS.dead_sources, "") == b"1"
     crawl.answers["/"] = Answer(html(text="home again"))
     make_due(crawl)
-    crawl.run(**HOUR, CRAWL_DEAD_MAXLEN="1")
+    crawl.run(**HOUR, CRAWL_STREAM_MAXLEN="1")
     assert told(crawl) == [("/", 200, None), ("/", 200, "changed")]
     assert intervals(crawl) == {3600}
 

@@ -120,18 +120,15 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
     assert found["meta"]["found"] == {"found_on": f"{home}/d", "licence": LICENCE, "title": "Vase"}
 
 
-def test_no_sitemap_is_fetched_where_that_is_switched_off_or_links_are_not_followed(crawl: Crawl) -> None:
+def test_no_sitemap_is_fetched_where_links_are_not_followed(crawl: Crawl) -> None:
     crawl.answers |= {
         "/robots.txt": robots("/sitemap.xml"),
         "/sitemap.xml": xml(urlset(f"{crawl.home}/a")),
-        "/": Answer(html(text="home")),
         "/other": Answer(html(text="other")),
     }
-    crawl.feed(crawl.home + "/")
-    crawl.run(CRAWL_PAGES_SITEMAPS="0")
     crawl.feed(json.dumps({"url": crawl.home + "/other", "depth": 0}))
     crawl.run()
-    assert crawl.seen == ["/", "/other"]
+    assert crawl.seen == ["/other"]
 
 
 def test_a_sitemap_elsewhere_leads_to_what_is_in_scope_alone(crawl: Crawl) -> None:

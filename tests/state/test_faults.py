@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import threading
 import time
@@ -16,7 +15,6 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.frontier.dropped import forget_dropped
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.kafka import Kafka
 from crawlproject.models import Slot
@@ -27,6 +25,7 @@ from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.kafka_broker import Broker
+from tests.settings_of_functions import within
 from tests.state.servers import Server, SlowLine
 from tests.streams.records import write
 from tests.test_crawl import KEYS, Crawl, worst_second
@@ -220,23 +219,15 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
         ]
 
     async def enqueue(*numbers: int) -> Any:
-        return await scripts.enqueue(
-            "w", requests(*numbers), high_water=100, dead_maxlen=100, refuse_unknown=False
-        )
+        return await within(scripts, high_water=100, dead_maxlen=100).enqueue("w", requests(*numbers))
 
     async def lease() -> Any:
-        return await scripts.lease("w", 2, rooms={}, room=9, horizon=0.25, dead_maxlen=9)
+        return await within(scripts, dead_maxlen=9).lease("w", 2, rooms={}, room=9, horizon=0.25)
 
     async def enqueue_seeds(*numbers: int) -> Any:
         seeds = client.lrange(keys.processing_of + "w", 0, -1)
-        return await scripts.enqueue(
-            "w",
-            requests(*numbers),
-            seeds=seeds[::-1],
-            high_water=16,
-            overflow_maxlen=9,
-            dead_maxlen=100,
-            refuse_unknown=False,
+        return await within(scripts, high_water=16, overflow_maxlen=9, dead_maxlen=100).enqueue(
+            "w", requests(*numbers), seeds=seeds[::-1]
         )
 
     client.lpush(keys.seeds, "a", "b")
@@ -274,20 +265,14 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     assert client.hget(keys.counters, "outstanding") == b"9"  # with those from beyond the window, which has grown
     assert client.llen(keys.queue_of + "0:museum") == 9
     assert await scripts.drop_queued("museum", "purged", count=9, by="me") == (9, 0)  # the overflow, too
-    await forget_dropped(state)
-    assert not client.exists(keys.dropped)
     assert await scripts.include(["nobody"], by="me") == {"nobody": "included"}
     # So does what watches: somebody leads, workers live, and the monitor tells.
     assert await scripts.lead("leader", ready=True) == fence
     assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
-    overview = await scripts.collect("leader", must_lead=True, every=5, timeout=30, most=10, dead_maxlen=9)
+    overview = await within(scripts, dead_maxlen=9).collect("leader", must_lead=True, timeout=30, most=10)
     assert isinstance(overview, Overview)
     assert overview.alive == 1
-    assert await scripts.keep_sample("leader", overview.now, b"x")
     assert await scripts.watch(fence)
-    told = await scripts.tell("leader", "1-0", count=9)
-    assert told is not None
-    assert [json.loads(event)["event"] for _, event in told] == ["queue_purged", "crawl_included"]
     await state.close()
 
 

@@ -11,9 +11,10 @@ import pytest_asyncio
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview, Pause, Rejected, Settlement
 from tests.commands.conftest import Frontier
+from tests.settings_of_functions import within
 
 LED = {"leader": "leader", "pulse": "leader"}
-FULL = "dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (scrapy dead), or raise it"
+FULL = "dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (scrapy dead), or raise it"
 
 
 @pytest_asyncio.fixture
@@ -26,9 +27,9 @@ async def frontier(state: State) -> Frontier:
 
 async def asked(state: State) -> tuple[Pause, Pause]:
     """Return what an operator's command is told, and what the monitor reads."""
-    overview = await state.scripts.collect("x", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=2)
+    overview = await within(state.scripts, dead_maxlen=2).collect("x", must_lead=False, timeout=30, most=9)
     assert isinstance(overview, Overview)
-    return await state.scripts.pause_reason(dead_maxlen=2, timeout=30), overview.pause
+    return await within(state.scripts, dead_maxlen=2).pause_reason(timeout=30), overview.pause
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ async def test_a_worker_that_leases_gets_the_same_reason(
         await frontier.redis.delete(state.keys.pulse)
     else:
         await frontier.redis.set(state.keys.paused, paused)
-    reply = await state.scripts.lease("w", 9, rooms={}, room=9, horizon=1.0, dead_maxlen=2)
+    reply = await within(state.scripts, dead_maxlen=2).lease("w", 9, rooms={}, room=9, horizon=1.0)
     told, read = await asked(state)
     assert told == read == Pause(reply.state, reply.reason)
     assert reply.reason
@@ -93,7 +94,7 @@ async def refuse(frontier: Frontier, count: int, *, refusal: bool = True) -> Non
     await frontier.feed("museum", count)
     leases = [lease for _ in range(count) for lease in await frontier.lease(1)]
     done = Settlement("", "museum", b"\x01\x00\x00x", dead="no", refusal=refusal)
-    await frontier.scripts.settle("w", [replace(done, id=lease) for lease in leases], dead_maxlen=3)
+    await within(frontier.scripts, dead_maxlen=3).settle("w", [replace(done, id=lease) for lease in leases])
 
 
 async def test_what_sites_forbid_pauses_nothing(frontier: Frontier, state: State) -> None:
@@ -137,8 +138,8 @@ async def test_seeds_are_taken_while_only_refusals_are_at_the_bound(frontier: Fr
     async def enqueue() -> object:
         await frontier.redis.lpush(state.keys.seeds, "a")
         await state.scripts.take_seeds("w", 1)
-        return await state.scripts.enqueue(
-            "w", [Rejected("no URL")], seeds=[b"a"], high_water=9, dead_maxlen=1, refuse_unknown=False
+        return await within(state.scripts, high_water=9, dead_maxlen=1).enqueue(
+            "w", [Rejected("no URL")], seeds=[b"a"]
         )
 
     assert await enqueue() is not None

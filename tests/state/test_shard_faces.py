@@ -15,7 +15,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
-from crawlproject.dashboard.recent import Recent
+from crawlproject.dashboard.recent import read_recent
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
@@ -63,9 +63,7 @@ async def _enqueue(shard: State, names: list[str]) -> None:
     requests = [
         request(name, 2 * NAMES.index(name) + number, source=name) for name in names for number in range(2)
     ]
-    await shard.scripts.enqueue(
-        f"vm1:{shard.number}:a", requests, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False
-    )
+    await shard.scripts.enqueue(f"vm1:{shard.number}:a", requests)
 
 
 @contextmanager
@@ -161,7 +159,7 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cl
         assert (made.general["paused"], made.general["outstanding"]) == (None, 24)  # as it was seen last
         assert made.specific.keys() == before.specific.keys()
         assert made.general["success_rps"] == 0
-        metrics = {one.name: one for one in CrawlCollector("images", lambda: made.sample).collect()}
+        metrics = {one.name: one for one in CrawlCollector(lambda: {"images": made.sample}).collect()}
         assert metrics["crawl_stopped_shards"].samples[0].value == len(away)
         faults: dict[State, str] = {}
         rows = [row.source async for _, row in source_statuses(state, NAMES, faults)]
@@ -381,6 +379,6 @@ async def test_the_dashboard_has_the_newest_of_all_shards(state: State) -> None:
         await shard.redis.xadd(
             shard.keys.dead, {"seed": "x", "source": name, "reason": "gone"}, id=f"{number + 1}-1"
         )
-    found = await Recent(state).look()
+    found = await read_recent(state)
     assert [event["source"] for event in found["link_rot"]] == NAMES[::-1]
     assert [letter["source"] for letter in found["dead"]] == NAMES[::-1]

@@ -7,16 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 import redis
 
-from crawlproject.ingest.feeds import Feed
 from crawlproject.state.keys import Keys
-from crawlproject.state.shards import shard_of
 from tests.conftest import Scrapy
 from tests.kafka_broker import Broker
-from tests.shards import several_shards
 from tests.state.servers import Cluster
 from tests.waiting import until
 
@@ -35,11 +31,11 @@ def fed(cluster: Cluster) -> list[bytes]:
     return list(reversed(found))
 
 
-def waiting(redis_url: str) -> list[list[str]]:
-    """Return the seeds that wait for each shard, in order."""
+def waiting(redis_url: str) -> list[bytes]:
+    """Return the seeds that wait, in order."""
     with redis.Redis.from_url(redis_url) as client:
-        lists: Any = [client.lrange(f"{USERS.foreign_of}{number}", 0, -1) for number in range(int(SHARDS))]
-    return [[msgpack.unpackb(entry)["seed"] for entry in entries] for entries in lists]
+        found: Any = client.lrange(USERS.users_seeds, 0, -1)
+    return list(reversed(found))
 
 
 @pytest.mark.slow
@@ -52,26 +48,12 @@ def test_a_killed_feed_is_resumed_exactly(
     command = [sys.executable, "-m", "scrapy", "feed", str(file)]
     environ = environment | {"REDIS_URL": redis_url, "CRAWL_SHARDS": SHARDS}
     with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as feed:
-        until(lambda: sum(map(len, waiting(redis_url))) >= 1_000)
+        until(lambda: len(waiting(redis_url)) >= 1_000)
         feed.kill()
-    before = sum(map(len, waiting(redis_url)))
+    before = len(waiting(redis_url))
     done = scrapy("feed", str(file), "--resume", REDIS_URL=redis_url, CRAWL_SHARDS=SHARDS)
     assert done.stdout == f"{len(urls) - before} seeds fed, 0 rejected\n", done.stderr
-    expected: list[list[str]] = [[] for _ in range(int(SHARDS))]
-    for url in urls:
-        expected[shard_of(url.split("/")[2], int(SHARDS))].append(url)
-    assert waiting(redis_url) == expected
-
-
-async def test_a_feed_waits_while_too_much_waits_for_a_shard(redis_url: str) -> None:
-    async with several_shards(redis_url, int(SHARDS), CRAWL_OVERFLOW_MAXLEN=8) as shards:
-        feed = Feed(shards[0], "f")
-        await feed.begin(resume=False)
-        assert await feed.push(["a", "b", "c"], [0, 0, 1], "3")
-        assert not await feed.push(["d", "e"], [0, 1], "5")
-        assert waiting(redis_url) == [["a", "b"], ["c"], [], []]
-        assert await feed.push(["f"], [1], "6")
-        assert waiting(redis_url) == [["a", "b"], ["c", "f"], [], []]
+    assert waiting(redis_url) == [url.encode() for url in urls]
 
 
 @pytest.mark.slow

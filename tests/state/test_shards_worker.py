@@ -29,6 +29,7 @@ from crawlproject.state.client import State
 from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.shards import domain_in
 from tests.waiting import until_async
 
@@ -66,7 +67,7 @@ async def put(worker: FrontierScheduler, shard: State) -> None:
     """Put a request into a shard."""
     domain = domain_in(shard.number, SHARDS)
     new = new_request(found(worker, domain), worker.spider, worker.df)
-    assert await shard.scripts.enqueue("w", [new], high_water=99, refuse_unknown=False)
+    assert await within(shard.scripts, high_water=99).enqueue("w", [new])
 
 
 async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None:

@@ -23,6 +23,8 @@ from crawlproject.politeness.slots import DOUBT_S, MAX_LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts import Grant, NewRequest, Settlement
+from tests.settings_of_functions import within
+from tests.state.scripts.calls import change_packed, packed_at
 from tests.state.servers import Server
 from tests.test_crawl import KEYS, worst_second
 from tests.waiting import PATIENCE_S, until_async
@@ -43,10 +45,9 @@ async def set_clock(state: State, seconds: float) -> None:
         for member, score in await client.zrange(key, 0, -1, withscores=True):
             await client.zadd(key, {member: score + micros})
     for key in await client.keys(keys.circuit_of + "*"):
-        for name in (b"ends", b"hold", b"slowed", b"quiet"):
-            at = float(await client.hget(key, name) or 0)
-            if at:
-                await client.hset(key, name, f"{at + micros:.0f}")
+        circuit = await packed_at(client, key)
+        moved = {name: circuit[name] + micros for name in ("ends", "hold", "slowed", "quiet") if circuit.get(name)}
+        await change_packed(client, key, **moved)
     seen = float(await client.hget(keys.clock, "seen"))
     await client.hset(keys.clock, "seen", f"{seen + micros:.0f}")
     for key in await client.keys("*"):
@@ -69,12 +70,12 @@ async def begin(state: State) -> int:
         for source in SOURCES
         for number in range(1000)
     ]
-    await state.scripts.enqueue("w", requests, high_water=10**6, dead_maxlen=9, refuse_unknown=False)
+    await within(state.scripts, dead_maxlen=9).enqueue("w", requests)
     return fence
 
 
 async def lease(state: State, worker: str = "w") -> list[Grant]:
-    reply = await state.scripts.lease(worker, 64, rooms={}, room=999, horizon=0.25, dead_maxlen=9)
+    reply = await within(state.scripts, dead_maxlen=9).lease(worker, 64, rooms={}, room=999, horizon=0.25)
     return reply.grants
 
 

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from crawlproject.models import Requested
+from crawlproject.robots.copies import packed
 from crawlproject.state.client import State
 from crawlproject.status.site_report import UnknownSource, site_report, source_of
 from tests.leading import lead
@@ -28,12 +29,10 @@ async def put_hour(state: State, source: str, ago: int, values: list[Any]) -> in
 
 
 async def test_hours_are_added_up(state: State) -> None:
-    old = await put_hour(
-        state, "museum", 500, [11, 1000, 0, 10_000, 2, 7, 1000, b"200", 9, b"404", 2, b"robots", 4]
-    )
-    late = await put_hour(state, "museum", 2, [21, 500, 1000, 11_000, 9, 3, 5000, b"200", 21, b"txt", 1])
-    await put_hour(state, "museum", 1, [0, 0, 3_600_000, 0, 0, 0, 0, b"-dns", 3, b"lost", 2, b"opt_out", 1])
-    await put_hour(state, "museum", 2161, [99, 99, 0, 1, 99, 0, 99_000, b"200", 99])  # over 90 days ago
+    old = await put_hour(state, "museum", 500, [11, 1000, 0, 10_000, 2, 7, 1000, "200", 9, "404", 2, "robots", 4])
+    late = await put_hour(state, "museum", 2, [21, 500, 1000, 11_000, 9, 3, 5000, "200", 21, "txt", 1])
+    await put_hour(state, "museum", 1, [0, 0, 3_600_000, 0, 0, 0, 0, "-dns", 3, "lost", 2, "opt_out", 1])
+    await put_hour(state, "museum", 2161, [99, 99, 0, 1, 99, 0, 99_000, "200", 99])  # over 90 days ago
     said = await site_report(state, "museum")
     totals = said["totals"]
     assert [hour["requests"] for hour in said["hours"]] == [11, 21, 0]
@@ -69,13 +68,20 @@ async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -
         "led": ("redirect", b"https://www.museum.example/robots.txt"),
         "evil": ("refused", b"it leads to 127.0.0.1"),
     }
-    pauses: Any = {"retry": 60.0, "retry_max": 3600.0, "maxsize": 10**9}
+    pauses: Any = {"retry": 60.0, "retry_max": 3600.0}
     for number, (host, (kind, body)) in enumerate(hosts.items()):
         url = f"https://{host}.museum.example/robots.txt"
         sent = Requested("museum.example", int(time.time() * 1e6), 5.0, str(200 + number), 9)
         await state.scripts.look_robots("t", url, "museum.example")
         await state.scripts.keep_robots(
-            "t", url, kind=kind, body=body, ttl=60, source="museum.example", requested=sent, **pauses
+            "t",
+            url,
+            kind=kind,
+            body=packed(body) if kind == "rules" else body,
+            ttl=60,
+            source="museum.example",
+            requested=sent,
+            **pauses,
         )
     await keep_copy(state, "http://museum.example/robots.txt", "other", kind="none")
     said = {
@@ -111,7 +117,7 @@ async def test_what_nothing_is_known_of_has_no_report(state: State) -> None:
     await lead(state)
     with pytest.raises(UnknownSource, match=r"nothing is known of nobody\.example"):
         await site_report(state, "nobody.example")
-    await put_hour(state, "nobody.example", 1, [1, 1, 0, 1, 1, 0, 1000, b"200", 1])
+    await put_hour(state, "nobody.example", 1, [1, 1, 0, 1, 1, 0, 1000, "200", 1])
     assert (await site_report(state, "nobody.example"))["totals"]["requests"] == 1  # the catalogue has had it
     assert await source_of(state, "nobody.example") == "nobody.example"
     assert await source_of(state, "www.nobody.example") == "nobody.example"

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgpack
 import pytest
 
 from crawlproject.models import utc_now
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Feeding, Overview, Pause
 from crawlproject.status.snapshot import (
-    Counters,
     CrawlSample,
     InFlight,
     SourceSample,
@@ -36,7 +34,7 @@ def row(name: str, **more: Any) -> SourceRow:
 
 def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     base: dict[str, Any] = {
-        "now": now, "leads": True, "last": None, "kept": b"", "outstanding": 0, "seeds": 0, "overflow": 0,
+        "now": now, "leads": True, "outstanding": 0, "seeds": 0, "overflow": 0,
         "dead": 0, "alive": 1, "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
         "fetches": (0,) * BUCKETS, "fetch_us": 0, "parses": (0,) * (len(PARSE_BOUNDS) + 1), "parse_us": 0,
@@ -61,7 +59,7 @@ def source(
 
 
 def general(before: CrawlSample, after: CrawlSample) -> Mapping[str, Any]:
-    made = snapshot(Counters.of(before), after)
+    made = snapshot(before, after)
     assert made is not None
     return made.general
 
@@ -91,7 +89,7 @@ def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
                 "retried": 2},
         halted=["b"], halted_for_a_while=["a"],
     )  # fmt: skip
-    made = snapshot(Counters.of(before), after)
+    made = snapshot(before, after)
     assert made is not None
     assert made.interval_s == 4.0
     one = made.general
@@ -115,7 +113,7 @@ def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
 def test_pages_are_successes_as_images_are() -> None:
     before = sample_at(1.0, source("museum", counts={"pages": 2, "answers": 1}), totals={"pages": 2})
     after = sample_at(3.0, source("museum", counts={"pages": 8, "answers": 1}), totals={"pages": 8})
-    made = snapshot(Counters.of(before), after)
+    made = snapshot(before, after)
     assert made is not None
     assert (made.general["success_rps"], made.specific["museum"]["success_rps"]) == (3.0, 3.0)
 
@@ -156,7 +154,7 @@ def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() 
     fetches[8] = 7 + 98  # 0.6 to 1 s
     fetches[15] = 2  # time-outs, 15 to 30 s
     museum = source("museum", fetches=fetches)
-    made = snapshot(Counters.of(before), sample_at(2.0, museum, source("idle"), fetches=tuple(fetches)))
+    made = snapshot(before, sample_at(2.0, museum, source("idle"), fetches=tuple(fetches)))
     assert made is not None
     one = made.general
     assert one["latency_p50_s"] is None
@@ -172,27 +170,19 @@ def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() 
 def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has() -> None:
     known = sample_at(1.0, source("a", successful=1))
     after = sample_at(2.0, source("a", successful=2), source("b", successful=7))
-    made = snapshot(Counters.of(known), after)
+    made = snapshot(known, after)
     assert made is not None
     assert made.specific["b"]["success_rps"] == 7.0
     part = replace(known, overview=known.overview._replace(known=5000))
-    made = snapshot(Counters.of(part), after)
+    made = snapshot(part, after)
     assert made is not None
     assert made.specific["b"]["success_rps"] is None
     assert made.specific["a"]["success_rps"] == 1.0
 
 
 def test_without_time_in_between_there_is_nothing_to_tell() -> None:
-    assert snapshot(Counters.of(sample_at(5.0)), sample_at(5.0)) is None
-    assert snapshot(Counters.of(sample_at(5.0)), sample_at(4.0)) is None
-
-
-def test_counters_survive_their_way_through_redis() -> None:
-    kept = Counters.of(sample_at(5.5, source("müseum", successful=3), totals={"failed": 2}))
-    lists = kept._replace(latencies=list(kept.latencies), fetches=list(kept.fetches), parses=list(kept.parses))
-    assert Counters.unpacked(kept.packed()) == lists
-    assert Counters.unpacked(b"") is None
-    assert Counters.unpacked(msgpack.packb((0, *kept))) is None  # another version's
+    assert snapshot(sample_at(5.0), sample_at(5.0)) is None
+    assert snapshot(sample_at(5.0), sample_at(4.0)) is None
 
 
 def test_a_counter_that_fell_began_again_from_zero() -> None:
@@ -224,9 +214,7 @@ def test_seeds_in_the_list_count_as_if_they_were_of_the_sources_in_the_frontier(
     [("closed", 5.0, 0), ("closed", 4.9, 1), ("half_open", 5.0, 2), ("open", 5.0, 3), ("halted", 1.0, 3)],
 )
 def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: float, trouble: int) -> None:
-    made = snapshot(
-        Counters.of(sample_at(0.0)), sample_at(5.0, source("a", state=state, effective_rate=effective))
-    )
+    made = snapshot(sample_at(0.0), sample_at(5.0, source("a", state=state, effective_rate=effective)))
     assert made is not None
     assert made.specific["a"]["trouble"] == trouble
 

@@ -237,23 +237,16 @@ def kinds(records: Records, *exchanges: Exchange) -> list[str]:
 def test_what_was_not_stored_is_not_referred_to() -> None:
     records = Records()
     assert kinds(records, exchange(1)) == ["response"]
-    records.drop()
-    assert kinds(records, exchange(1)) == ["response"]
-    records.keep()
-    assert kinds(records, exchange(1), exchange(2)) == ["revisit", "response"]
-    records.drop()
-    assert kinds(records, exchange(1), exchange(2)) == ["revisit", "response"]
+    records.forget()
+    assert kinds(records, exchange(1), exchange(1), exchange(2)) == ["response", "revisit", "response"]
 
 
 def test_the_payloads_that_came_least_recently_are_forgotten() -> None:
     records = Records(remembered=2)
-    assert kinds(records, exchange(1), exchange(2)) == ["response", "response"]
-    records.keep()
-    assert kinds(records, exchange(1), exchange(3)) == ["revisit", "response"]
-    records.keep()
-    assert kinds(records, exchange(1), exchange(3)) == ["revisit", "revisit"]
-    records.keep()
-    assert kinds(records, exchange(2)) == ["response"]
+    assert kinds(records, exchange(1), exchange(2), exchange(1), exchange(3)) == [
+        *("response", "response", "revisit", "response")
+    ]
+    assert kinds(records, exchange(1), exchange(2)) == ["revisit", "response"]
 
 
 def test_bodies_that_were_cut_are_not_called_equal() -> None:

@@ -121,7 +121,7 @@ async def test_many_writes_that_fail_at_once_share_one_probe(tmp_path: Path) -> 
 
 
 async def test_a_write_that_never_ends_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_circuit, "_WRITE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(store_circuit, "_TIMEOUT_S", 0.2)
     release = threading.Event()
 
     class Hanging(FolderStorage):
@@ -139,7 +139,7 @@ async def test_a_write_that_never_ends_times_out(tmp_path: Path, monkeypatch: py
 async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_circuit, "_WRITE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(store_circuit, "_TIMEOUT_S", 0.05)
     monkeypatch.setattr(circuits, "_PAUSE_S", 0.01)
     release = threading.Event()
     probes = []

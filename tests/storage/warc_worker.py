@@ -10,12 +10,12 @@ import asyncio
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scrapy.settings import Settings
 
+from crawlproject.storage import warc_store
 from crawlproject.storage.warc_store import PageStore
 from tests.storage.warc_reading import exchange
 
@@ -44,7 +44,7 @@ def crash_at(call: str, number: int) -> None:
 
 async def main(folder: str, crash: str) -> None:
     store = PageStore(Settings({"CRAWL_PAGES_STORE": folder}))
-    store.config = replace(store.config, pages_segment_bytes=30_000)  # a few groups
+    warc_store._SEGMENT_BYTES = 30_000  # a few groups
     store.open()
     if crash:
         call, _, number = crash.partition(":")

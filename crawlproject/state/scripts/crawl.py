@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
+
+import msgpack
 
 from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
-from crawlproject.state.scripts.runner import ScriptRunner, counters, texts
+from crawlproject.state.scripts.runner import ScriptRunner
 
 LEADER_TTL_S = 5.0  # that the lead and the pulse outlive their last renewal
-SAMPLE_TTL_S = 60
 
 
 class Pause(NamedTuple):
@@ -49,16 +50,14 @@ class Feeding(NamedTuple):
     """How many processes feed seeds from files or Kafka now, and how many seeds they have left; None: unknown."""
 
     processes: int
-    left: int | None
+    left: int | None = None
 
 
 class Overview(NamedTuple):
-    """Answer to `collect`: see collect.lua. Moments are on Redis' clock, in seconds; `last` may be None."""
+    """Answer to `collect`: see collect.lua. `now` is on Redis' clock, in seconds."""
 
     now: float
     leads: bool
-    last: float | None
-    kept: bytes
     outstanding: int
     seeds: int
     overflow: int
@@ -102,79 +101,35 @@ class CrawlScripts(ScriptRunner):
         reason, dropped = await self._run("trim", fence=fence, maxlen=maxlen, drop=drop, ttl=ttl)
         return reason.decode(errors="replace"), int(dropped)
 
-    async def tell(self, worker: str, told: str, *, count: int) -> list[tuple[str, bytes]] | None:
-        """Return entries (id, event) of the audit trail: those after `told`, or, if that is "", after those that a
-        leader has told of; None when another leads.
-        """
-        leads, *entries = await self._run("tell", worker=worker, told=told, count=count)
-        if not leads:
-            return None
-        return [(at.decode(), event) for at, event in zip(entries[::2], entries[1::2], strict=True)]
-
-    async def pause_reason(self, *, dead_maxlen: int, timeout: float) -> Pause:
+    async def pause_reason(self, *, timeout: float) -> Pause:
         """Return why nothing goes out of any source; see the Lua module `pause`."""
-        overview = await self.collect(
-            "", must_lead=False, every=0, timeout=timeout, most=1, dead_maxlen=dead_maxlen
-        )
-        assert isinstance(overview, Overview)
+        overview = await self.collect("", must_lead=False, timeout=timeout, most=1)
+        assert overview is not None
         return overview.pause
 
-    async def collect(
-        self, worker: str, *, must_lead: bool, every: float, timeout: float, most: int, dead_maxlen: int
-    ) -> Overview | float | None:
+    async def collect(self, worker: str, *, must_lead: bool, timeout: float, most: int) -> Overview | None:
         """Read what all sources share, and which `most` sources to look at; see collect.lua.
 
-        With `must_lead`: None when another leads, and the seconds to wait when the last sample is not `every`
-        seconds old.
+        With `must_lead`: None when another leads.
         """
         reply = await self._run(
             "collect",
             worker=worker,
             must_lead=must_lead,
-            every=int(every * MICROS),
             timeout=int(timeout * MICROS),
             most=most,
-            dead_maxlen=dead_maxlen,
         )
-        if len(reply) <= 1:
-            return int(reply[0]) / MICROS if reply else None
-        now, leads, last, kept, outstanding, seeds, overflow, dead, alive, workers, *rest = reply
-        pause, known, due, excluded, *lists = rest
-        halted, for_a_while, totals, latencies, sources, (feeders, left), ready, memory, spilled = lists
-        histograms = Histograms.of(counters(latencies))
+        if reply is None:
+            return None
+        found: dict[str, Any] = msgpack.unpackb(reply, unicode_errors="replace")
+        found |= Histograms.of(dict(found["latencies"]))._asdict()
+        found |= {"halted": sorted(found["halted"]), "halted_for_a_while": sorted(found["halted_for_a_while"])}
         return Overview(
-            int(now) / MICROS,
-            leads == 1,
-            int(last) / MICROS if last else None,
-            kept,
-            outstanding,
-            seeds,
-            overflow,
-            dead,
-            alive,
-            texts(workers),
-            Pause(*texts(pause)),
-            known,
-            due,
-            excluded,
-            sorted(texts(halted)),
-            sorted(texts(for_a_while)),
-            counters(totals),
-            *histograms,
-            texts(sources),
-            Feeding(int(feeders), int(left) if left else None),
-            ready,
-            int(memory),
-            spilled,
-        )
-
-    async def keep_sample(self, worker: str, at: float, counters: bytes) -> bool:
-        """Keep a sample of the counters, taken at `at` (s, Redis' clock), for the next one, whoever takes it.
-
-        False when another leads by now, or has taken one since.
-        """
-        return bool(
-            await self._run(
-                "keep_sample", worker=worker, at=round(at * MICROS), counters=counters, ttl=SAMPLE_TTL_S
-            )
+            **found
+            | {
+                "now": found["now"] / MICROS,
+                "pause": Pause(*found["pause"]),
+                "totals": dict(found["totals"]),
+                "feeding": Feeding(*found["feeding"]),
+            }
         )

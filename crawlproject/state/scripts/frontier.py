@@ -35,6 +35,7 @@ PARSE_BOUNDS = (
     1.0,
     5.0,
 )
+_DROPPED_A_CALL = 500  # requests: some milliseconds
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
 
 
@@ -154,13 +155,6 @@ class Lost(NamedTuple):
     dead: int
 
 
-class Present(NamedTuple):
-    """When a monitor was last answered, and since when without a gap (µs, Redis' clock)."""
-
-    last: int = 0
-    since: int = 0
-
-
 class Idleness(NamedTuple):
     """Answer to `idle`: whether no work is left; and what differs if any of it has come and gone in between."""
 
@@ -187,7 +181,7 @@ class HeartbeatReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request to enqueue, with its digest for the seen filter. `found`: on a page, so that it is no seed.
+    """A request to enqueue, with its digest for the seen filter.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
     (see the Lua module `belonging`). Without a domain, `source` is known to be that.
@@ -198,11 +192,10 @@ class NewRequest:
     again: bool
     source: str | None = None
     domain: str | None = None
-    found: bool = False
 
     def packed(self) -> dict[str, Any]:
         """Return the fields that are set, as enqueue.lua takes them."""
-        named = (name for name in ("entry", "digest", "again", "source", "domain", "found"))
+        named = (name for name in ("entry", "digest", "again", "source", "domain"))
         return {name: value for name in named if (value := getattr(self, name))}
 
 
@@ -228,7 +221,7 @@ class Revisit(NamedTuple):
 
     def packed(self) -> dict[str, Any]:
         """Return it as settle.lua takes it."""
-        return {"digest": self.digest[:8], "entry": self.entry, "interval": self.interval}
+        return {"digest": self.digest, "entry": self.entry, "interval": self.interval}
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,23 +320,8 @@ class DeadRetry(NamedTuple):
     name: str | None = None
 
 
-def _lost(reply: Sequence[Any]) -> list[Lost]:
-    """Return the workers found dead, as a function names them: worker, returned, dead, worker, ..."""
-    return [
-        Lost(worker.decode(errors="replace"), returned, dead)
-        for worker, returned, dead in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-    ]
-
-
-def _idleness(reply: Sequence[Any]) -> Idleness:
-    return Idleness(bool(reply[0]), tuple(reply[1:]))
-
-
 class FrontierScripts(ScriptRunner):
-    """What happens to requests, from the seed list to their settlement.
-
-    `high_water` and `overflow_maxlen`, where a call takes them: other bounds than those of the constructor.
-    """
+    """What happens to requests, from the seed list to their settlement."""
 
     async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
         """Fill the worker's processing list up to `count` seeds; return all that are on it, in order.
@@ -359,10 +337,6 @@ class FrontierScripts(ScriptRunner):
         items: Sequence[NewRequest | Rejected],
         *,
         seeds: Sequence[bytes] = (),
-        high_water: int | None = None,
-        overflow_maxlen: int | None = None,
-        dead_maxlen: int = 0,
-        refuse_unknown: bool,
     ) -> EnqueueReply | None:
         """Store a batch; with `seeds`, it stands for these, which are on the processing list.
 
@@ -373,10 +347,6 @@ class FrontierScripts(ScriptRunner):
             worker=worker,
             items=[item.packed() for item in items],
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
-            high_water=high_water,
-            overflow_maxlen=overflow_maxlen,
-            dead_maxlen=dead_maxlen,
-            refuse_unknown=refuse_unknown,
         )
         if not reply:
             return None
@@ -386,26 +356,19 @@ class FrontierScripts(ScriptRunner):
         self,
         groups: Sequence[LinkGroup],
         *,
-        high_water: int | None = None,
-        overflow_maxlen: int | None = None,
-        refuse_unknown: bool,
         budget: Budget | None,
         most_outstanding: int | None = None,
         sitemaps: tuple[str, int] | None = None,
     ) -> DiscoverReply | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
-        `overflow_maxlen` bounds what waits beyond the windows in Redis. While `most_outstanding` requests are in
-        the frontier none is admitted; None: each source may always have a few. `sitemaps`: they are sitemaps that
-        this source leads to, of which it may have so many.
+        While `most_outstanding` requests are in the frontier none is admitted; None: each source may always have a
+        few. `sitemaps`: they are sitemaps that this source leads to, of which it may have so many.
         """
         reply = await self._run(
             "discover",
             groups=[group.packed() for group in groups],
-            high_water=high_water,
-            overflow_maxlen=overflow_maxlen,
             most_outstanding=most_outstanding,
-            refuse_unknown=refuse_unknown,
             budget=budget and budget.packed(),
             sitemaps=sitemaps and dict(zip(("source", "most"), sitemaps, strict=True)),
         )
@@ -428,17 +391,12 @@ class FrontierScripts(ScriptRunner):
         rooms: Mapping[str, int],
         room: int,
         horizon: float,
-        dead_maxlen: int,
-        high_water: int | None = None,
-        refuse_unknown: bool = False,
         suspect: bool = False,
     ) -> LeaseReply:
         """Take up to `want` requests whose send slots lie within `horizon` seconds.
 
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
-        was lost with a worker is a suspect: it comes only to a worker that does not hold a `suspect` already.
-        `high_water`: with so many requests in the frontier each source's window is a few.
-        """
+        was lost with a worker is a suspect: it comes only to a worker that does not hold a `suspect` already."""
         sent = local_time()
         ran, state, due, *grants = await self._run(
             "lease",
@@ -448,9 +406,6 @@ class FrontierScripts(ScriptRunner):
             room=room,
             horizon=int(horizon * MICROS),
             spread=_SPREAD_US,
-            refuse_unknown=refuse_unknown,
-            dead_maxlen=dead_maxlen,
-            high_water=high_water,
             suspect=suspect,
         )
         self._observe(sent, ran)
@@ -468,43 +423,24 @@ class FrontierScripts(ScriptRunner):
             [Stray(lease.decode(), entry) for lease, slot, _, entry in given if not slot],
         )
 
-    async def settle(
-        self,
-        worker: str,
-        settlements: Sequence[Settlement],
-        *,
-        high_water: int | None = None,
-        latency_backoff: bool = True,
-        refuse_unknown: bool = False,
-        dead_maxlen: int | None = None,
-    ) -> SettleReply:
-        """End leases. `latency_backoff`: slow answers slow a source down; `dead_maxlen` bounds the refusals kept.
-
-        `high_water`: with so many requests in the frontier each source's window is a few.
-        With `refuse_unknown`, a request for a source that the catalogue does not name becomes a dead letter.
-        """
+    async def settle(self, worker: str, settlements: Sequence[Settlement]) -> SettleReply:
+        """End leases."""
         if not settlements:
             return SettleReply([], [])
         reply = await self._run(
             "settle",
             worker=worker,
             settlements=[one.packed() for one in settlements],
-            high_water=high_water,
-            latency_backoff=latency_backoff,
-            refuse_unknown=refuse_unknown,
-            dead_maxlen=dead_maxlen,
         )
         settled, held_back = reply
         sources = [source.decode(errors="replace") for source in held_back]
         return SettleReply([one == 1 for one in settled], sources)
 
-    async def revisit(
-        self, *, count: int, high_water: int | None = None, refuse_unknown: bool
-    ) -> tuple[int, int] | None:
+    async def revisit(self, *, count: int) -> tuple[int, int] | None:
         """Store the requests for pages whose next look is due, of `count` sources at most; return how many there
         were, and how many sources were looked at; None if nothing was done for now (see revisit.lua).
         """
-        reply = await self._run("revisit", count=count, high_water=high_water, refuse_unknown=refuse_unknown)
+        reply = await self._run("revisit", count=count)
         return (reply[0], reply[1]) if reply else None
 
     async def heartbeat(self, worker: str, *, join: bool, timeout: float, max_deliveries: int) -> HeartbeatReply:
@@ -516,24 +452,8 @@ class FrontierScripts(ScriptRunner):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        return HeartbeatReply(bool(alive), leases, _lost(lost))
-
-    async def reclaim(
-        self, present: Present, *, timeout: float, max_deliveries: int
-    ) -> tuple[Present, list[Lost]]:
-        """Return the leases of a worker silent for `timeout` seconds; for a caller that is not a worker.
-
-        `present` is what the last call has returned. Nothing is taken before calls have succeeded for a whole
-        `timeout`, at least two in each.
-        """
-        last, since, *lost = await self._run(
-            "heartbeat",
-            last=present.last,
-            since=present.since,
-            timeout=int(timeout * MICROS),
-            max_deliveries=max_deliveries,
-        )
-        return Present(int(last), int(since)), _lost(lost)
+        found = zip(lost[::3], lost[1::3], lost[2::3], strict=True)
+        return HeartbeatReply(bool(alive), leases, [Lost(one.decode(), *counts) for one, *counts in found])
 
     async def alive(self, *, timeout: float) -> list[str]:
         """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
@@ -543,34 +463,34 @@ class FrontierScripts(ScriptRunner):
         """Give back all that `worker` holds; return the number of leases."""
         return int(await self._run("leave", worker=worker))
 
-    async def idleness(self, *, halted_too: bool = False) -> Idleness:
+    async def idleness(self) -> Idleness:
         """Tell whether the frontier, the seed list and every worker's processing list are empty.
 
-        `halted_too`: the work of halted sources does not count. Of several shards: whether those of this one are,
-        and nothing waits here for others. All are idle when each is, in two looks with the same marks.
+        Of several shards: whether those of this one are, and nothing waits here for others. All are idle when each
+        is, in two looks with the same marks.
         """
-        return _idleness(await self._run("idle", halted_too=halted_too))
+        is_idle, *marks = await self._run("idle")
+        return Idleness(bool(is_idle), tuple(marks))
 
     async def drop_queued(self, source: str, what: str, *, count: int, by: str | None = None) -> DropReply:
         """Drop up to `count` waiting requests of `source`, if it is excluded, or, with `what` "purged", anyway.
 
-        What was dropped is counted, and listed for `forget_dropped`. `by` says who begins to purge it.
+        What was dropped is counted, and no longer in the seen filter. `by` says who begins to purge it.
         """
         return DropReply(*await self._run("drop_queued", source=source, what=what, count=count, by=by))
 
-    async def forget_dropped(self, entries: Sequence[bytes], digests: Sequence[bytes | None]) -> bool:
-        """Give up the places in the seen filter of `entries`, the oldest that were dropped, by their `digests`.
+    async def drop_all(self, source: str, what: str, by: str | None = None) -> int:
+        """Drop what waits of an excluded source, or, with `what` "purged", of any; return how many requests.
 
-        False if others have done so first.
+        No more than waited at the beginning: a source may be fed meanwhile.
         """
-        return bool(
-            await self._run(
-                "forget_dropped",
-                digest=hashlib.sha1(b"\n".join(entries), usedforsecurity=False).hexdigest(),
-                count=len(entries),
-                digests=[digest or False for digest in digests],
-            )
-        )
+        dropped, left = await self.drop_queued(source, what, count=_DROPPED_A_CALL, by=by)
+        all_dropped, most = dropped, dropped + left
+        while dropped and all_dropped < most:
+            count = min(_DROPPED_A_CALL, most - all_dropped)
+            dropped, _ = await self.drop_queued(source, what, count=count)
+            all_dropped += dropped
+        return all_dropped
 
     async def mend(self, found: Mapping[str, Sequence[bytes]]) -> Mended:
         """Mend what is derived from the keys found, of which `found` has the ends by kind; see mend.lua."""
@@ -589,13 +509,10 @@ class FrontierScripts(ScriptRunner):
         rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         return [(name.decode(), int(was), int(now)) for name, was, now in rows]
 
-    async def was_seen(self, digest: bytes) -> str:
-        """Tell whether a request was ever enqueued.
-
-        "exact"; "bloom": as a link, or, by the rate of false positives, not at all; "": never.
-        """
-        [[*_, kind]] = await self._run("attribute", requests=[{"digest": digest}])
-        return str(kind.decode())
+    async def was_seen(self, digest: bytes) -> bool:
+        """Tell whether a request was ever enqueued."""
+        [[*_, is_seen]] = await self._run("attribute", requests=[{"digest": digest}])
+        return bool(is_seen)
 
     async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
         """Move dead letters back into the frontier or the seed list; return how many there were."""

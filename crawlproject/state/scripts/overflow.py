@@ -39,11 +39,20 @@ class Extent(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """An extent that a source needs next: the rank of its priority, and the reference to it."""
+    """An extent that a source needs next, or, without a source, that was dropped: a reference to it."""
 
     source: str
-    rank: int
+    rank: int  # of the priority
     reference: bytes
+
+    def place(self) -> tuple[str, int, int]:
+        """Return its pack, and where it lies there: offset and length."""
+        pack, offset, length, _, _ = self.reference.decode().split(":")
+        return pack, int(offset), int(length)
+
+    def is_of(self, entries: Sequence[bytes]) -> bool:
+        """Tell whether these are its requests."""
+        return self.reference.decode().split(":")[3:] == [digest_of(entries), str(len(entries))]
 
 
 class Due(NamedTuple):
@@ -53,23 +62,19 @@ class Due(NamedTuple):
     folder: str
     wanted: list[Wanted]
     tails: list[Tail]
-    dropped: bytes | None  # reference to an extent
 
 
 class OverflowScripts(ScriptRunner):
     """What moves requests between Redis and the store. The headers of the functions say what each is sure of."""
 
-    async def overflow_take(self, *, most: int, folder: str, most_dropped: int = 1) -> Due:
+    async def overflow_take(self, *, most: int, folder: str) -> Due:
         """Return what up to `most` sources need of the store; others are not told of these for ten seconds."""
-        now, kept, wanted, tails, dropped = await self._run(
-            "overflow_take", most=most, folder=folder, most_dropped=most_dropped
-        )
+        now, kept, wanted, tails = await self._run("overflow_take", most=most, folder=folder)
         return Due(
             int(now),
             kept.decode(),
             [Wanted(name, rank, reference) for name, rank, reference in _of_sources(wanted)],
             [Tail(name, rank, entries) for name, rank, entries in _of_sources(tails)],
-            dropped or None,
         )
 
     async def spill_commit(self, pack: str, began: int, extents: Sequence[Extent]) -> list[bool]:
@@ -78,17 +83,16 @@ class OverflowScripts(ScriptRunner):
         done = await self._run("spill_commit", pack=pack, began=began, extents=packed)
         return [one == 1 for one in done]
 
-    async def refill_commit(self, wanted: Wanted, entries: Sequence[bytes]) -> bool:
-        """Queue the requests of an extent; without any it is lost. Return False if another worker was first."""
+    async def take_extent(self, wanted: Wanted, entries: Sequence[bytes]) -> bool:
+        """Queue the requests of an extent, or have those of a dropped one forgotten; without any it is lost.
+
+        Return False if another worker was first.
+        """
         return bool(await self._run("take_extent", **wanted._asdict(), entries=list(entries)))
 
-    async def drop_extent(self, reference: bytes, entries: Sequence[bytes]) -> bool:
-        """Put the requests of an extent that was dropped to those whose seen places are given up."""
-        return bool(await self._run("take_extent", reference=reference, entries=list(entries)))
-
-    async def sweep_packs(self, names: Sequence[str], removed: Sequence[str] = ()) -> list[str]:
-        """Return those of the packs `names` that may be removed; `removed` are gone since an earlier call."""
-        return [name.decode() for name in await self._run("sweep_packs", names=list(names), removed=list(removed))]
+    async def sweep_packs(self, names: Sequence[str]) -> list[str]:
+        """Return those of the packs `names` that may be removed."""
+        return [name.decode() for name in await self._run("sweep_packs", names=list(names))]
 
 
 def _of_sources(flat: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:

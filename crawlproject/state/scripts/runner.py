@@ -10,27 +10,37 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import RedisError, ResponseError
 
-from crawlproject.config import CircuitRules, SeenRules
+from crawlproject.config import CircuitRules
 from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state import functions
-from crawlproject.state.clock import MICROS, RedisClock, local_time
-from crawlproject.state.cluster import replicated
+from crawlproject.state.clock import RedisClock, local_time
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
-from crawlproject.state.numbers import whole_number
+from crawlproject.state.master import replicated
 
 logger = logging.getLogger(__name__)
+
+_SETTINGS = {
+    "min_rate": MINIMUM_RATE,
+    "circuit": CircuitRules().packed(),
+    "pace": 0,  # µs that the spider keeps between its requests to one source
+    "high_water": 1_000_000,  # requests in the frontier
+    "overflow_maxlen": 1_000_000,  # beyond sources' windows, in Redis; as many may wait for another shard
+    "seen_capacity": 10_000_000,
+    "dead_maxlen": 1_000_000,  # dead letters, and refusals beside them
+    "refuse_unknown": False,  # sources that the catalogue does not name
+    "latency_backoff": True,  # slow answers slow a source down
+}
 
 
 class ScriptRunner:
     """The functions of one Redis. Each method of a subclass is one round trip and raises what the client raises.
 
     `health` is told of each one that went well.
-    `delay` is what the spider keeps between its requests to one source, in seconds.
-    `high_water`, `overflow_maxlen`: most requests in the frontier, and in Redis beyond sources' windows; of the
-    latter as many entries may wait for another shard. `shard`: its number, of how many; with one the functions
-    hear nothing of it. `waits`: a replica has what any of them writes, if there is one.
+    `settings` are what the functions take for all calls of this worker (see `_SETTINGS`), and, with several
+    shards, `shard`, the number of this one, and `shards`, how many there are. `waits`: a replica has what any of
+    them writes, if there is one.
     """
 
     def __init__(
@@ -39,28 +49,13 @@ class ScriptRunner:
         keys: Keys,
         clock: RedisClock,
         health: Health | None = None,
-        rules: CircuitRules | None = None,
-        delay: float = 0.0,
-        seen: SeenRules | None = None,
-        high_water: int = 1_000_000,
-        overflow_maxlen: int = 1_000_000,
-        shard: tuple[int, int] = (0, 1),
+        *,
         waits: bool = False,
+        **settings: Any,
     ) -> None:
         self._redis = redis
-        self._shards = shard[1]
-        self._shard = {"shard": shard[0], "shards": shard[1]} if shard[1] > 1 else {}
-        self._settings = functions.packed(
-            {
-                "min_rate": MINIMUM_RATE,
-                "circuit": (rules or CircuitRules()).packed(),
-                "pace": int(delay * MICROS),
-                "high_water": high_water,
-                "overflow_maxlen": overflow_maxlen,
-                **(seen or SeenRules()).packed(),
-                **self._shard,
-            }
-        )
+        self._shards: int = settings.get("shards", 1)
+        self._settings = functions.packed(_SETTINGS | settings)
         self._known = keys
         self._clock = clock
         self._health = health or Health()
@@ -117,9 +112,3 @@ class ScriptRunner:
 def texts(values: Sequence[bytes]) -> list[str]:
     """Return names that Redis holds; others than crawlproject may have written them, in any encoding."""
     return [value.decode(errors="replace") for value in values]
-
-
-def counters(flat: Sequence[bytes]) -> dict[str, int]:
-    """Return a hash of counters; what is not a whole number was not written by crawlproject."""
-    found = zip(flat[::2], map(whole_number, flat[1::2]), strict=True)
-    return {name.decode(errors="replace"): number for name, number in found if number is not None}

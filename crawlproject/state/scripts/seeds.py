@@ -59,7 +59,7 @@ class ForwardingScripts(ScriptRunner):
         """Forget a batch that shard `to` has."""
         await self._run("batch", to=to, taken=batch.name)
 
-    async def receive(self, origin: str, batch: Batch, *, refuse_unknown: bool) -> bool:
+    async def receive(self, origin: str, batch: Batch) -> bool:
         """Take the seeds and requests of a batch, once; a replica has them, too.
 
         `origin` is the number of the shard that it comes from, or `users`. False if nothing was done, for want of
@@ -71,7 +71,6 @@ class ForwardingScripts(ScriptRunner):
                 origin=origin,
                 batch=batch.name,
                 entries=list(batch.entries),
-                refuse_unknown=refuse_unknown,
             )
         )
 

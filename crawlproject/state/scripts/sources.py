@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
-from crawlproject.sources.rates import Limit
+from crawlproject.sources.rates import Limit, row_text
 from crawlproject.state.clock import MICROS, local_time
-from crawlproject.state.robots_texts import SHORT, packed, unpacked
 from crawlproject.state.scripts.runner import ScriptRunner, texts
 from crawlproject.state.shards import SourceElsewhere
 
-ROBOTS_LOCK_S = 5.0  # how long the lock on fetching a robots.txt lasts without `hold_robots`
+ROBOTS_LOCK_S = 45.0  # while one fetches a robots.txt: longer than its download takes
 _ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.25 s come after that
 _ELSEWHERE = 2  # answer of `acquire` for a source that is in another shard
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
@@ -81,7 +79,7 @@ class Attribution(NamedTuple):
     @classmethod
     def of(cls, reply: Sequence[bytes]) -> Self:
         """Return what attribute.lua has said of one request."""
-        source, kind, domains, _ = texts(reply)
+        source, kind, domains = texts(reply[:3])
         return cls(source, kind, domains.split())
 
 
@@ -94,6 +92,7 @@ class RobotsReply(NamedTuple):
     reason: str
     slower: bool
     url: str
+    fetch: str
 
 
 class SlotReply(NamedTuple):
@@ -101,21 +100,6 @@ class SlotReply(NamedTuple):
 
     slot: Slot | None
     wait: float
-
-
-class Exclusion(NamedTuple):
-    """A name as `exclude` leaves it: whether that is new, and whether a source of that name has work."""
-
-    name: str
-    new: bool
-    has_work: bool
-
-
-class ReviewReply(NamedTuple):
-    """Answer to `review_exclusions`: where the next call continues, and excluded sources that have work."""
-
-    cursors: tuple[str, str]
-    sources: list[str]
 
 
 class SourceScripts(ScriptRunner):
@@ -210,16 +194,14 @@ class SourceScripts(ScriptRunner):
         )
         return bool(moment)
 
-    async def exclude(
-        self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None
-    ) -> list[Exclusion]:
+    async def exclude(self, names: Mapping[str, str], *, by: str | None = None, fence: int | None = None) -> bool:
         """Exclude sources and domains, each with the reason, or "": by an operator, or by a leader's file.
 
-        Empty when another leads by now.
+        False when another leads by now.
         """
-        reply = await self._run("exclude", names=list(names), reasons=list(names.values()), by=by, fence=fence)
-        parts = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-        return [Exclusion(name.decode(), bool(new), bool(has_work)) for name, new, has_work in parts]
+        return bool(
+            await self._run("exclude", names=list(names), reasons=list(names.values()), by=by, fence=fence)
+        )
 
     async def include(
         self, names: Sequence[str], *, by: str | None = None, fence: int | None = None
@@ -228,20 +210,17 @@ class SourceScripts(ScriptRunner):
         reply = await self._run("exclude", names=list(names), by=by, fence=fence)
         return dict(zip(names, texts(reply), strict=True)) if reply else {}
 
-    async def review_exclusions(
-        self, fence: int | None, cursors: tuple[str, str], *, count: int
-    ) -> ReviewReply | None:
-        """Look over about `count` exclusions, from `cursors` on; None when another leads by now.
+    async def review_exclusions(self, fence: int, cursors: Sequence[str], *, count: int) -> list[str]:
+        """Note what operators did by the key, of about `count` exclusions, from `cursors` on.
 
-        With None as `fence`, for a worker that does not lead: None when the leader is of the same spider.
+        Return the next cursors; none when another leads by now.
         """
-        reply = await self._run(
-            "review_exclusions", fence=fence, cursor=cursors[0], noted_cursor=cursors[1], count=count
+        cursor, noted_cursor = cursors
+        return texts(
+            await self._run(
+                "review_exclusions", fence=fence, cursor=cursor, noted_cursor=noted_cursor, count=count
+            )
         )
-        if not reply:
-            return None
-        one, two, *sources = texts(reply)
-        return ReviewReply((one, two), sources)
 
     async def set_rates(
         self,
@@ -251,16 +230,17 @@ class SourceScripts(ScriptRunner):
         options: Mapping[str, str] | None = None,
         claims: Mapping[str, str] | None = None,
     ) -> bool:
-        """Write limits (source, in force, by size if the catalogue has it) and hosts.
+        """Write limits (source, in force, by size if its row is to be written, too) and hosts.
 
-        With `options` (source to JSON), those of the sources in `rates` become what stands there, or none, and
-        so do, from `claims`, the domains that they are bound to. False when another leads by now.
+        Rows have what `options` (source to JSON) says, and, from `claims`, the domains that sources are bound to.
+        False when another leads by now.
         """
-        rows = [
-            [source, str(in_force), "" if by_size is None else repr(by_size)]
-            + ([] if options is None else [options.get(source, ""), (claims or {}).get(source, "")])
-            for source, in_force, by_size in rates
-        ]
+        options, claims = options or {}, claims or {}
+
+        def row(source: str, by_size: float | None) -> str:
+            return "" if by_size is None else row_text(by_size, claims.get(source, ""), options.get(source, ""))
+
+        rows = [[source, str(in_force), row(source, by_size)] for source, in_force, by_size in rates]
         return await self._set_rates(fence, rates=rows, hosts=dict(hosts))
 
     async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:
@@ -274,13 +254,6 @@ class SourceScripts(ScriptRunner):
     async def watch(self, fence: int) -> int:
         """Look at sources on the watchlist; return 1, or 2 if there are more, or 0 if another leads by now."""
         return int(await self._run("watch", fence=fence))
-
-    async def rest(self, fence: int, *, quiet: float, count: int) -> int:
-        """Put up to `count` sources to rest that have had no results for `quiet` seconds; return how many.
-
-        Their counts are packed, and what serves only the present is forgotten (see rest.lua).
-        """
-        return int(await self._run("rest", fence=fence, quiet=int(quiet * MICROS), count=count))
 
     async def inspect(self, sources: Sequence[str]) -> list[SourceStatus]:
         """Return the status of each of `sources`."""
@@ -320,11 +293,11 @@ class SourceScripts(ScriptRunner):
     async def look_robots(
         self, token: str | None, origin: str, source: str, *, fetches: bool = True
     ) -> RobotsReply:
-        """Return the shared copy of an origin's robots.txt, or that the look-up `token` is to fetch it.
+        """Return the shared copy of an origin's robots.txt, and what the look-up `token` is to fetch.
 
-        Without a token: only what holds at present, and nothing is noted. Without `fetches` it is not to fetch it.
+        Without a token: only what holds at present, and nothing is noted. Without `fetches` none is to be fetched.
         """
-        what, body, seconds, reason, slower, url = await self._run(
+        what, body, micros, reason, slower, url, fetch = await self._run(
             "look_robots",
             token=token,
             origin=origin,
@@ -332,16 +305,8 @@ class SourceScripts(ScriptRunner):
             fetches=fetches,
             lock=int(ROBOTS_LOCK_S * MICROS),
         )
-        what, reason, url = (text.decode(errors="replace") for text in (what, reason, url))
-        if what in {"rules", SHORT}:
-            what, body = "rules", unpacked(what, body, url)
-        return RobotsReply(what, body, float(seconds), reason, bool(slower), url)
-
-    async def hold_robots(self, token: str, url: str) -> bool:
-        """Keep the lock of `token` on fetching `url`; False when it was lost."""
-        return bool(
-            await self._run("keep_robots", token=token, url=url, kind="held", lock=int(ROBOTS_LOCK_S * MICROS))
-        )
+        what, reason, url, fetch = (text.decode(errors="replace") for text in (what, reason, url, fetch))
+        return RobotsReply(what, body, micros / MICROS, reason, bool(slower), url, fetch)
 
     async def keep_robots(
         self,
@@ -355,18 +320,15 @@ class SourceScripts(ScriptRunner):
         reason: str = "",
         retry: float,
         retry_max: float,
-        maxsize: int,
         source: str = "",
         requested: Requested | None = None,
     ) -> bool:
-        """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds, sizes in bytes.
+        """Share the result of fetching a robots.txt, as keep_robots.lua says; times in seconds.
 
         `requested` is the request that was sent for it, if one was: for the look-up of `source`.
 
-        False when the lock of `token` was lost, and nothing was kept.
+        False when `token` may not keep it any more, and nothing was kept.
         """
-        if kind == "rules":  # in a thread, for compressing a large one takes 30 ms
-            kind, body = await asyncio.to_thread(packed, body, url)
         reply = await self._run(
             "keep_robots",
             token=token,
@@ -378,7 +340,6 @@ class SourceScripts(ScriptRunner):
             reason=reason,
             retry=int(retry * MICROS),
             retry_max=int(retry_max * MICROS),
-            maxsize=maxsize,
             **({} if requested is None else {"source": source, "payer": requested.source, **requested.packed()}),
         )
         return bool(reply)

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import msgpack
+
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
 from tests.leading import lead
+from tests.settings_of_functions import within
 
 Row = tuple[str, float]
 
@@ -18,6 +21,18 @@ Row = tuple[str, float]
 def db(state: State) -> Any:
     """Return the plain client, whose annotations leave open what it answers."""
     return state.redis
+
+
+async def packed_at(client: Any, key: str) -> dict[str, Any]:
+    """Return the map at a key, as of a circuit or a window; empty where there is none."""
+    stored = await client.get(key)
+    return {} if stored is None else msgpack.unpackb(stored, strict_map_key=False)
+
+
+async def change_packed(client: Any, key: str, **fields: Any) -> None:
+    """Change some fields of such a map, or make it."""
+    changed = await packed_at(client, key) | fields
+    await client.set(key, msgpack.packb(changed, use_bin_type=False), keepttl=True)
 
 
 def entry(name: str, *, priority: int = 0, deliveries: int = 0) -> bytes:
@@ -41,9 +56,7 @@ async def join(state: State, worker: str = "w", timeout: float = 30.0, max_deliv
 
 async def put(state: State, entries: Iterable[bytes], source: str = "museum") -> None:
     requests = [NewRequest(body, digest_of(source, body.hex()), again=True, source=source) for body in entries]
-    reply = await state.scripts.enqueue(
-        "w", requests, high_water=1_000_000, dead_maxlen=1000, refuse_unknown=False
-    )
+    reply = await state.scripts.enqueue("w", requests)
     assert reply is not None
     assert reply.admitted == len(requests)
 
@@ -80,15 +93,8 @@ async def _lease(
     high_water: int,
     suspect: bool,
 ) -> LeaseReply:
-    return await state.scripts.lease(
-        worker,
-        want,
-        rooms=rooms or {},
-        room=room,
-        horizon=horizon,
-        dead_maxlen=dead_maxlen,
-        high_water=high_water,
-        suspect=suspect,
+    return await within(state.scripts, dead_maxlen=dead_maxlen, high_water=high_water).lease(
+        worker, want, rooms=rooms or {}, room=room, horizon=horizon, suspect=suspect
     )
 
 
@@ -123,14 +129,8 @@ async def feed(state: State, *items: NewRequest, high_water: int = 8, overflow_m
     """Have worker w enqueue these requests as seeds; each seed is spelled as its request."""
     await take(state, *(item.entry[3:].decode() for item in items))
     seeds = await processing_list(state)
-    reply = await state.scripts.enqueue(
-        "w",
-        items,
-        seeds=seeds,
-        high_water=high_water,
-        overflow_maxlen=overflow_maxlen,
-        dead_maxlen=1000,
-        refuse_unknown=False,
+    reply = await within(state.scripts, high_water=high_water, overflow_maxlen=overflow_maxlen).enqueue(
+        "w", items, seeds=seeds
     )
     assert reply is not None
     return reply

@@ -7,26 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crawlproject.config import SeenRules
 from crawlproject.state import functions
 from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "pages")
 _LIBRARY = functions.library_with(Path(__file__).with_name("mark_seen.lua").read_text())
-_BATCH, _SIZE = 500, 32
+_BATCH, _SIZE = 500, 8
 
 
 class Marks:
     """Marks requests as seen, and looks whether they are."""
 
-    def __init__(self, client: Any, rules: SeenRules) -> None:
+    def __init__(self, client: Any, capacity: int) -> None:
         self.client = client
-        self.rules = rules.packed()
+        self.capacity = capacity
         client.function_load(_LIBRARY.text, replace=True)
 
-    def call(self, digests: bytes, *, is_link: bool = True, what: str = "mark") -> tuple[int, int]:
+    def call(self, digests: bytes, *, what: str = "mark") -> tuple[int, int]:
         """Mark requests; return how many of them were new, and how many known."""
-        arguments = {"digests": digests, "is_link": is_link, "what": what, **self.rules}
+        arguments = {"digests": digests, "what": what, "seen_capacity": self.capacity}
         new, known = self.client.execute_command(
             *functions.command("mark_seen", KEYS, arguments, library=_LIBRARY)
         )

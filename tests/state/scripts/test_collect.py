@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, join, lease, put, rule
 
 
 async def overview_of(state: State) -> Overview:
-    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert isinstance(overview, Overview)
     return overview
 

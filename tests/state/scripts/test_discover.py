@@ -7,13 +7,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from crawlproject.config import SeenRules
-from crawlproject.frontier.discovery import Discovered, Discovery, Link
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from tests.leading import lead
-from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, request, requests, rule
+from tests.settings_of_functions import within
+from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
 from tests.waiting import until_async
 
 DIGEST = "a" * 40  # of an extent
@@ -36,13 +35,10 @@ def group(
 
 
 async def discover(state: State, *groups: LinkGroup, **more: Any) -> DiscoverReply:
-    arguments: dict[str, Any] = {
-        "high_water": 1_000_000,
-        "overflow_maxlen": 1_000_000,
-        "refuse_unknown": False,
-        "budget": WIDE,
+    bounds = {
+        name: more.pop(name) for name in list(more) if name in {"high_water", "overflow_maxlen", "refuse_unknown"}
     }
-    reply = await state.scripts.discover(groups, **arguments | more)
+    reply = await within(state.scripts, **bounds).discover(groups, **{"budget": WIDE} | more)
     assert reply is not None
     return reply
 
@@ -79,8 +75,7 @@ async def test_an_admitted_link_is_leased(state: State) -> None:
 
 
 async def test_without_a_pulse_nothing_is_admitted(state: State) -> None:
-    arguments: Any = {"high_water": 9, "overflow_maxlen": 9, "refuse_unknown": False, "budget": WIDE}
-    assert await state.scripts.discover([group("a")], **arguments) is None
+    assert await state.scripts.discover([group("a")], budget=WIDE) is None
     assert await db(state).keys("*") == []
 
 
@@ -132,9 +127,9 @@ async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
     await db(state).hset(state.keys.counters, "outstanding", 1_000_000)  # at the high-water mark
     await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
-    assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 11 + "f" * 9, [2])
+    assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 11 + "w" * 9, [2])
     assert await counters(state) == (1_000_008, 102)
-    assert await discover(state, links[1], overflow_maxlen=102) == ("f" * 20, [2])
+    assert await discover(state, links[1], overflow_maxlen=102) == ("w" * 20, [2])
 
 
 async def test_sitemaps_beyond_the_window_wait_before_what_they_name(state: State) -> None:
@@ -148,7 +143,7 @@ async def test_sitemaps_beyond_the_window_wait_before_what_they_name(state: Stat
 
 
 async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
-    state.scripts = Scripts(state.redis, state.keys, state.clock, delay=50.0)  # 12 in ten minutes
+    state.scripts = Scripts(state.redis, state.keys, state.clock, pace=50_000_000)  # 12 in ten minutes
     await join(state)
     await rule(state, ("museum.org", 200))
     await discover(state, group(*(f"{n:02}" for n in range(30))))
@@ -239,21 +234,8 @@ async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State)
     await lead(state)
     small = Budget(100, 0, 100, 2)
     groups = [group(f"h{n}", host=n) for n in (1, 2, 3, 1)]
-    assert (await discover(state, *groups, group("top"), budget=small)).letters == "aahka"
-    assert (await discover(state, group("new", host=2), group("other", host=3), budget=small)).letters == "ah"
-
-
-async def test_an_excluded_host_leaves_its_place_among_those_of_its_domain(state: State) -> None:
-    await lead(state)
-    one = Discovery(state.scripts, state.config, budget=Budget(hosts=2))
-    links = {name: Link(f"https://{name}.museum.org/") for name in ("a", "b", "c", "d")}
-    assert await one.admit(links.values()) == Discovered(admitted=2, over_budget=2)
-    await db(state).sadd(state.keys.excluded, "b.museum.org", "seed")
-    found = [Link("https://b.museum.org/1"), Link("https://a.museum.org/1", source="seed")]
-    assert await one.admit(found) == Discovered(excluded=2)
-    assert await one.admit([links["c"], links["d"]]) == Discovered(admitted=1, over_budget=1)
-    await db(state).srem(state.keys.excluded, "b.museum.org")
-    assert await one.admit(found[:1]) == Discovered(over_budget=1)
+    assert (await discover(state, *groups, group("top"), budget=small)).letters == "aabka"
+    assert (await discover(state, group("new", host=2), group("other", host=3), budget=small)).letters == "ab"
 
 
 async def test_excluded_links_are_dropped_and_not_seen(state: State) -> None:
@@ -285,8 +267,8 @@ async def test_links_that_find_the_overflows_full_are_not_seen(state: State) -> 
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
     await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = group(*(str(n) for n in range(12)))
-    assert await discover(state, links, overflow_maxlen=101) == ("a" * 10 + "ff", [2])
-    assert await discover(state, links, overflow_maxlen=102) == ("k" * 10 + "af", [2])
+    assert await discover(state, links, overflow_maxlen=101) == ("a" * 10 + "ww", [2])
+    assert await discover(state, links, overflow_maxlen=102) == ("k" * 10 + "aw", [2])
     assert await counters(state) == (8, 102)
 
 
@@ -296,11 +278,11 @@ async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(
     for site in sites:
         await db(state).hset(state.keys.rates, site, "0.01")  # a window of 8
     links = {site: group(*(f"{site[0]}{n}" for n in range(40)), domain=site) for site in sites}
-    assert await discover(state, links["a.org"], overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
-    assert await discover(state, links["b.org"], overflow_maxlen=64) == ("a" * 20 + "q" * 20, [2])
-    assert await discover(state, links["b.org"], links["a.org"], overflow_maxlen=64) == ("q" * 80, [2, 2])
+    assert await discover(state, links["a.org"], overflow_maxlen=64) == ("a" * 24 + "w" * 16, [2])
+    assert await discover(state, links["b.org"], overflow_maxlen=64) == ("a" * 20 + "w" * 20, [2])
+    assert await discover(state, links["b.org"], links["a.org"], overflow_maxlen=64) == ("w" * 80, [2, 2])
     await db(state).hset(state.keys.counters, "overflow", 62)  # of many sources
-    assert await discover(state, links["c.org"], overflow_maxlen=64) == ("a" * 10 + "f" * 30, [2])
+    assert await discover(state, links["c.org"], overflow_maxlen=64) == ("a" * 10 + "w" * 30, [2])
     totals = await db(state).hgetall(state.keys.totals)
     assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
 
@@ -309,11 +291,11 @@ async def test_what_is_in_the_store_takes_none_of_that(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "a.org", "0.01")  # a window of 8
     links = group(*(f"a{n}" for n in range(40)), domain="a.org")
-    assert await discover(state, links, overflow_maxlen=64) == ("a" * 24 + "q" * 16, [2])
+    assert await discover(state, links, overflow_maxlen=64) == ("a" * 24 + "w" * 16, [2])
     await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 10, -1)  # ten of them are spilled
     await db(state).rpush(f"{state.keys.extents_of}1:a.org", f"folder/1-ab:0:99:{DIGEST}:10")
     await db(state).hset(state.keys.counters, "spilled", 10)
-    assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "q" * 6, [2])
+    assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "w" * 6, [2])
 
 
 async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
@@ -334,29 +316,6 @@ async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
     assert await outstanding(state) == 2
 
 
-async def test_links_may_go_to_a_bloom_filter_where_none_is_admitted_twice_and_no_seed_is_lost(
-    state: State,
-) -> None:
-    await join(state)
-    await rule(state)
-    scripts = Scripts(state.redis, state.keys, state.clock, seen=SeenRules(1000, 0.001))
-    more: dict[str, Any] = {"high_water": 10**6, "overflow_maxlen": 10**6, "refuse_unknown": False, "budget": None}
-    links = [group(*(f"{page}-{n}" for n in range(100))) for page in range(30)]
-    first = [await scripts.discover([one], **more) for one in links]
-    again = [await scripts.discover([one], **more) for one in links]
-    admitted = sum(reply.letters.count("a") for reply in first if reply)
-    assert admitted > 2990  # it has grown
-    assert {reply.letters for reply in again if reply} == {"k" * 100}
-    assert await db(state).keys(state.keys.seen_of + "*") == []
-    assert await outstanding(state) + int(await db(state).hget(state.keys.counters, "overflow") or 0) == admitted
-    kept = await db(state).hgetall(state.keys.seen_meta)
-    assert [word.split(b"/")[0] for word in kept[b"bloom"].split()] == [b"1000", b"4000"]
-    assert int(kept[b"bloom_count"]) == admitted - 1000
-    seed = request("s", int.from_bytes(b"0-0"))  # a seed that was found before
-    assert (await feed(state, seed, high_water=10**6)).admitted == 1
-    assert (await feed(state, seed, high_water=10**6)).duplicates == 1
-
-
 async def test_what_an_operator_drops_of_a_source_is_given_back_to_its_budget(state: State) -> None:
     await lead(state)
     budget, links = Budget(2, 0, 1000, 1), [group("a", host=1), group("b", host=1), group("c", host=2)]
@@ -373,7 +332,7 @@ async def test_sources_without_end_fill_no_more_of_the_frontier_than_links_may(s
     await lead(state)
     groups = [group(f"{n}a", f"{n}b", domain=f"{n}.org") for n in range(4)]
     reply = await discover(state, *groups, high_water=10, most_outstanding=5)
-    assert reply == ("aaaaammm", [0, 0, 2, 2])
-    assert (await discover(state, *groups, high_water=10, most_outstanding=5)).letters == "m" * 8
+    assert reply == ("aaaaawww", [0, 0, 2, 2])
+    assert (await discover(state, *groups, high_water=10, most_outstanding=5)).letters == "w" * 8
     assert await counters(state) == (5, 0)
     assert (await discover(state, *groups, high_water=10)).letters == "kkkkkaaa"

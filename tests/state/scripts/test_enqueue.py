@@ -6,6 +6,7 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Rejected
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, join, outstanding, processing_list, request, rule, take, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -16,9 +17,7 @@ async def test_seeds_are_taken_in_order_and_leave_the_processing_list_with_the_b
     await rule(state)
     assert await take(state, "a", "b", "c") == [b"a", b"b", b"c"]
     items: list[NewRequest | Rejected] = [request("a", 1), request("b", 2), Rejected("no url")]
-    reply = await state.scripts.enqueue(
-        "w", items, seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
-    )
+    reply = await within(state.scripts, high_water=100).enqueue("w", items, seeds=await processing_list(state))
     assert reply == (2, 0, 1, 0, 0, 0, [])
     assert await db(state).exists(state.keys.processing_of + "w") == 0
     ((_, letter),) = await db(state).xrange(state.keys.dead)
@@ -30,13 +29,8 @@ async def test_a_repeated_enqueue_of_seeds_does_nothing(state: State) -> None:
     await rule(state)
     await take(state, "a")
     for expected in (EnqueueReply(1, 0, 0, 0, 0, 0, []), None):
-        reply = await state.scripts.enqueue(
-            "w",
-            [request("a", 1, again=True)],
-            seeds=[b"a"],
-            high_water=100,
-            dead_maxlen=1000,
-            refuse_unknown=False,
+        reply = await within(state.scripts, high_water=100).enqueue(
+            "w", [request("a", 1, again=True)], seeds=[b"a"]
         )
         assert reply == expected
     assert await outstanding(state) == 1
@@ -47,9 +41,7 @@ async def test_a_lapsed_worker_enqueues_no_seeds(state: State) -> None:
     await rule(state)
     await take(state, "a")
     await db(state).zrem(state.keys.workers, "w")
-    reply = await state.scripts.enqueue(
-        "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=1000, refuse_unknown=False
-    )
+    reply = await within(state.scripts, high_water=9).enqueue("w", [request("a", 1)], seeds=[b"a"])
     assert reply is None
     assert await outstanding(state) == 0
 
@@ -57,7 +49,7 @@ async def test_a_lapsed_worker_enqueues_no_seeds(state: State) -> None:
 async def test_what_was_seen_is_a_duplicate_unless_it_says_again(state: State) -> None:
     await rule(state)
     first = [request("a", 7), request("b", 7), request("c", 7, again=True), request("d", 2**44 - 1)]
-    reply = await state.scripts.enqueue("w", first, high_water=100, dead_maxlen=1000, refuse_unknown=False)
+    reply = await within(state.scripts, high_water=100).enqueue("w", first)
     assert reply == (3, 1, 0, 0, 0, 0, [])
     buckets = await db(state).keys(state.keys.seen_of + "*")
     assert {await db(state).object("encoding", bucket) for bucket in buckets} == {b"intset"}
@@ -65,10 +57,10 @@ async def test_what_was_seen_is_a_duplicate_unless_it_says_again(state: State) -
 
 async def test_before_a_catalogue_says_which_source_is_which_nothing_is_stored(state: State) -> None:
     items = [request("a", 7)]
-    assert await state.scripts.enqueue("w", items, high_water=9, dead_maxlen=9, refuse_unknown=False) is None
+    assert await within(state.scripts, high_water=9, dead_maxlen=9).enqueue("w", items) is None
     assert await db(state).keys() == []
     await rule(state)
-    reply = await state.scripts.enqueue("w", items, high_water=9, dead_maxlen=9, refuse_unknown=False)
+    reply = await within(state.scripts, high_water=9, dead_maxlen=9).enqueue("w", items)
     assert reply == (1, 0, 0, 0, 0, 0, [])
 
 
@@ -77,16 +69,12 @@ async def test_seeds_over_the_high_water_mark_go_back_in_order(state: State) -> 
     await rule(state)
     await take(state, *"abcdef")
     items = [request(name, n, source=f"s{n}") for n, name in enumerate("abcdef")]
-    reply = await state.scripts.enqueue(
-        "w", items, seeds=await processing_list(state), high_water=4, dead_maxlen=1000, refuse_unknown=False
-    )
+    reply = await within(state.scripts, high_water=4).enqueue("w", items, seeds=await processing_list(state))
     assert reply == (4, 0, 0, 2, 0, 0, [])
     assert await waiting(state) == [b"e", b"f"]
     # they were not noted as seen
     assert await state.scripts.take_seeds("w", 10) == [b"e", b"f"]
-    reply = await state.scripts.enqueue(
-        "w", items[4:], seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=False
-    )
+    reply = await within(state.scripts, high_water=100).enqueue("w", items[4:], seeds=await processing_list(state))
     assert reply is not None
     assert reply.admitted == 2
 
@@ -109,13 +97,13 @@ async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) ->
     await rule(state, ("museum", 5))
     await take(state, "a", "b")
     items = [request("a", 1), request("b", 2, source=None, domain="nowhere.example")]
-    reply = await state.scripts.enqueue(
-        "w", items, seeds=await processing_list(state), high_water=100, dead_maxlen=1000, refuse_unknown=True
+    reply = await within(state.scripts, high_water=100, refuse_unknown=True).enqueue(
+        "w", items, seeds=await processing_list(state)
     )
     assert reply == (1, 0, 1, 0, 0, 0, [])
     ((_, letter),) = await db(state).xrange(state.keys.dead)
     assert letter[b"reason"] == b"unknown source: nowhere.example"
-    reply = await state.scripts.enqueue("w", items[1:], high_water=100, dead_maxlen=1000, refuse_unknown=False)
+    reply = await within(state.scripts, high_water=100).enqueue("w", items[1:])
     assert reply is not None
     assert reply.admitted == 1
     assert await db(state).hget(state.keys.rates, "nowhere.example") == b"0.20000000000000001"
@@ -129,8 +117,8 @@ async def test_seeds_wait_on_the_processing_list_for_a_pulse_and_while_dead_lett
     await take(state, "a")
 
     async def enqueue(dead_maxlen: int) -> object:
-        return await state.scripts.enqueue(
-            "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=dead_maxlen, refuse_unknown=False
+        return await within(state.scripts, high_water=9, dead_maxlen=dead_maxlen).enqueue(
+            "w", [request("a", 1)], seeds=[b"a"]
         )
 
     assert await enqueue(9) is None
@@ -145,9 +133,7 @@ async def test_a_late_call_for_other_seeds_does_nothing(state: State) -> None:
     await join(state)
     await rule(state)
     await take(state, "b")
-    late = await state.scripts.enqueue(
-        "w", [request("a", 1)], seeds=[b"a"], high_water=9, dead_maxlen=9, refuse_unknown=False
-    )
+    late = await within(state.scripts, high_water=9, dead_maxlen=9).enqueue("w", [request("a", 1)], seeds=[b"a"])
     assert late is None
     assert await processing_list(state) == [b"b"]
 

@@ -1,4 +1,4 @@
-"""exclude.lua, review_exclusions.lua, drop_queued.lua, forget_dropped.lua, and what heeds them."""
+"""exclude.lua, review_exclusions.lua, drop_queued.lua, and what heeds them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,16 +14,15 @@ from scrapy import Request
 
 from crawlproject.errors import Excluded
 from crawlproject.frontier import codec
-from crawlproject.frontier.discovery import Discovery, Link
-from crawlproject.frontier.dropped import count_queued, drop_queued, forget_dropped
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.dupefilter import SeenFilter, digest_of, name_in
 from crawlproject.frontier.seeds import new_request
-from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.models import IDENTIFIER, PROBE, SITEMAP, SOURCE
 from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, EnqueueReply, NewRequest, Settlement
+from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, join, lease, outstanding, rule
 from tests.waiting import until_async
 
@@ -36,7 +36,7 @@ def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
 
 
 async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
-    reply = await state.scripts.enqueue("w", list(images), high_water=high_water, refuse_unknown=False)
+    reply = await within(state.scripts, high_water=high_water).enqueue("w", list(images))
     assert reply is not None
     return reply
 
@@ -171,7 +171,7 @@ async def test_an_excluded_source_that_drains_keeps_none_from_its_slots(state: S
     await state.scripts.exclude({"museum": ""}, by="me")
     await enqueue(state, (image(f"http://b.example/{number}", "other") for number in range(5)))
     assert len(await urls(state)) == 5
-    assert await db(state).llen(state.keys.dropped) == 250
+    assert await dropped(state, "museum") == 250
 
 
 async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State) -> None:
@@ -180,8 +180,8 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(30)]
     await db(state).lpush(state.keys.seeds, *(str(number) for number in range(30)))
     seeds = await state.scripts.take_seeds("w", 30)
-    reply = await state.scripts.enqueue(
-        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
+    reply = await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue(
+        "w", batch, seeds=seeds
     )
     assert reply is not None
     assert reply.admitted == 30
@@ -197,10 +197,10 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     assert status.delayed == 2
     leased = await db(state).hlen(state.keys.leases_of + "w")
 
-    assert await drop_queued(state, "museum") == 0  # it is not excluded
+    assert await state.scripts.drop_all("museum", "excluded") == 0  # it is not excluded
     await state.scripts.exclude({"museum": ""}, by="me")
-    assert await drop_queued(state, "museum") == 30 - leased
-    assert await count_queued(state, "museum") == 0
+    assert await state.scripts.drop_all("museum", "excluded") == 30 - leased
+    assert (await state.scripts.drop_queued("museum", "purged", count=0)).left == 0
     assert await dropped(state, "museum") == 30 - leased
     assert await outstanding(state) == leased
     assert int(await db(state).hget(state.keys.counters, "overflow")) == 0
@@ -213,9 +213,7 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
     await db(state).lpush(state.keys.seeds, *(str(number) for number in range(60)))
     batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(60)]
     seeds = await state.scripts.take_seeds("w", 60)
-    await state.scripts.enqueue(
-        "w", batch, seeds=seeds, high_water=40, overflow_maxlen=100, dead_maxlen=9, refuse_unknown=False
-    )
+    await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue("w", batch, seeds=seeds)
     beyond = int(await db(state).hget(state.keys.counters, "overflow"))
     assert beyond > 5
     await db(state).hset(state.keys.rates, "museum", 200)
@@ -230,7 +228,7 @@ async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(st
         ended += len(grants)
         await asyncio.sleep(0.1)
     assert ended == left
-    assert (await state.scripts.idleness(halted_too=False)).is_idle
+    assert (await state.scripts.idleness()).is_idle
 
 
 @pytest.mark.parametrize("name", ["museum", "gone.example"])
@@ -266,73 +264,44 @@ async def test_a_redirect_to_an_excluded_host_is_dropped(state: State) -> None:
     await state.scripts.settle("w", [Settlement(one.id, "museum", entry, domain="gone.example", answered=True)])
     assert (await outstanding(state), await dropped(state, "museum")) == (0, 1)
     await state.scripts.include(["gone.example"], by="me")
-    await forget_dropped(state)
     assert (await enqueue(state, [image("http://kept.example/1")])).admitted == 1
 
 
-async def test_what_is_dropped_of_an_excluded_host_is_given_back_to_the_budget_of_its_domain(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum.example", 200.0))
-
-    async def found(host: str, count: int, priority: int = 1) -> tuple[int, int]:
-        links = [Link(f"http://{host}/{priority}-{n}", priority=priority, depth=1) for n in range(count)]
-        reply = await Discovery(state.scripts, state.config, budget=Budget(8, 0)).admit(links)
-        assert reply is not None
-        return reply.admitted, reply.over_budget
-
-    moved = {IDENTIFIER: "m", "depth": 1, "redirect_urls": ["http://museum.example/"]}  # was fetched
-    tried = {IDENTIFIER: "t", "depth": 0}  # a seed, as it comes back for another attempt
-    for meta in (moved, tried, {IDENTIFIER: "s"}):
-        request = Request(f"http://cdn.museum.example/{meta[IDENTIFIER]}", meta=meta)
-        await enqueue(state, [new_request(request, SPIDER, SeenFilter())])
-    assert await found("museum.example", 3) == (3, 0)
-    assert await found("cdn.museum.example", 2, priority=0) == (2, 0)
-    assert await found("cdn.museum.example", 4) == (3, 1)
-    await state.scripts.exclude({"cdn.museum.example": ""}, by="me")
-    assert len((await lease(state)).grants) == 3
-    assert await db(state).hget(state.keys.ledger, "museum.example") == b"3 0"
-    assert await dropped(state, "museum.example") == 5 + 3
-    assert await found("other.museum.example", 6) == (5, 1)
-
-
-async def test_so_is_what_images_took_that_were_found(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum.example", 200.0))
-    hosts = ("museum.example", "cdn.museum.example", "cdn.museum.example")
-    links = [
-        Link(f"http://{host}/{n}.jpg", priority=0, identifier=str(n), meta={"found": {"alt": "x"}})
-        for n, host in enumerate(hosts)
-    ]
-    await Discovery(state.scripts, state.config).admit(links)
-    await db(state).hset(state.keys.ledger, "museum.example", "3 3 7")  # with sitemaps: these it has led to
-    await state.scripts.exclude({"cdn.museum.example": ""}, by="me")
-    assert len((await lease(state)).grants) == 1
-    assert await db(state).hget(state.keys.ledger, "museum.example") == b"1 1 7"
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {},
+        {IDENTIFIER: "ü"},
+        {SITEMAP: [0, 9]},
+        {IDENTIFIER: "1", PROBE: {}},
+        {"redirect_urls": ["http://b.example/"]},
+    ],
+)
+async def test_a_function_knows_the_digest_of_what_it_drops(state: State, meta: dict[str, Any]) -> None:
+    await start(state)
+    pages: Any = SimpleNamespace(stored_meta={SITEMAP})
+    request = Request(
+        "http://a.example/ü", meta=meta | {SOURCE: "museum"}, headers={"Referer": "http://c.example/é"}
+    )
+    first = (meta.get("redirect_urls") or [request.url])[0]
+    digest = digest_of(name_in(meta), first)
+    assert (
+        await enqueue(state, [NewRequest(codec.encode(request, pages), digest, again=False, source="museum")])
+    ).admitted
+    assert await state.scripts.was_seen(digest)
+    await state.scripts.drop_all("museum", "purged")
+    assert not await state.scripts.was_seen(digest)
 
 
-async def test_what_was_dropped_is_no_duplicate_when_its_place_is_given_up(state: State) -> None:
+async def test_what_was_dropped_is_no_duplicate(state: State) -> None:
     await start(state)
     batch = [image(f"http://a.example/{number}") for number in range(1200)]
     await enqueue(state, batch)
     await enqueue(state, [image("http://b.example/1", "other")])
-    assert await drop_queued(state, "museum", "purged", by="me") == 1200
+    assert await state.scripts.drop_all("museum", "purged", by="me") == 1200
     assert await dropped(state, "museum", "purged") == 1200
-    assert (await enqueue(state, batch[:1])).duplicates == 1
-    await forget_dropped(state, calls=1)
-    assert await db(state).llen(state.keys.dropped) == 700
-    await forget_dropped(state)
-    assert await db(state).exists(state.keys.dropped) == 0
     reply = await enqueue(state, [*batch, image("http://b.example/1", "other")])
     assert (reply.admitted, reply.duplicates) == (1200, 1)
-
-
-async def test_places_are_given_up_once_whoever_comes_first(state: State) -> None:
-    await start(state)
-    await enqueue(state, [image("http://a.example/1"), image("http://a.example/2")])
-    await drop_queued(state, "museum", "purged")
-    entries = await db(state).lrange(state.keys.dropped, 0, -1)
-    assert await state.scripts.forget_dropped(entries, [None, None])
-    assert not await state.scripts.forget_dropped(entries, [None, None])
 
 
 async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> None:
@@ -373,9 +342,8 @@ async def test_what_was_leased_before_an_exclusion_may_be_sent_for_half_a_second
 async def test_an_exclusion_ends_when_neither_operator_nor_file_holds_it(state: State) -> None:
     fence = await start(state)
     scripts = state.scripts
-    [first] = await scripts.exclude({"museum": "asked by mail"}, by="me")
-    [second] = await scripts.exclude({"museum": "in the list"}, fence=fence)
-    assert (first.new, second.new) == (True, False)
+    assert await scripts.exclude({"museum": "asked by mail"}, by="me")
+    assert await scripts.exclude({"museum": "in the list"}, fence=fence)
     assert await scripts.include(["museum"], by="me") == {"museum": "file"}
     assert await db(state).sismember(state.keys.excluded, "museum")
     assert await scripts.include(["museum"], fence=fence) == {"museum": "included"}
@@ -390,35 +358,17 @@ async def test_an_exclusion_ends_when_neither_operator_nor_file_holds_it(state: 
 
 async def test_a_leader_that_was_replaced_changes_nothing(state: State) -> None:
     fence = await start(state)
-    assert await state.scripts.exclude({"museum": ""}, fence=fence - 1) == []
+    assert not await state.scripts.exclude({"museum": ""}, fence=fence - 1)
     assert await state.scripts.include(["museum"], fence=fence - 1) == {}
-    assert await state.scripts.review_exclusions(fence - 1, ("0", "0"), count=9) is None
+    assert await state.scripts.review_exclusions(fence - 1, ("0", "0"), count=9) == []
     assert await db(state).keys("crawl:excluded*") == []
-
-
-async def test_a_worker_that_does_not_lead_reviews_for_its_spider_only_if_no_worker_of_that_leads(
-    state: State,
-) -> None:
-    await start(state)
-    await enqueue(state, [image("http://a.example/1")])
-    await db(state).sadd(state.keys.excluded, "museum")
-    reply = await state.scripts.review_exclusions(
-        None, ("0", "0"), count=100
-    )  # the leader has not joined this spider
-    assert reply is not None
-    assert (reply.cursors, reply.sources) == (("0", "0"), ["museum"])
-    assert not await db(state).exists(state.keys.excluded_by, state.keys.audit)  # to note that is the leader's
-    await join(state, "leader")
-    assert await state.scripts.review_exclusions(None, ("0", "0"), count=100) is None
 
 
 async def test_what_operators_do_by_key_is_noted(state: State) -> None:
     fence = await start(state)
     await enqueue(state, [image("http://a.example/1")])
     await db(state).sadd(state.keys.excluded, "museum", b"\xff")
-    reply = await state.scripts.review_exclusions(fence, ("0", "0"), count=100)
-    assert reply is not None
-    assert (reply.cursors, reply.sources) == (("0", "0"), ["museum"])
+    assert await state.scripts.review_exclusions(fence, ("0", "0"), count=100) == ["0", "0"]
     assert json.loads(await db(state).hget(state.keys.excluded_by, "museum"))["by"] == "operator, by key"
     await db(state).srem(state.keys.excluded, "museum")
     await state.scripts.review_exclusions(fence, ("0", "0"), count=100)
@@ -432,8 +382,8 @@ async def test_what_operators_do_by_key_is_noted(state: State) -> None:
 async def test_a_purge_is_noted_once_and_takes_no_more_than_waited(state: State) -> None:
     await start(state)
     await enqueue(state, (image(f"http://a.example/{number}") for number in range(700)))
-    assert await drop_queued(state, "museum", "purged", by="me") == 700
-    assert await count_queued(state, "museum") == 0
+    assert await state.scripts.drop_all("museum", "purged", by="me") == 700
+    assert (await state.scripts.drop_queued("museum", "purged", count=0)).left == 0
     [told] = await audit(state)
     assert (told["event"], told["by"]) == ("queue_purged", "operator, me")
     assert told["msg"] == "museum: its queue is emptied of 700 requests"

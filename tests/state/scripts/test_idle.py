@@ -6,26 +6,10 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
-from tests.state.scripts.calls import db, entry, join, lease, names, processing_list, put, request, rule
+from tests.settings_of_functions import within
+from tests.state.scripts.calls import db, entry, join, lease, processing_list, put, request, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
-
-
-async def test_work_of_many_halted_sources_is_counted_page_by_page(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    halted = [f"s{number}" for number in range(700)]
-    work = [request(source, number, source=source) for number, source in enumerate(halted)]
-    assert await state.scripts.enqueue(
-        "w", work, high_water=1_000, refuse_unknown=False
-    )  # at once: it must not take 3 s
-    await db(state).sadd(state.keys.halted, *halted)
-    assert (await state.scripts.idleness(halted_too=True)).is_idle
-    assert not (await state.scripts.idleness()).is_idle
-    await put(state, [entry("a")])
-    assert not (await state.scripts.idleness(halted_too=True)).is_idle
-    assert names(await lease(state)) == ["a"]
-    assert not (await state.scripts.idleness(halted_too=True)).is_idle  # in flight
 
 
 async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: State) -> None:
@@ -36,14 +20,7 @@ async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: Stat
     await state.scripts.take_seeds("w", 1)
     assert not (await state.scripts.idleness()).is_idle
     await rule(state, ("museum", 100))
-    await state.scripts.enqueue(
-        "w",
-        [request("a", 1)],
-        seeds=await processing_list(state),
-        high_water=9,
-        dead_maxlen=1000,
-        refuse_unknown=False,
-    )
+    await within(state.scripts, high_water=9).enqueue("w", [request("a", 1)], seeds=await processing_list(state))
     assert not (await state.scripts.idleness()).is_idle
     (grant,) = (await lease(state)).grants
     assert not (await state.scripts.idleness()).is_idle
@@ -51,33 +28,17 @@ async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: Stat
     assert (await state.scripts.idleness()).is_idle
 
 
-async def test_work_of_halted_sources_can_count_as_none(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100), ("photos", 100))
-    await put(state, [entry("a"), entry("b")])
-    await put(state, [entry("c")], "photos")
-    await db(state).sadd(state.keys.halted, "museum")
-    assert not (await state.scripts.idleness(halted_too=True)).is_idle
-    (grant,) = (await lease(state)).grants
-    assert not (await state.scripts.idleness(halted_too=True)).is_idle
-    await state.scripts.settle("w", [Settlement(grant.id, "photos", dead="x")])
-    assert (await state.scripts.idleness(halted_too=True)).is_idle
-    assert not (await state.scripts.idleness()).is_idle
-
-
-async def test_work_that_waits_for_an_extent_counts(state: State) -> None:
-    """Its source has nothing queued, so is not due, while all that are due are halted."""
+async def test_work_of_halted_sources_and_work_that_waits_for_an_extent_count(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
     await db(state).sadd(state.keys.halted, "museum")
-    assert (await state.scripts.idleness(halted_too=True)).is_idle
+    assert not (await state.scripts.idleness()).is_idle
+    await state.scripts.drop_queued("museum", "purged", count=9)
+    assert (await state.scripts.idleness()).is_idle
     await db(state).rpush(state.keys.extents_of + "0:photos", f"images-0/1-a:0:9:{'a' * 40}:64")
-    await db(state).hset(state.keys.counters, "overflow", 64)
-    await db(state).zadd(state.keys.overflow_due, {"photos": 1})
-    assert not (await state.scripts.idleness(halted_too=True)).is_idle
-    await db(state).sadd(state.keys.halted, "photos")
-    assert (await state.scripts.idleness(halted_too=True)).is_idle
+    await db(state).zadd(state.keys.overflow_due, {"photos": 1})  # it has nothing queued, so is not due
+    assert not (await state.scripts.idleness()).is_idle
 
 
 async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State) -> None:
@@ -86,8 +47,6 @@ async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State
     await put(state, [entry("a")])
     await db(state).hdel(state.keys.counters, "outstanding")
     assert not (await state.scripts.idleness()).is_idle
-    assert not (await state.scripts.idleness(halted_too=True)).is_idle
     await db(state).hset(state.keys.counters, "outstanding", 1)
     await db(state).delete(*state.keys.due)
     assert not (await state.scripts.idleness()).is_idle
-    assert not (await state.scripts.idleness(halted_too=True)).is_idle

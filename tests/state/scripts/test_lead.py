@@ -52,7 +52,7 @@ async def test_a_source_dropped_from_the_catalogue_is_forgotten(state: State) ->
     fence = await rule(state, ("museum", 5))
     await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
     await state.scripts.forget(fence, ["museum"], ["museum.example"])
-    assert await db(state).exists(state.keys.limits, state.keys.hosts) == 0
+    assert await db(state).exists(state.keys.catalogue, state.keys.hosts) == 0
 
 
 async def test_what_nobody_reads_is_kept_unless_the_oldest_are_to_go_counted(state: State) -> None:

@@ -182,7 +182,7 @@ async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
     await db(state).xadd(state.keys.dead, {"reason": "x"})
-    assert "CRAWL_DEAD_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
+    assert "CRAWL_STREAM_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
     assert (await lease(state, dead_maxlen=2)).state == "ok"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, Revisit, Settlement
 from tests.leading import lead
+from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
 from tests.waiting import until_async
 
@@ -40,7 +41,7 @@ async def visit(state: State, *looks: Revisit, source: str = "museum") -> None:
 
 
 async def revisit(state: State, *, high_water: int = 1_000_000) -> int:
-    reply = await state.scripts.revisit(count=100, high_water=high_water, refuse_unknown=False)
+    reply = await within(state.scripts, high_water=high_water).revisit(count=100)
     return 0 if reply is None else reply[0]
 
 

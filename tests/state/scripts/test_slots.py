@@ -12,7 +12,7 @@ from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, Settlement
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -97,7 +97,7 @@ async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> N
     await db(state).sadd(state.keys.halted, "museum")
     assert not await renewed()
     await db(state).srem(state.keys.halted, "museum")
-    await db(state).hset(state.keys.circuit_of + "museum", "generation", 1)
+    await change_packed(db(state), state.keys.circuit_of + "museum", generation=1)
     assert not await renewed()  # its circuit has opened and closed since
     await db(state).delete(state.keys.circuit_of + "museum")
     assert await renewed()

@@ -1,23 +1,15 @@
 -- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
 --
--- A: worker; must_lead (read for the one who leads only, and not before its time); every (us between two samples);
---    timeout (us that a worker may be silent); most (sources); dead_maxlen.
--- Reply: {} when another leads; {us to wait} when the last sample is too young; else {now, leads (1 or 0), moment
---    of the last sample or '', what was kept of it or '', outstanding, seeds in the list, requests beyond
---    their sources' windows, dead letters, workers alive, workers registered, {kind, sentence} of a pause
---    (see the pause), sources known, sources due, names excluded, halted, halted for a while, totals,
---    latencies, sources to look at, {processes that feed, seeds that they have left or '' if one does not know}, sources due by
---    now, bytes that Redis uses, requests of those beyond windows that are spilled},
---    those of totals to feeders as lists; hashes as field, value, field, ...
+-- A: worker; must_lead (read for the one who leads only); timeout (us that a worker may be silent); most (sources);
+--    dead_maxlen.
+-- Reply: nil when another leads; else a map (msgpack) of the fields of Overview in state/scripts/crawl.py.
+--    `feeding` is {processes, seeds that they have left or nothing if one does not know}.
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
 register('collect', function(ctx, K, A)
   local leads = redis.call('GET', K.leader) == A.worker
-  if A.must_lead and not leads then return {} end
-  local kept = redis.call('HMGET', K.sample, 'at', 'counters')
-  local at = tonumber(kept[1])
-  if A.must_lead and at and at <= ctx.now and ctx.now < at + A.every then return {text(at + A.every - ctx.now)} end
+  if A.must_lead and not leads then return end
 
   local names, chosen = {}, {}
   local function choose(sources)
@@ -28,6 +20,12 @@ register('collect', function(ctx, K, A)
         names[#names + 1] = source
       end
     end
+  end
+
+  local function numbers_in(key)
+    local found, fields = {}, redis.call('HGETALL', key)
+    for index = 1, #fields, 2 do found[fields[index]] = tonumber(fields[index + 1]) end
+    return found
   end
 
   local halted = redis.call('SRANDMEMBER', K.halted, A.most)
@@ -45,37 +43,35 @@ register('collect', function(ctx, K, A)
   end
 
   local processes, left = 0, 0
-  for index, value in ipairs(redis.call('HVALS', K.feeders)) do
-    local at, seeds = feeders.report_in(ctx, value)
-    if at then
+  for _, report in ipairs(redis.call('HVALS', K.feeders)) do
+    local at, seeds = report:match('^(%d+):(%d*)$')
+    if math.abs(ctx.server_time / 1000000 - at) <= 10 then -- others have ended, or been killed
       processes = processes + 1
-      left = left and seeds and left + seeds
+      left = left and tonumber(seeds) and left + seeds
     end
   end
 
-  return {
-    text(ctx.now),
-    leads and 1 or 0,
-    at and text(at) or '',
-    kept[2] or '',
-    ctx.counters.outstanding + shards.waiting(ctx),
-    redis.call('LLEN', K.seeds),
-    ctx.counters.overflow,
-    redis.call('XLEN', K.dead),
-    pause.workers_alive(ctx),
-    redis.call('ZRANGE', K.workers, 0, -1),
-    pause.reason(ctx),
-    known,
-    due,
-    redis.call('SCARD', K.excluded),
-    halted,
-    for_a_while,
-    redis.call('HGETALL', K.totals),
-    redis.call('HGETALL', K.latencies),
-    names,
-    {text(processes), left and text(left) or ''},
-    ready,
-    (redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or '0',
-    ctx.counters.spilled,
-  }
+  return cmsgpack.pack({
+    now = ctx.now,
+    leads = leads,
+    outstanding = ctx.counters.outstanding + shards.waiting(ctx),
+    seeds = redis.call('LLEN', K.seeds),
+    overflow = ctx.counters.overflow,
+    dead = redis.call('XLEN', K.dead),
+    alive = pause.workers_alive(ctx),
+    workers = redis.call('ZRANGE', K.workers, 0, -1),
+    pause = pause.reason(ctx),
+    known = known,
+    due = due,
+    excluded = redis.call('SCARD', K.excluded),
+    halted = halted,
+    halted_for_a_while = for_a_while,
+    totals = numbers_in(K.totals),
+    latencies = numbers_in(K.latencies),
+    sources = names,
+    feeding = {processes, left or nil},
+    ready = ready,
+    redis_bytes = tonumber(redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or 0,
+    spilled = ctx.counters.spilled,
+  })
 end, {'no-writes'})

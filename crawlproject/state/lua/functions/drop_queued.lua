@@ -5,8 +5,8 @@
 --    (the operator who begins to empty its queue; none: nothing is noted in the audit trail); min_rate; circuit.
 -- Reply: {requests dropped, requests that still wait}
 --
--- An extent counts as one request towards `count`: only its reference moves. A worker with the store reads it later, and has
--- its requests forgotten like the others (take_extent.lua).
+-- An extent counts as one request towards `count`: only its reference moves. A worker with the store reads it later, for the
+-- seen filter to forget its requests like the others (take_extent.lua).
 --
 -- With what was dropped goes what it took of the source's budget for links: all of it, for what was fetched is not counted
 -- apart. Otherwise links that are found again would be beyond it.
@@ -48,7 +48,7 @@ register('drop_queued', function(ctx, K, A)
     redis.call('DEL', K.found_hosts_of .. source)
   end
   if #references > 0 then
-    redis.call('RPUSH', K.dropped_extents, unpack(references))
+    redis.call('RPUSH', packs.dropped(ctx), unpack(references))
     queues.count(ctx, 'overflow', -of_extents)
     queues.count(ctx, 'spilled', -of_extents)
     exclusions.count_dropped(ctx, source, A.what, of_extents)

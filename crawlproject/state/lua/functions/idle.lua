@@ -1,23 +1,20 @@
 -- Tells whether no work is left anywhere: the frontier, what waits beyond the sources' windows, the seed list and
 -- every worker's processing list are empty.
 --
--- A: halted_too (the work of halted sources does not count).
+-- A: nothing.
 -- Reply: {1 or 0, the number of its last lease, the last batches that it has received}. With several shards it is idle only while
 -- nothing waits here for others. Whatever comes to it from them and leaves it again changes one of these.
 --
 -- Neither the counters nor the due index are believed alone: somebody may have deleted them, until the audit mends them.
 register('idle', function(ctx, K, A)
   local function is_idle()
-    local counted, due, due_halted = math.max(ctx.counters.outstanding, ctx.counters.overflow), 0, 0
+    if math.max(ctx.counters.outstanding, ctx.counters.overflow) > 0 then return false end
     for _, key in ipairs(ctx.due_sets) do
-      due = due + redis.call('ZCARD', key)
-      if A.halted_too then due_halted = due_halted + redis.call('ZINTERCARD', 2, key, K.halted) end
-      if due > due_halted then return false end
+      if redis.call('ZCARD', key) > 0 then return false end
     end
-    if counted > 0 and due == 0 then return false end
     -- What has nothing queued until a worker has fetched an extent is not due.
     for _, source in ipairs(redis.call('ZRANGE', K.overflow_due, 0, 999)) do
-      if not circuits.is_halted(ctx, source) and queues.has_overflow(ctx, source) then return false end
+      if queues.has_overflow(ctx, source) then return false end
     end
     if redis.call('LLEN', K.seeds) > 0 then return false end
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do

@@ -14,14 +14,14 @@ register('inspect', function(ctx, K, A)
     local circuit = circuits.of(ctx, source)
     local delayed = redis.call('ZCARD', K.delayed_of .. source)
     local robots_delay = robots.delay_of(ctx, source)
-    local hosts, seen_on = samples.unpack_hosts(ctx, redis.call('HGET', K.window_of .. source, 'hosts')), {}
-    for _, host in ipairs(hosts) do
-      for _, value in ipairs({host.name, host.fine, host.errors}) do seen_on[#seen_on + 1] = value end
+    local hosts, seen_on = windows.of(ctx, source).hosts, {}
+    for host, results in pairs(hosts) do
+      for _, value in ipairs({host, results[1], results[2]}) do seen_on[#seen_on + 1] = value end
     end
     local spilled = queues.spilled_of(ctx, source)
     reply[index] = {
       string.format('%.17g', rates.of(ctx, source)),
-      redis.call('HGET', K.limits, source) or '',
+      rates.parts_of_row(redis.call('HGET', K.catalogue, source)) or '',
       redis.call('GET', K.override_rate_of .. source) or '',
       string.format('%.17g', due_index.effective_rate(ctx, source)),
       exclusions.has(ctx, source) and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,
@@ -38,7 +38,7 @@ register('inspect', function(ctx, K, A)
       text(queues.tail_of(ctx, source) + spilled),
       rates.is_over_robots(ctx, source) and 1 or 0,
       seen_on,
-      samples.failing_host(hosts) or '',
+      windows.failing_host(hosts) or '',
       text(pace.free_at(ctx, source)),
       text(A.pace),
       text(spilled),

@@ -17,127 +17,23 @@
 --
 -- Spiders that have work for the same source take its slots as they come: see waits.
 --
+-- A call looks at the sources that are due, a tier's in the order of their turns, as far as its part of the leases goes, and gives to each
+-- what its slots, its circuit and the worker leave room for. What is left over goes round again.
+--
 -- A request that was lost with a worker is a suspect: it may be what killed that. A worker holds no more than one, beside
 -- other work, so what kills workers is the only suspect that all of these deaths have in common. One that this worker may not
 -- have waits a moment, for another worker, and lets the others of its source pass.
 register('lease', function(ctx, K, A)
-  local reply, overflow = {text(ctx.now), {'ok', ''}, ''}, ctx.counters.overflow
-
-  -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
-  local sequence = math.max(ctx.counters.lease, ctx.now)
-
+  local reply = {text(ctx.now), {'ok', ''}, ''}
   if not redis.call('ZSCORE', K.workers, A.worker) then
     reply[2] = {'lapsed', ''}
     return reply
   end
-  local pause = pause.reason(ctx)
-  if pause[1] ~= '' then
-    reply[2] = pause
+  local why = pause.reason(ctx)
+  if why[1] ~= '' then
+    reply[2] = why
     return reply
   end
-
-  local MOST_ROUNDS = 4
-  local LEAST_READ = 8 -- sources of a tier
-  local PUT_OFF_US, FURTHER_US = 250000, 40000 -- suspects: the first one of a call, and how far each is behind the one before
-
-  -- What is due. The sets are read in chunks, as far as is needed: each tier's part of the sources that are wanted, should
-  -- each of them get one lease, and then, in further rounds, what is still missing. Sources that may get no more stay at the
-  -- head of a tier, and are passed over; so they hide no others.
-  local rooms = A.rooms
-  local due = {{}, {}, {}} -- by tier, the fastest first: sources that have been read and not been served
-  local reading = {
-    heads = {{}, {}, {}}, -- by tier: where each of its classes has been read to
-    reach = ctx.now + A.horizon,
-    full = 0, -- how many sources may get no more
-    chosen = {}, -- sources that were read
-    inhabited = {}, -- the due sets that are not empty
-  }
-  for _, room in pairs(rooms) do
-    if room <= 0 then reading.full = reading.full + 1 end
-  end
-
-  -- Comes to the next source of a class; its wait is nil when no further one is due.
-  local function advance(head)
-    head.at = head.at + 2
-    if not head.rows[head.at] and not head.ended then
-      local last = head.read + head.chunk - 1
-      head.rows = redis.call('ZRANGE', K.due_of .. head.place, head.read, last, 'WITHSCORES')
-      head.at, head.read, head.ended = 1, last + 1, #head.rows < 2 * head.chunk
-      head.chunk = 2 * head.chunk
-    end
-    head.source, head.score = head.rows[head.at], tonumber(head.rows[head.at + 1])
-    local early = head.score and reading.reach - head.score
-    head.wait = early and early >= 0 and early * head.weight or nil
-  end
-
-  local function open_due_sets()
-    local others = redis.call('EXISTS', unpack(ctx.due_sets)) -- so many of these there are, and are still to be found
-    for class = 0, 4 do -- most requests are of the first ones
-      for index = 1, 3 do
-        if others == 0 then return end
-        local head = {place = (3 - index) .. class, weight = 2 ^ class, chunk = 16, read = 0, rows = {}, at = 1}
-        advance(head)
-        if head.rows[1] then reading.inhabited[head.place], others = true, others - 1 end
-        if head.wait then table.insert(reading.heads[index], head) end
-      end
-    end
-  end
-
-  -- The next `most` sources of a tier that are due, in the order of their turns: the one with the greatest wait x weight of its
-  -- class first. So no class starves, and of two that are short of slots the higher one waits half as long.
-  local function read_due(index, most, sources, places_read, scores)
-    local of_tier, wanted = reading.heads[index], #sources + most
-    for _ = 1, most + reading.full do
-      if #sources >= wanted or #of_tier == 0 then break end
-      local place = 1
-      for other = 2, #of_tier do
-        if of_tier[other].wait >= of_tier[place].wait then place = other end
-      end
-      local head = of_tier[place]
-      if (rooms[head.source] or 1) > 0 then
-        local last = #sources + 1
-        sources[last], places_read[last], scores[last] = head.source, head.place, head.score
-      end
-      advance(head)
-      if not head.wait then table.remove(of_tier, place) end
-    end
-  end
-
-  -- Reads what the next round of `left` leases needs, and looks all of it up; `shares`: the part of what is left that each
-  -- tier gets. Returns whether anything was read.
-  local function read_round(left, shares)
-    local sources, places_read, scores, ends, chosen = {}, {}, {}, {}, reading.chosen
-    for index = 1, 3 do
-      local before, budget = #sources, math.ceil(left / shares[index])
-      local most = budget > 0 and math.max(budget, LEAST_READ) or 0
-      read_due(index, most - #due[index], sources, places_read, scores)
-      ends[index] = #sources
-      left = left - math.min(#due[index] + #sources - before, budget)
-    end
-    local unknown, index = {}, 1
-    for position, source in ipairs(sources) do
-      while position > ends[index] do index = index + 1 end
-      if chosen[source] then
-        due_index.stand_once(ctx, source, places_read[position], scores[position])
-      else
-        chosen[source], unknown[#unknown + 1] = true, source
-        ctx.standing[source] = {place = places_read[position], at = scores[position]}
-        table.insert(due[index], source)
-      end
-    end
-    due_index.look_up(ctx, unknown)
-    queues.look_up_delayed(ctx, unknown)
-    exclusions.look_up(ctx, unknown)
-    due_index.follow_overrides(ctx, unknown)
-    belonging.look_up_beliefs(ctx, unknown)
-    waits.look_up(ctx, unknown)
-    return #sources > 0
-  end
-
-  open_due_sets()
-  local was_read = read_round(A.want, {2, 2, 1})
-  local leases = K.leases_of .. A.worker
-
   clock.keep(ctx)
   reply[1] = text(ctx.now)
   if ctx.resume > ctx.now then
@@ -145,41 +41,92 @@ register('lease', function(ctx, K, A)
     return reply
   end
 
-  local rate_texts = {} -- rate -> as it is written: most sources have one of few
+  local MOST_ROUNDS = 4
+  local LEAST_READ = 8 -- sources of a tier
+  local PUT_OFF_US, FURTHER_US = 250000, 40000 -- suspects: the first one of a call, and how far each is behind the one before
+  local rooms, leases, has_overflows = A.rooms, K.leases_of .. A.worker, ctx.counters.overflow ~= 0
+  -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
+  local sequence = math.max(ctx.counters.lease, ctx.now)
+  local spare = 250 -- requests that this call may take out of queues and not lease, or a few more
+  local holds_suspect, put_off = A.suspect, 0
+  local inhabited = {} -- places of due sets that are not empty
+  local is_full, stays_full = has_overflows and ctx.counters.outstanding >= A.high_water, {}
 
-  local function rate_text(rate)
-    local written = rate_texts[rate]
-    if not written then
-      written = string.format('%.17g', rate)
-      rate_texts[rate] = written
+  -- What is due of each tier, the fastest first: the source with the greatest wait x weight of its class first. So no class starves,
+  -- and of two that are short of slots the higher one waits half as long. Sources that may get no more stay at the head of a
+  -- tier, and are passed over; so they hide no others.
+  local function read_due()
+    local most, tiers = math.max(2 * A.want, LEAST_READ * MOST_ROUNDS), {} -- halted ones among them give nothing
+    for _, room in pairs(rooms) do
+      if room <= 0 then most = most + 1 end
     end
-    return written
+    for index = 1, 3 do tiers[index] = {sources = {}, at = 1, known = 0, turns = {}, classes = 0, stopped = {}} end
+    local others = redis.call('EXISTS', unpack(ctx.due_sets)) -- so many sets are not empty, and are still to be found
+    for index, set in ipairs(ctx.due_sets) do
+      if others == 0 then break end
+      local place = PLACES[index]
+      local tier, weight = tiers[3 - place:sub(1, 1)], 2 ^ due_index.class_in(place)
+      local rows = redis.call('ZRANGE', set, 0, most - 1, 'WITHSCORES')
+      if #rows > 0 then inhabited[place], others, tier.classes = true, others - 1, tier.classes + 1 end
+      for row = 1, #rows, 2 do
+        local source, at = rows[row], tonumber(rows[row + 1])
+        local early = ctx.now + A.horizon - at
+        if early < 0 then break end
+        if ctx.standing[source] then -- that of the better class comes later
+          due_index.depart(ctx, source, ctx.standing[source].place)
+        elseif (rooms[source] or 1) > 0 then
+          tier.sources[#tier.sources + 1] = source
+        end
+        ctx.standing[source], tier.turns[source] = {place = place, at = at}, early * weight
+      end
+    end
+    for _, tier in ipairs(tiers) do
+      if tier.classes > 1 then table.sort(tier.sources, function(a, b) return tier.turns[a] > tier.turns[b] end) end
+    end
+    return tiers
   end
 
-  -- Leases `entries` with the slots from `slot` on; returns the slot after the last one.
-  local function give(source, slot, interval, rate, entries)
-    local circuit, stored = circuits.of(ctx, source), {}
-    local ending, shown_rate = '.' .. text(circuit.generation) .. ':' .. source, rate_text(rate)
-    local step = math.max(interval, A.pace)
-    if circuit.state == 'half_open' then circuits.change(ctx, source).probing = circuit.probing + #entries end
+  -- Looks up the next sources of each tier: as many as `left` leases need, should each of them get one.
+  local function look_up(tiers, left, shares)
+    local unknown = {}
+    for index, tier in ipairs(tiers) do
+      local budget = math.ceil(left / shares[index])
+      local last = math.min(tier.at - 1 + math.max(budget, LEAST_READ), #tier.sources)
+      for place = tier.known + 1, last do
+        local source = tier.sources[place]
+        if not tier.stopped[source] then unknown[#unknown + 1] = source end
+      end
+      left, tier.known = left - math.min(budget, math.max(last - tier.at + 1, 0)), math.max(tier.known, last)
+    end
+    due_index.look_up(ctx, unknown)
+    queues.look_up_delayed(ctx, unknown)
+    exclusions.look_up(ctx, unknown)
+    due_index.follow_overrides(ctx, unknown)
+    belonging.look_up_beliefs(ctx, unknown)
+    waits.look_up(ctx, unknown)
+  end
+
+  -- Leases `entries`, with the slots from `slot` on, or without (nil); returns the slot after the last one.
+  local function hand_out(source, entries, generation, rate, slot, step)
+    local ending, stored = '.' .. text(generation) .. ':' .. source, {}
     for _, entry in ipairs(entries) do
       sequence = sequence + 1
-      local id, place = text(sequence) .. ending, #reply
+      local id, last = text(sequence) .. ending, #reply
       stored[#stored + 1], stored[#stored + 2] = id, entry
-      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, text(slot), shown_rate, entry
-      slot = slot + step
+      reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = id, slot and text(slot) or '', rate, entry
+      slot = slot and slot + step
     end
-    redis.call('HSET', leases, unpack(stored))
-    slots.set(ctx, source, slot - step + interval)
-    if A.pace > 0 then pace.set(ctx, source, slot - step + A.pace) end
+    if #stored > 0 then redis.call('HSET', leases, unpack(stored)) end
     return slot
   end
 
-  local function save()
-    if #reply > 3 then redis.call('HSET', K.counters, 'lease', text(sequence)) end
-    for place in pairs(due_index.save(ctx)) do reading.inhabited[place] = true end
-    waits.save(ctx)
-    circuits.save(ctx)
+  local function give(source, slot, interval, rate, entries)
+    local circuit, step = circuits.of(ctx, source), math.max(interval, A.pace)
+    if circuit.state == 'half_open' then circuits.change(ctx, source).probing = circuit.probing + #entries end
+    slot = hand_out(source, entries, circuit.generation, string.format('%.17g', rate), slot, step)
+    slots.set(ctx, source, slot - step + interval)
+    if A.pace > 0 then pace.set(ctx, source, slot - step + A.pace) end
+    return slot
   end
 
   -- How many requests the circuit lets out now; a period that is over gives way to probes, and a source that an
@@ -201,109 +148,63 @@ register('lease', function(ctx, K, A)
     return ctx.now + (behind - 1) * A.spread
   end
 
-  -- Work of a source that has left the catalogue, where unknown ones are refused, or whose name is invalid: a hundred
-  -- requests a call.
-  local function refuse(source, reason)
-    local entries = queues.take(ctx, source, 100)
-    for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
-    queues.count(ctx, 'outstanding', -#entries)
-    if overflow ~= 0 then queues.promote(ctx, source) end
-    due_index.schedule(ctx, source)
-    return 0
-  end
-
-  -- Work of an excluded source: it is dropped. In all, a call drops `may_drop` requests or a few more.
-  local may_drop = 250
-  local function drop_work_of(source)
-    if may_drop <= 0 then return 0 end
-    local entries = queues.take(ctx, source, may_drop)
+  local function drop(source, entries)
     exclusions.drop(ctx, source, 'excluded', entries)
-    may_drop = may_drop - #entries
     queues.count(ctx, 'outstanding', -#entries)
-    if overflow ~= 0 then queues.promote(ctx, source) end
+  end
+
+  -- Ends work of a source that gets no leases: it is excluded, or there is a reason for dead letters.
+  local function end_work_of(source, reason)
+    if spare <= 0 then return end
+    local entries = queues.take(ctx, source, spare)
+    spare = spare - #entries
+    if reason then
+      for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
+      queues.count(ctx, 'outstanding', -#entries)
+    else
+      drop(source, entries)
+    end
+    if has_overflows then queues.promote(ctx, source) end
     due_index.schedule(ctx, source)
-    return 0
   end
 
-  -- Takes out of `entries` what goes to an excluded host: it is dropped, and uses no slot. Returns whether that is enough.
-  -- Where there is one, more may stand behind it, at the heads of the queues: of a slow source they would be taken singly.
-  local function drop_some(source, entries)
-    local dropped = exclusions.drop_excluded(ctx, source, entries)
-    if dropped == 0 then return false end
-    local keys = queues.keys_of(ctx, source)
-    for index = #keys, 1, -1 do
-      local ahead, gone = redis.call('LRANGE', keys[index], 0, 49), {}
-      for _, entry in ipairs(ahead) do
-        if not exclusions.has_request(ctx, source, entry) then break end
-        gone[#gone + 1] = entry
-      end
-      if #gone > 0 then
-        redis.call('LTRIM', keys[index], #gone, -1)
-        ctx.has.queued[source] = nil
-        exclusions.drop(ctx, source, 'excluded', gone)
-        dropped = dropped + #gone
-      end
-      if #gone < #ahead then break end
-    end
-    may_drop = may_drop - dropped
-    queues.count(ctx, 'outstanding', -dropped)
-    return may_drop <= 0
-  end
-
-  -- Leases those of `entries` that do not belong to their source, without slots. Returns the others, and whether that is
-  -- enough: in all, a call moves `may_move` requests or a few more.
-  --
-  -- Where they come to they are outstanding as before: what their source has in its overflow may take their places only as
-  -- far as the frontier is not full. Else the last one stays for now, so that a source with an overflow has a queue.
-  local may_move = 250
-  local has_moved = {} -- sources
-  local function move_strays(source, entries)
+  -- Leaves those of `entries` that may go out. What goes to an excluded host is dropped. What belongs to another source by now is leased
+  -- without slots. A suspect that this worker may not have waits a moment.
+  local function sort_out(source, entries)
+    local stays, strays, dropped = {}, {}, {}
     local is_foreign = shards.is_elsewhere(ctx, source) -- however it has come here: its slots are given out elsewhere
-    if not is_foreign and belonging.belief_in(ctx, source) == true then return entries, false end
-    local strays, stored, stays, waits = {}, {}, {}, false
-    for _, entry in ipairs(entries) do
-      local list = not is_foreign and belonging.belongs(ctx, source, entry) and stays or strays
-      list[#list + 1] = entry
-    end
-    if #strays == 0 then return entries, false end
-    has_moved[source] = true
-    if overflow ~= 0 and ctx.counters.outstanding >= A.high_water and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
-      queues.put_back(ctx, source, table.remove(strays))
-      slots.set(ctx, source, math.max(slots.next(ctx, source), ctx.now + 1000000))
-      waits = true
-    end
-    for _, entry in ipairs(strays) do
-      sequence = sequence + 1
-      local id, place = text(sequence) .. '.0:' .. source, #reply -- of no generation: it is no probe
-      stored[#stored + 1], stored[#stored + 2] = id, entry
-      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = id, '', '', entry
-    end
-    may_move = may_move - #strays
-    if #stored > 0 then redis.call('HSET', leases, unpack(stored)) end
-    return stays, waits or may_move <= 0
-  end
-
-  -- Takes the suspects out of `entries` that this worker may not have: all but one. Returns whether that is enough: in all, a
-  -- call puts off `may_put_off` requests or a few more.
-  local holds_suspect, may_put_off, put_off = A.suspect, 250, 0
-  local function put_off_suspects(source, entries)
-    local stays, before = {}, put_off
     for _, entry in ipairs(entries) do
       local is_suspect = queues.deliveries_of(entry) > 0
-      if is_suspect and holds_suspect then
+      if exclusions.has_request(ctx, source, entry) then
+        dropped[#dropped + 1] = entry
+      elseif is_foreign or not belonging.belongs(ctx, source, entry) then
+        strays[#strays + 1] = entry
+      elseif is_suspect and holds_suspect then
         queues.delay(ctx, source, entry, text(sequence) .. '.' .. put_off, PUT_OFF_US + put_off * FURTHER_US)
         put_off = put_off + 1
       else
         stays[#stays + 1], holds_suspect = entry, holds_suspect or is_suspect
       end
     end
-    return stays, put_off > before and put_off >= may_put_off
+    if #dropped > 0 then drop(source, dropped) end
+    if #strays > 0 and is_full then -- what waits in its overflow may not take their places: so the last one waits, too
+      queues.delay(ctx, source, table.remove(strays), text(sequence) .. '.full', 1000000)
+      stays_full[source] = true
+    end
+    hand_out(source, strays, 0, '') -- of no generation: none is a probe
+    spare = spare - (#entries - #stays)
+    return stays
   end
 
+  -- Leases requests of a source, at most `budget`; returns how many.
   local function grant(source, budget)
-    if not naming.is_valid(source) then return refuse(source, 'invalid source name: feed it again under another') end
-    if exclusions.has(ctx, source) then return drop_work_of(source) end
-    if rates.refused(ctx, source) then return refuse(source, 'unknown source: ' .. source) end
+    local reason = not naming.is_valid(source) and 'invalid source name: feed it again under another' or nil
+    if not reason and rates.refused(ctx, source) then reason = 'unknown source: ' .. source end
+    local is_excluded = exclusions.has(ctx, source)
+    if reason or is_excluded then
+      end_work_of(source, not is_excluded and reason or nil)
+      return 0
+    end
     local rate = due_index.effective_rate(ctx, source)
     local interval = rates.interval_of(rate)
     local room = math.min(budget, rooms[source] or A.room, admitted(source))
@@ -315,55 +216,47 @@ register('lease', function(ctx, K, A)
     local last = ctx.now + waits.horizon_at(ctx, source)
     local stands = ctx.standing[source] -- where its next slot was
     local others_had = stands and (slots.free_at(ctx, source) or 0) - stands.at or 0
-    while interval and given < room and slot <= last do
+    while interval and given < room and slot <= last and spare > 0 do
       local count = math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1)
       local entries = queues.take(ctx, source, count, due_index.class_of(ctx, source))
       if #entries == 0 then break end
-      local enough = drop_some(source, entries)
-      local stays, moved_enough = move_strays(source, entries)
-      local others, put_off_enough = put_off_suspects(source, stays)
-      entries, enough = others, enough or moved_enough or put_off_enough
+      entries = sort_out(source, entries)
       if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
-      if enough then break end
     end
     rooms[source] = (rooms[source] or A.room) - given
-    if overflow ~= 0 then
-      queues.promote(ctx, source, has_moved[source] and A.high_water - ctx.counters.outstanding or nil)
-    end
+    if has_overflows and not stays_full[source] then queues.promote(ctx, source) end
     due_index.schedule(ctx, source)
     if interval and ctx.standing[source] then waits.note(ctx, source, given * interval, others_had) end
     return given
   end
 
-  -- Grants work of a tier. What it has not come to is left for the next time; whom the budget stopped comes last then.
-  local function serve(index, budget)
-    local given, rest, stopped = 0, {}, nil
-    for _, source in ipairs(due[index]) do
-      if given >= budget then
-        rest[#rest + 1] = source
-      else
-        given = given + grant(source, budget - given)
-        if given >= budget then stopped = source end
-      end
+  -- Grants work of the next sources of a tier. Whom the budget stopped comes last in the next round.
+  local function serve(tier, budget)
+    local given = 0
+    while given < budget and tier.at <= tier.known do
+      local source = tier.sources[tier.at]
+      tier.at, given = tier.at + 1, given + grant(source, budget - given)
+      if given >= budget then tier.sources[#tier.sources + 1], tier.stopped[source] = source, true end
     end
-    rest[#rest + 1] = stopped
-    due[index] = rest
     return given
   end
 
-  local left, shares = A.want, {2, 2, 1}
-  for _ = 1, was_read and MOST_ROUNDS or 0 do
+  local tiers, left, shares = read_due(), A.want, {2, 2, 1}
+  for _ = 1, MOST_ROUNDS do
     local before = left
-    for index = 1, 3 do
-      if left > 0 then left = left - serve(index, math.ceil(left / shares[index])) end
+    look_up(tiers, left, shares)
+    for index, tier in ipairs(tiers) do
+      if left > 0 then left = left - serve(tier, math.ceil(left / shares[index])) end
     end
-    if left <= 0 then break end
+    if left <= 0 or left == before and tiers[1].at + tiers[2].at + tiers[3].at > #tiers[1].sources + #tiers[2].sources + #tiers[3].sources then break end
     shares = {1, 1, 1}
-    if not read_round(left, shares) and left == before then break end
   end
 
-  save()
-  for place in pairs(reading.inhabited) do
+  if #reply > 3 then redis.call('HSET', K.counters, 'lease', text(sequence)) end
+  for place in pairs(due_index.save(ctx)) do inhabited[place] = true end
+  waits.save(ctx)
+  circuits.save(ctx)
+  for place in pairs(inhabited) do
     local first = tonumber(redis.call('ZRANGE', K.due_of .. place, 0, 0, 'WITHSCORES')[2])
     if first and (reply[3] == '' or first < tonumber(reply[3])) then reply[3] = text(first) end
   end

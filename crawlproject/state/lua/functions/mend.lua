@@ -30,8 +30,8 @@ register('mend', function(ctx, K, A)
       local pack, number = reference:match('^[^:]*'), queues.requests_in(reference)
       note(name:sub(3), 0, 2, number)
       sums[3] = sums[3] + number
-      if redis.call('HSETNX', K.packs, pack, 1) == 1 then
-        redis.call('ZREM', K.packs_dead, pack)
+      if tonumber(redis.call('ZSCORE', K.packs, pack) or 0) <= 0 then
+        redis.call('ZADD', K.packs, 1, pack)
         others = others + 1
       end
     end

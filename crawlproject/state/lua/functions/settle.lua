@@ -16,21 +16,12 @@ end
 function settling.learn(ctx, one)
   local status, fine, payer, generation = one.status, one.fine, one.payer, one.generation
   if not status then return samples.end_without_sample(ctx, payer, generation, one.answered) end
-  if not ctx.heard[payer] and circuits.are_statuses_deleted(ctx, payer) then
-    local was = circuits.of(ctx, payer).state
-    local kind = was == 'halted' and 'permanent' or was ~= 'closed' and 'temporary' or nil
-    circuits.close(ctx, payer, kind, 'an operator deleted the statuses', true)
-  end
   ctx.heard[payer] = true
   circuits.note_status(ctx, payer, status)
-  local circuit = circuits.of(ctx, payer)
-  if circuit.noted == 0 and (one.slows or circuit.state ~= 'closed' or circuit.factor < 1) then
-    circuits.change(ctx, payer).noted = 1
-  end
   if one.slows then
     samples.slow_down(ctx, payer, 0.5, 'status ' .. status)
     if one.hold then
-      local held, ends = circuit.hold, ctx.now + one.hold * 1000000
+      local held, ends = circuits.of(ctx, payer).hold, ctx.now + one.hold * 1000000
       circuits.change(ctx, payer).hold = math.max(held, ends)
       -- Those in flight are answered alike: one hold.
       if held <= ctx.now or ends > held + 5000000 then
@@ -50,7 +41,7 @@ function settling.learn(ctx, one)
     samples.note_fetch(ctx, payer, one.fetch_bucket)
   end
   if fine == nil then return samples.end_without_sample(ctx, payer, generation, one.answered) end
-  if one.host then samples.note_host(ctx, payer, one.host, fine) end
+  if one.host then windows.note_host(ctx, payer, one.host, fine) end
   samples.sample(ctx, payer, generation, fine)
 end
 
@@ -128,7 +119,7 @@ end
 
 -- Finds out who has paid for each, and looks at all these sources at once.
 function settling.look_up(ctx, settlements)
-  local names, chosen, is_sent = {}, {}, false
+  local names, chosen = {}, {}
   for _, one in ipairs(settlements) do
     local _, generation, payer = grants.parts_of(one.id)
     one.generation, one.payer = generation, payer
@@ -136,13 +127,11 @@ function settling.look_up(ctx, settlements)
       chosen[payer] = true
       names[#names + 1] = payer
     end
-    is_sent = is_sent or one.requested
   end
   circuits.look_up_halted(ctx, names)
   circuits.look_up(ctx, names)
   circuits.look_up_rules(ctx, names)
-  circuits.look_up_statuses(ctx, names)
-  if is_sent then report.look_up_seconds(ctx, names) end
+  windows.look_up(ctx, names)
 end
 
 function settling.save_counts(ctx)
@@ -180,9 +169,7 @@ register('settle', function(ctx, K, A)
   for source in pairs(ctx.changed) do ctx.touched[source] = true end
   due_index.schedule_all(ctx, ctx.touched)
   circuits.save_statuses(ctx)
-  samples.save_windows(ctx)
   circuits.save(ctx)
-  report.save(ctx)
   local held_back = {}
   for payer in pairs(ctx.heard) do
     if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end

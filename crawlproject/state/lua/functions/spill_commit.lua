@@ -21,7 +21,7 @@ register('spill_commit', function(ctx, K, A)
     end
   end
   if committed > 0 then
-    redis.call('HINCRBY', K.packs, A.pack, committed)
+    redis.call('ZADD', K.packs, committed, A.pack)
     queues.count(ctx, 'spilled', requests)
   end
   return reply

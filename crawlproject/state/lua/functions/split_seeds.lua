@@ -9,7 +9,7 @@
 register('split_seeds', function(ctx, K, A)
   if A.worker and (redis.call('GET', K.forwarder) or A.worker) ~= A.worker then return {} end
   local count = A.to and #A.to or A.count
-  local seeds = seed_list.peek(K.users_seeds, K.foreign_of .. 'next', count, A.size)
+  local seeds = seed_list.peek(K.users_seeds, count, A.size)
   if not A.to then
     if #seeds > 0 then redis.call('SET', K.forwarder, A.worker, 'PX', A.ttl) end
     return seeds

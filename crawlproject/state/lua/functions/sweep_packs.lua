@@ -1,6 +1,6 @@
 -- Says which packs of the store may be removed: those that have been without an extent for an hour.
 --
--- A: removed (names, by what an earlier call has said); names (of packs in the store).
+-- A: names (of packs in the store).
 -- Reply: the names of those that may go.
 --
 -- No lead and no fence is needed: a pack that may go once never has an extent again. spill_commit.lua refuses one that is
@@ -9,13 +9,13 @@
 register('sweep_packs', function(ctx, K, A)
   local HOUR_US = 3600000000
 
-  if #A.removed > 0 then redis.call('ZREM', K.packs_dead, unpack(A.removed)) end
-  redis.call('ZREMRANGEBYSCORE', K.packs_dead, '-inf', text(ctx.now - 48 * HOUR_US)) -- somebody else has removed them
+  redis.call('ZREMRANGEBYSCORE', K.packs, text(48 * HOUR_US - ctx.now), '(0') -- these were removed
   local reply = {}
   for _, name in ipairs(A.names) do
-    if name:match('^[%w_-]+/%d+%-%x+$') and redis.call('HEXISTS', K.packs, name) == 0 then
-      redis.call('ZADD', K.packs_dead, 'NX', text(ctx.now), name)
-      if tonumber(redis.call('ZSCORE', K.packs_dead, name)) < ctx.now - HOUR_US then reply[#reply + 1] = name end
+    if name:match('^[%w_-]+/%d+%-%x+$') then
+      redis.call('ZADD', K.packs, 'NX', text(-ctx.now), name)
+      local score = tonumber(redis.call('ZSCORE', K.packs, name))
+      if score < 0 and -score < ctx.now - HOUR_US then reply[#reply + 1] = name end
     end
   end
   return reply

@@ -10,7 +10,7 @@ register('take_seeds', function(ctx, K, A)
   end
   local seeds, size = seed_list.in_hand(ctx, A.worker), 0
   for _, seed in ipairs(seeds) do size = size + #seed end
-  local taken = seed_list.peek(K.seeds, K.processing_of .. 'next', A.count - #seeds, A.size - size)
+  local taken = seed_list.peek(K.seeds, A.count - #seeds, A.size - size)
   for _, seed in ipairs(taken) do seeds[#seeds + 1] = seed end
   if #taken > 0 then
     redis.call('LPUSH', K.processing_of .. A.worker, unpack(taken))

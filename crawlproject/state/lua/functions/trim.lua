@@ -17,7 +17,8 @@ register('trim', function(ctx, K, A)
   end
 
   drop_older(K.slots, '(' .. text(ctx.now))
-  robots.forget_expired(ctx, 100)
+  drop_older(K.active, text(ctx.now - 3600000000))
+  robots.drop_oldest(ctx)
   if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 
   local bound = 'CRAWL_STREAM_MAXLEN events'

@@ -2,19 +2,18 @@
 
 -- Those of the crawl, behind its tag and a colon.
 local OF_CRAWL = {
-  slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', limits = 'limits',
-  override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts', claims = 'claims',
-  options = 'options', circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
+  slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', catalogue = 'catalogue',
+  override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts',
+  circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
   temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
-  excluded_by_file = 'excluded_by_file', watchlist = 'troubled', robots_of = 'robots:',
-  robots_stored = 'robots_stored', robots_size = 'robots_size', robots_fetch_of = 'robots_fetch:',
-  robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
-  requests_of = 'requests:', seconds_of = 'seconds:', incidents_of = 'incidents:', pulse = 'pulse',
+  watchlist = 'troubled', robots_of = 'robots:', robots_stored = 'robots_stored',
+  robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
+  requests_of = 'requests:', incidents_of = 'incidents:', pulse = 'pulse',
   leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock',
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
   link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
   halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
-  audit_told = 'audit_told', ordered_by_of = 'ordered_by:', readers = 'readers',
+   ordered_by_of = 'ordered_by:', readers = 'readers',
 }
 
 -- Those of a spider, behind its name and a further colon.
@@ -22,15 +21,15 @@ local OF_SPIDER = {
   foreign_of = 'foreign:', batch_of = 'foreign_batch:', received_of = 'received:', forwarder = 'forwarder',
   processing_of = 'in_hand:',
   feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
-  paced = 'paced', seen_of = 'seen:', seen_bloom_of = 'seen_bloom:', seen_meta = 'seen_meta',
+  paced = 'paced', seen_of = 'seen:', seen_meta = 'seen_meta',
   texts_of = 'texts:', counters = 'counters', overflow_of = 'overflow:',
   extents_of = 'extents:', overflow_due = 'overflow_due',
-  spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs', packs_dead = 'packs_dead',
-  dropped_extents = 'dropped_extents', revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
-  found_hosts_of = 'found_hosts:', dropped = 'dropped', workers = 'workers', leases_of = 'leases:',
+  spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs',
+  revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
+  found_hosts_of = 'found_hosts:', workers = 'workers', leases_of = 'leases:',
   dead = 'dead', counts = 'counts',
   totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
-  active = 'active', sample = 'reading',
+  active = 'active',
 }
 
 -- The keys of a crawl and a spider, by name; each is spelled when it is first asked for.

@@ -15,16 +15,28 @@ function naming.is_valid(source)
   return not source:find('[\128-\255]')
 end
 
--- The meta of a stored request; empty for one with bytes in it, which Redis cannot unpack.
-function naming.meta_of(entry)
+-- The attributes of a stored request and its meta; nothing for one with bytes in it, which Redis cannot unpack.
+function naming.request_in(entry)
   local is_read, request = pcall(cmsgpack.unpack, entry:sub(4))
-  return is_read and request.meta or {}
+  if is_read and type(request) == 'table' then return request, request.meta or {} end
+end
+
+-- The digest that the seen filter has a stored request by, that of its seed, before any redirect (frontier/dupefilter.py); nil where
+-- it cannot be told.
+function naming.digest_of(entry)
+  local request, meta = naming.request_in(entry)
+  if not request or not request.url then return nil end
+  local name = meta.identifier or meta.sitemap ~= nil and 'sitemap' or ''
+  if meta.probe ~= nil then name = 'probe\n' .. name end
+  local hex = redis.sha1hex(name .. '\n' .. ((meta.redirect_urls or {})[1] or request.url))
+  return (hex:sub(1, 16):gsub('%x%x', function(byte) return string.char(tonumber(byte, 16)) end))
 end
 
 -- The source that the seed of a stored request names; nil where it names none, or a redirect has led elsewhere since.
 function naming.source_in(entry)
   if not entry:find('\166source', 1, true) or entry:find('redirect_urls', 1, true) then return nil end
-  return naming.meta_of(entry).source
+  local _, meta = naming.request_in(entry)
+  return meta and meta.source
 end
 
 -- The host in a URL in its stored form, '' where there is none: escaped, in lower case and, as IDNA, in ASCII.

@@ -79,8 +79,14 @@ function rates.interval_of(rate)
   return 1000000 / rate
 end
 
+-- What the row of a source in K.catalogue says: the rate by its size, the domains that it is bound to, with blanks around each,
+-- and its options as JSON; '' where there is none, and nothing without a row.
+function rates.parts_of_row(row)
+  if row then return row:match('^([^\t]*)\t?([^\t]*)\t?(.*)$') end
+end
+
 -- Whether the catalogue does not name a source, and such are to be refused.
-function rates.refused(ctx, source) return ctx.A.refuse_unknown and redis.call('HEXISTS', ctx.K.limits, source) == 0 end
+function rates.refused(ctx, source) return ctx.A.refuse_unknown and redis.call('HEXISTS', ctx.K.catalogue, source) == 0 end
 
 -- Makes a source known that the catalogue does not name.
 function rates.register(ctx, source)

@@ -22,8 +22,9 @@ function state.counters(ctx)
   for index, value in ipairs(redis.call('HMGET', ctx.K.counters, unpack(names))) do counters[names[index]] = tonumber(value) or 0 end
   return counters
 end
--- Source -> by rank, how many more requests its queues take, and whether some wait in its overflow
-function state.stock() return {} end
+-- Source -> by rank, how many more requests its queues take; and whether some wait in its overflow, where that was asked for
+function state.rooms() return {} end
+function state.overflowing() return {} end
 -- What is to be stored, by list; how many requests of it in queues, and in overflows, of all sources and of each
 function state.added() return {batches = {}, queued = 0, waiting = 0, waiting_of = {}} end
 
@@ -44,8 +45,7 @@ function queues.in_tails(ctx) return ctx.counters.overflow - ctx.counters.spille
 function queues.deliveries_of(entry) return entry:byte(2) or 0 end
 
 function queues.keys_by_priority(first, source)
-  local rest = ':' .. source
-  return {first .. 0 .. rest, first .. 1 .. rest, first .. 2 .. rest, first .. 3 .. rest, first .. 4 .. rest}
+  return {first .. '0:' .. source, first .. '1:' .. source, first .. '2:' .. source, first .. '3:' .. source, first .. '4:' .. source}
 end
 
 -- The queues of a source, the one of the lowest priority first.
@@ -66,13 +66,15 @@ function queues.requests_in(reference) return tonumber(reference:match('%d+$')) 
 -- The place of a request's priority among these.
 function queues.rank_of(entry) return math.min(entry:byte(3) or 0, 4) + 1 end
 
-function queues.key_for(ctx, source, entry) return queues.keys_of(ctx, source)[queues.rank_of(entry)] end
-
--- How many requests of a source wait, queued or delayed.
-function queues.backlog_of(ctx, source)
-  local count = redis.call('ZCARD', ctx.K.delayed_of .. source)
-  for _, key in ipairs(queues.keys_of(ctx, source)) do count = count + redis.call('LLEN', key) end
-  return count
+-- How many requests of a source wait, delayed or queued, at this rank or a higher one (nil: at any). Most have them at one rank.
+function queues.backlog_of(ctx, source, least)
+  local keys, delayed, count = queues.keys_of(ctx, source), ctx.K.delayed_of .. source, 0
+  least = least or 1
+  for rank = least, #keys do
+    count = count + redis.call('LLEN', keys[rank])
+    if rank == least and redis.call('EXISTS', delayed, unpack(keys, least + 1)) == 0 then return count end
+  end
+  return count + redis.call('ZCARD', delayed)
 end
 
 -- Notes that a source has this request queued; those taken meanwhile may have been the last ones.
@@ -82,13 +84,13 @@ end
 
 -- Appends requests of one priority to their queue.
 function queues.append(ctx, source, entries)
-  redis.call('RPUSH', queues.key_for(ctx, source, entries[1]), unpack(entries))
+  redis.call('RPUSH', queues.keys_of(ctx, source)[queues.rank_of(entries[1])], unpack(entries))
   queues.note_queued(ctx, source, entries[1])
 end
 
 -- Returns a request to the head of its queue.
 function queues.put_back(ctx, source, entry)
-  redis.call('LPUSH', queues.key_for(ctx, source, entry), entry)
+  redis.call('LPUSH', queues.keys_of(ctx, source)[queues.rank_of(entry)], entry)
   queues.note_queued(ctx, source, entry)
 end
 
@@ -154,41 +156,40 @@ function queues.has_any(ctx, source)
     or queues.has_overflow(ctx, source)
 end
 
--- By rank, how many more requests of it the queues of a source take.
-function queues.rooms_of(ctx, source)
-  local rooms, room = {}, queues.window_of(ctx, source) - redis.call('ZCARD', ctx.K.delayed_of .. source)
-  local keys = queues.keys_of(ctx, source)
-  for rank = #keys, 1, -1 do
-    room = room - redis.call('LLEN', keys[rank])
-    rooms[rank] = room
+-- How many more requests of a rank the queues of a source take.
+function queues.room_of(ctx, source, rank)
+  local rooms = ctx.rooms[source]
+  if not rooms then
+    local keys, room = queues.keys_of(ctx, source), queues.window_of(ctx, source)
+    rooms = {room - redis.call('LLEN', keys[1]), room, room, room, room}
+    if redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(keys, 2)) > 0 then
+      for of_rank = 1, #keys do rooms[of_rank] = room - queues.backlog_of(ctx, source, of_rank) end
+    end
+    ctx.rooms[source] = rooms
   end
-  return rooms
+  return rooms[rank]
 end
 
-function queues.stock_of(ctx, source)
-  local stock = ctx.stock[source]
-  if stock then return stock end
-  local window = queues.window_of(ctx, source)
-  stock = {room = {window, window, window, window, window}, waits = {}}
-  ctx.stock[source] = stock
-  if not queues.has_any(ctx, source) then return stock end
-  stock.room = queues.rooms_of(ctx, source)
-  local lists, extents = queues.overflow_lists_of(ctx, source), queues.extents_of(ctx, source)
-  for rank, list in ipairs(lists) do stock.waits[rank] = redis.call('EXISTS', list, extents[rank]) > 0 end
-  return stock
+-- Whether requests of a rank wait in the overflow of a source; of none, while there are no others at all.
+function queues.waits(ctx, source, rank)
+  local list = ctx.K.overflow_of .. (rank - 1) .. ':' .. source
+  if ctx.overflowing[list] == nil then
+    local extents = ctx.K.extents_of .. (rank - 1) .. ':' .. source
+    ctx.overflowing[list] = ctx.counters.overflow ~= 0 and redis.call('EXISTS', list, extents) > 0
+  end
+  return ctx.overflowing[list]
 end
 
 -- Whether the queues of a source take one more request of a rank; `first`: before those that wait in its overflow.
 function queues.takes(ctx, source, rank, first)
-  local stock = queues.stock_of(ctx, source)
-  return stock.room[rank] > 0 and (first or not stock.waits[rank])
+  return queues.room_of(ctx, source, rank) > 0 and (first or not queues.waits(ctx, source, rank))
 end
 
 -- Notes that a request goes to a queue, or to the overflow.
 function queues.note_stored(ctx, source, rank, is_queued)
-  local stock = queues.stock_of(ctx, source)
-  if not is_queued then stock.waits[rank] = true end
-  for below = 1, is_queued and rank or 0 do stock.room[below] = stock.room[below] - 1 end
+  local rooms = ctx.rooms[source]
+  if not is_queued then ctx.overflowing[ctx.K.overflow_of .. (rank - 1) .. ':' .. source] = true end
+  for below = 1, is_queued and rank or 0 do rooms[below] = rooms[below] - 1 end
 end
 
 -- Stores a request, where its source has room for it, when queues.save() is called.
@@ -254,41 +255,36 @@ end
 
 function queues.overflow_of(ctx, source) return queues.tail_of(ctx, source) + queues.spilled_of(ctx, source) end
 
--- Fills the queues of a source from its overflow, by `most` requests if that is given: of each priority, the highest first, when
--- half of the window is used up.
-function queues.promote(ctx, source, most)
-  if not queues.has_overflow(ctx, source) then return 0 end
-  local lists, extents = queues.overflow_lists_of(ctx, source), queues.extents_of(ctx, source)
-  local half, rooms, taken = queues.window_of(ctx, source) / 2, queues.rooms_of(ctx, source), 0
-  most = math.min(most or MOST_PROMOTED, MOST_PROMOTED)
+-- Fills the queues of a source from its overflow: of each priority, the highest first, when half of the window is used up.
+function queues.promote(ctx, source)
+  if not queues.has_overflow(ctx, source) then return end
+  local lists, extents, window, taken = queues.overflow_lists_of(ctx, source), queues.extents_of(ctx, source),
+    queues.window_of(ctx, source), 0
   for rank = #lists, 1, -1 do
-    local room = math.min(rooms[rank], most) - taken
-    if room <= 0 or rooms[rank] - taken < half then break end
-    if redis.call('EXISTS', extents[rank]) == 1 then -- these come first, and a worker has to fetch them
-      queues.need_store(ctx, source)
-      break
-    end
-    local entries = redis.call('LPOP', lists[rank], room)
-    if entries then
+    if redis.call('EXISTS', lists[rank], extents[rank]) > 0 then
+      local room = window - queues.backlog_of(ctx, source, rank)
+      if room < window / 2 or taken >= MOST_PROMOTED then break end
+      if redis.call('EXISTS', extents[rank]) == 1 then -- these come first, and a worker has to fetch them
+        queues.need_store(ctx, source)
+        break
+      end
+      local entries = redis.call('LPOP', lists[rank], math.min(room, MOST_PROMOTED - taken))
       taken = taken + #entries
       queues.append(ctx, source, entries)
     end
   end
-  if taken > 0 then
-    queues.count(ctx, 'overflow', -taken)
-    queues.count(ctx, 'outstanding', taken)
-    if not queues.has_overflow(ctx, source) then redis.call('ZREM', ctx.K.overflow_due, source) end
-  end
-  ctx.stock[source] = nil
+  queues.count(ctx, 'overflow', -taken)
+  queues.count(ctx, 'outstanding', taken)
+  if taken > 0 and not queues.has_overflow(ctx, source) then redis.call('ZREM', ctx.K.overflow_due, source) end
+  ctx.rooms[source] = nil
 end
 
 -- The extent that a source needs next, as its rank and the reference to it; nothing: none.
 function queues.needed_extent(ctx, source)
-  local half, rooms, extents = queues.window_of(ctx, source) / 2, queues.rooms_of(ctx, source), queues.extents_of(ctx, source)
+  local window, extents = queues.window_of(ctx, source), queues.extents_of(ctx, source)
   for rank = #extents, 1, -1 do
-    if rooms[rank] < half then return nil end
     local reference = redis.call('LINDEX', extents[rank], 0)
-    if reference then return rank, reference end
+    if reference then return window - queues.backlog_of(ctx, source, rank) >= window / 2 and rank or nil, reference end
   end
 end
 

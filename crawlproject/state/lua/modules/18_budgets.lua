@@ -33,8 +33,6 @@ function state.allowed_of() return {} end
 function state.share_ends() return {} end
 -- source -> {host -> whether it counts already}
 function state.hosts_of_source() return {} end
--- source -> {host -> true}: excluded ones
-function state.given_up() return {} end
 -- source -> true
 function state.changed_budgets() return {} end
 
@@ -98,20 +96,6 @@ function budgets.spend(ctx, source, rank, host)
   if known and known[host] == 0 then
     redis.call('SADD', ctx.K.found_hosts_of .. source, host)
     known[host] = true
-  end
-end
-
--- Notes that a host is excluded: it is not to keep its place among those below the domain of a source.
-function budgets.give_up_host(ctx, source, host)
-  if not ctx.A.budget or not host or host == '' then return end
-  ctx.given_up[source] = ctx.given_up[source] or {}
-  ctx.given_up[source][host] = true
-end
-
--- Frees these places.
-function budgets.free_hosts(ctx)
-  for source, hosts in pairs(ctx.given_up) do
-    for host in pairs(hosts) do redis.call('SREM', ctx.K.found_hosts_of .. source, host) end
   end
 end
 

@@ -11,7 +11,7 @@
 -- when its lease ends, so once, and stands where it was sent. How many a source got in each of the last seconds is known
 -- for as long as a fetch may take (DOWNLOAD_TIMEOUT).
 --
--- Hours are written at the end of a call, by report.save().
+-- Hours are written at the end of a call, by report.save(), and windows with them.
 local report = {}
 
 local BLOCK_HOURS = 96 -- crawlproject/status/requests.py reads these hashes, too
@@ -25,9 +25,7 @@ local MOST_INCIDENTS = 24
 local MOST_ROBOTS = 16 -- URLs
 local LONGEST_ROBOTS_URL = 200
 
--- what this call has read: by hour and source; by source
-function state.hours() return {} end
-function state.seconds() return {} end
+function state.hours() return {} end -- what this call has read, by hour and source
 
 function report.hour_of(ctx, source, wall)
   local at = math.floor(wall / HOUR_US)
@@ -59,39 +57,28 @@ function report.count_kind(values, kind, many)
   end
 end
 
--- Reads of several sources how many requests they got in the last seconds: {newest second, two bytes for each, the
--- newest first}.
-function report.look_up_seconds(ctx, sources)
-  local keys = {}
-  for index, source in ipairs(sources) do keys[index] = ctx.K.seconds_of .. source end
-  local found = #keys > 0 and redis.call('MGET', unpack(keys)) or {}
-  for index, source in ipairs(sources) do
-    local newest, counts = (found[index] or '0:'):match('^(%d+):(.*)$')
-    ctx.seconds[source] = {newest = tonumber(newest), counts = counts}
-  end
-end
-
--- Counts a request in its second; returns how many there are in that by now. One that comes too late to tell is one.
+-- Counts a request in its second; returns how many there are in that by now. One that comes too late to tell is one. In the
+-- window of the source `seconds` has two bytes for each, the newest first, which is the second `newest`.
 function report.count_in_second(ctx, source, second, rate)
-  local ring, kept = ctx.seconds[source], rate < 1000 and KEPT_SECONDS_OF_SLOW or KEPT_SECONDS
-  if second > ring.newest then
-    local gap = math.min(second - ring.newest, kept)
-    ring.counts = ('\0'):rep(2 * gap) .. ring.counts:sub(1, 2 * (kept - gap))
-    ring.newest = second
+  local window, kept = windows.change(ctx, source), rate < 1000 and KEPT_SECONDS_OF_SLOW or KEPT_SECONDS
+  local counts = window.seconds
+  if second > window.newest then
+    local gap = math.min(second - window.newest, kept)
+    counts, window.newest = ('\0'):rep(2 * gap) .. counts:sub(1, 2 * (kept - gap)), second
   end
-  local place = 2 * (ring.newest - second)
-  if place >= 2 * kept then return 1 end
-  local counts = ring.counts
-  if #counts < place + 2 then counts = counts .. ('\0'):rep(place + 2 - #counts) end
-  local high, low = counts:byte(place + 1, place + 2)
-  local many = math.min(high * 256 + low + 1, 65535)
-  ring.changed = true
-  ring.counts = counts:sub(1, place) .. string.char(math.floor(many / 256), many % 256) .. counts:sub(place + 3)
-  return many
+  local place = 2 * (window.newest - second)
+  if place < 2 * kept then
+    if #counts < place + 2 then counts = counts .. ('\0'):rep(place + 2 - #counts) end
+    local high, low = counts:byte(place + 1, place + 2)
+    local many = math.min(high * 256 + low + 1, 65535)
+    window.seconds = counts:sub(1, place) .. string.char(math.floor(many / 256), many % 256) .. counts:sub(place + 3)
+    return many
+  end
+  return 1
 end
 
 -- A request of `source` was sent at `at` (us), at a rate of `rate` (1/1000 rps), and has ended in `kind`, with a body of
--- so many bytes. look_up_seconds() has read the source.
+-- so many bytes.
 function report.note_request(ctx, source, at, kind, bytes, rate)
   if at > ctx.now or at < ctx.now - HOUR_US then at = ctx.now end
   local wall = at - ctx.ahead
@@ -115,12 +102,7 @@ function report.save(ctx)
     if hour.ends then redis.call('EXPIRE', hour.key, text(hour.ends)) end
     hour.changed, hour.ends = false, nil
   end
-  for source, ring in pairs(ctx.seconds) do
-    if ring.changed then
-      ring.changed = false
-      redis.call('SET', ctx.K.seconds_of .. source, text(ring.newest) .. ':' .. ring.counts, 'PX', 120000)
-    end
-  end
+  windows.save(ctx)
 end
 
 -- A robots.txt, or where one leads to, was fetched for a source: a field of the same hash, `r:` and its URL without
@@ -149,8 +131,5 @@ function report.note_incident(ctx, source, what, why, kind)
   redis.call('LPUSH', key, cmsgpack.pack({math.floor(ctx.wall / 1000000), what, why:sub(1, 160)}))
   redis.call('LTRIM', key, 0, MOST_INCIDENTS - 1)
   redis.call('EXPIRE', key, KEPT_S)
-  if kind then
-    report.note_kind(ctx, source, kind, 1)
-    report.save(ctx)
-  end
+  if kind then report.note_kind(ctx, source, kind, 1) end
 end

@@ -1,13 +1,73 @@
--- What the robots.txt files of a source ask for, and what their copies take.
+-- The copies of robots.txt that all workers share, and the delays that they ask of a source.
 local robots = {}
 
+local DAY_US = 86400000000
 local LONGEST_DELAY_S = 86400
+
+-- A copy is a map: `kind` and `body` (see keep_robots.lua); `fresh` (us: it may be used until then); `delay` (s between requests
+-- that it asks for, nil: none). While it cannot be had: `since` (us), `failures`, `retry` (us: tried again from then on),
+-- `reason`. While it is fetched: `token` (of that look-up), `locked` (us: nobody else does until then).
+function robots.copy_of(ctx, url)
+  local stored = redis.call('GET', ctx.K.robots_of .. url)
+  return stored and cmsgpack.unpack(stored) or {}
+end
+
+-- Copies with more than a short text stand in K.robots_stored, so that the size of all can be bounded: by when they were stored
+-- (s) times 2^20, plus their size in bytes. So the oldest are found, and what each counts for is known even when it has
+-- expired. A copy that is needed is stored anew each day at the latest. The member '' has the sum of the sizes.
+local SIZES = 2 ^ 20 -- above the largest size
+local SHORT, OVERHEAD = 256, 350 -- bytes: of a text that does not count; of a copy beside its text, its place here included
+local MAX_SIZE = 2 ^ 30 -- bytes
+local OLDEST_US = 4 * DAY_US -- what is older has expired, and nobody has looked since
+
+-- Stores a copy until two days after it has run out; how long it cannot be had is known for 60 days.
+function robots.store(ctx, url, copy)
+  local last = math.max((copy.fresh or -2 * DAY_US) + 2 * DAY_US, (copy.retry or -60 * DAY_US) + 60 * DAY_US, copy.locked or 0)
+  if last > ctx.now then
+    redis.call('SET', ctx.K.robots_of .. url, cmsgpack.pack(copy), 'PX', text(math.ceil((last - ctx.now) / 1000)))
+  else
+    redis.call('DEL', ctx.K.robots_of .. url)
+  end
+  local length = copy.body and #copy.body or 0
+  local size = length > SHORT and math.min(length + OVERHEAD, SIZES - 1) or 0
+  local before = (tonumber(redis.call('ZSCORE', ctx.K.robots_stored, url)) or 0) % SIZES
+  if size > 0 then
+    redis.call('ZADD', ctx.K.robots_stored, text(math.floor(ctx.now / 1000000) * SIZES + size), url)
+  else
+    redis.call('ZREM', ctx.K.robots_stored, url)
+  end
+  if size ~= before then redis.call('ZINCRBY', ctx.K.robots_stored, text(size - before), '') end
+end
+
+-- Drops the oldest copies, at most 100, until all are within MAX_SIZE, and what has expired. For how long one cannot be had stays.
+function robots.drop_oldest(ctx)
+  for _ = 1, 100 do
+    local sum = tonumber(redis.call('ZSCORE', ctx.K.robots_stored, '')) or 0
+    local url, score = unpack(redis.call('ZRANGE', ctx.K.robots_stored, 1, 1, 'WITHSCORES'))
+    if not url or (sum <= MAX_SIZE and score / SIZES * 1000000 >= ctx.now - OLDEST_US) then return end
+    local copy = robots.copy_of(ctx, url)
+    copy.kind, copy.body, copy.fresh, copy.delay = nil, nil, nil, nil
+    robots.store(ctx, url, copy)
+  end
+end
+
+-- The delays that a source is asked for stand in K.robots_delays_of by the delay (ms) times 2^26, plus the minute in which
+-- anybody last looked at that robots.txt.
+local MINUTES = 2 ^ 26
+
+function robots.delay_score(ctx, delay)
+  local bounded = math.ceil(math.min(delay, LONGEST_DELAY_S) * 1000)
+  return text(bounded * MINUTES + math.floor(ctx.now / 60000000))
+end
+
+-- The delay (s), and when it was last asked for (us).
+function robots.delay_in(score)
+  local number = tonumber(score) or 0
+  return math.floor(number / MINUTES) / 1000, number % MINUTES * 60000000
+end
 
 -- What is known
 function state.robots_delays() return {} end
-
--- A delay (s) as it is stored, within bounds.
-function robots.bounded_delay(stored) return math.min(tonumber(stored) or 0, LONGEST_DELAY_S) end
 
 -- Looks at several sources at once: as a rule none of them is asked for one.
 function robots.look_up_delays(ctx, sources)
@@ -19,66 +79,10 @@ end
 function robots.delay_of(ctx, source)
   if ctx.robots_delays[source] == nil then
     local longest = redis.call('ZRANGE', ctx.K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
-    ctx.robots_delays[source] = robots.bounded_delay(longest[2])
+    ctx.robots_delays[source] = robots.delay_in(longest[2])
   end
   return ctx.robots_delays[source]
 end
 
 -- The delay (s) that it has to keep: none where its operator has lifted it.
 function robots.binding_delay_of(ctx, source) return rates.is_over_robots(ctx, source) and 0 or robots.delay_of(ctx, source) end
-
--- What the copies of robots.txt take in all, so that it can be bounded.
---
--- Those with a text stand in K.robots_stored, by when they were stored (s) times 2^20, plus their size in bytes: so the
--- oldest are found, and what each counts for is known even when it has expired. A copy that is needed is stored anew
--- each day at the latest, so the oldest are those that nobody has needed for longest. K.robots_size is the sum. A text that
--- leaves the copy compact (see robots_texts.py) hardly takes more than none, and less than its place here: it counts as none.
-
-local SIZES = 2 ^ 20 -- above the largest size
-local COMPACT = 64 -- bytes
-local OVERHEAD = 900 -- bytes of a copy beside its text, its place here included
-
--- Notes the length of a copy's text; up to COMPACT it counts as none.
-function robots.note_size(ctx, url, length)
-  local before = tonumber(redis.call('ZSCORE', ctx.K.robots_stored, url)) or 0
-  local size = length > COMPACT and math.min(length + OVERHEAD, SIZES - 1) or 0
-  if size > 0 then
-    redis.call('ZADD', ctx.K.robots_stored, text(math.floor(ctx.now / 1000000) * SIZES + size), url)
-  else
-    redis.call('ZREM', ctx.K.robots_stored, url)
-  end
-  if size ~= before % SIZES then redis.call('INCRBY', ctx.K.robots_size, text(size - before % SIZES)) end
-end
-
--- Drops the oldest copies, at most 1,000, until all are within `maxsize` bytes. Of one that asks for a delay the moment
--- when it was last needed stays: until then its delay counts.
-function robots.drop_oldest(ctx, maxsize)
-  local size = tonumber(redis.call('GET', ctx.K.robots_size) or 0)
-  for _ = 1, 1000 do
-    if size <= maxsize then break end
-    local oldest = redis.call('ZPOPMIN', ctx.K.robots_stored)
-    if not oldest[1] then -- somebody has deleted it
-      redis.call('DEL', ctx.K.robots_size)
-      return
-    end
-    local key, counted = ctx.K.robots_of .. oldest[1], oldest[2] % SIZES
-    if (tonumber(redis.call('HGET', key, 'delay')) or 0) > 0 then
-      redis.call('HDEL', key, 'kind', 'body', 'until')
-    else
-      redis.call('HDEL', key, 'kind', 'body', 'until', 'delay', 'asked')
-    end
-    redis.call('DECRBY', ctx.K.robots_size, text(counted))
-    size = size - counted
-  end
-end
-
--- Looks at the oldest copies, at most `count`: those that have expired count no more, others are put to the end.
-function robots.forget_expired(ctx, count)
-  local bound = text(math.floor(ctx.now / 1000000 - 4 * 86400) * SIZES)
-  local found = redis.call('ZRANGEBYSCORE', ctx.K.robots_stored, '-inf', bound, 'WITHSCORES', 'LIMIT', 0, count)
-  for index = 1, #found, 2 do
-    local url = found[index]
-    local length = redis.call('HSTRLEN', ctx.K.robots_of .. url, 'body')
-    robots.note_size(ctx, url, length)
-  end
-end

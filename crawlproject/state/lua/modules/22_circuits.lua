@@ -11,20 +11,18 @@
 --    before an operator resumed a source is not held against it either.
 -- `hold` is a moment before which nothing goes out (Retry-After). `factor` is the part of its limit that the
 --    source is crawled at, `slowed` the moment it was last lowered, `quiet` since when it had no reason to be.
--- `rests`: it is all that is left of a source that was quiet, and expires (see circuits.forget_quiet).
--- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
---    missing afterwards, an operator has deleted them, which clears what they have led to.
 --
--- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.options).
+-- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.catalogue).
 local circuits = {}
 
-local NUMBERS = {'ends', 'generation', 'opens', 'run', 'probing', 'passed', 'hold', 'factor', 'slowed', 'quiet', 'noted',
-  'periods', 'cleared'}
 local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the limit
 local LEAST_FACTOR = 1 / 32
 
+local KEPT_MS = 86400000 -- that what is known of a circuit lasts which holds nothing back
+local KEPT_OF_TROUBLED_S, KEPT_OF_OTHERS_S = 7776000, 3600 -- that statuses last
+
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
-  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0, periods = 0, cleared = 0}}
+  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, periods = 0, cleared = 0}}
 
 -- What is known
 function state.circuits() return {} end
@@ -44,16 +42,8 @@ end
 function circuits.of(ctx, source)
   local circuit = ctx.circuits[source]
   if circuit then return circuit end
-  local fields = redis.call('HGETALL', ctx.K.circuit_of .. source)
-  if #fields == 0 then -- most sources have never been in trouble
-    circuit = setmetatable({}, UNTROUBLED)
-  else
-    local found = {}
-    for index = 1, #fields, 2 do found[fields[index]] = fields[index + 1] end
-    circuit = {state = found.state or 'closed', why = found.why or '', rests = found.rests}
-    for _, name in ipairs(NUMBERS) do circuit[name] = tonumber(found[name]) or 0 end
-    if circuit.factor == 0 then circuit.factor = 1 end -- one that rests has none
-  end
+  local packed = redis.call('GET', ctx.K.circuit_of .. source)
+  circuit = setmetatable(packed and cmsgpack.unpack(packed) or {}, UNTROUBLED)
   ctx.circuits[source] = circuit
   return circuit
 end
@@ -64,19 +54,20 @@ function circuits.look_up(ctx, sources)
   for _, source in ipairs(sources) do ctx.circuits[source] = setmetatable({}, UNTROUBLED) end
 end
 
--- Notes the rules of a source: `options` is what the catalogue says of it.
-function circuits.note_rules(ctx, source, options)
-  local own = options and cjson.decode(options).circuit
+-- Notes the rules of a source: `row` is what the catalogue says of it.
+function circuits.note_rules(ctx, source, row)
+  local _, _, options = rates.parts_of_row(row)
+  local own = options and options ~= '' and cjson.decode(options).circuit
   ctx.rules_of_sources[source] = own and setmetatable(own, {__index = ctx.A.circuit}) or ctx.A.circuit
 end
 
 -- Reads the rules of several sources at once.
 function circuits.look_up_rules(ctx, sources)
-  for index, options in ipairs(read_all('HMGET', ctx.K.options, sources)) do circuits.note_rules(ctx, sources[index], options) end
+  for index, row in ipairs(read_all('HMGET', ctx.K.catalogue, sources)) do circuits.note_rules(ctx, sources[index], row) end
 end
 
 function circuits.rules_of(ctx, source)
-  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, redis.call('HGET', ctx.K.options, source)) end
+  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, redis.call('HGET', ctx.K.catalogue, source)) end
   return ctx.rules_of_sources[source]
 end
 
@@ -93,37 +84,36 @@ function circuits.probes_left(ctx, source)
 end
 
 -- Changes of circuits, and the events that tell of them. Circuits are written once, at the end of a call, by circuits.save(),
--- statuses by circuits.save_statuses().
+-- and with them windows and the hours of the report; statuses by circuits.save_statuses().
 
 function state.changed() return {} end
--- those to be written; whether a source has some
+-- those to be written
 function state.statuses() return {} end
-function state.on_record() return {} end
 
 function circuits.change(ctx, source)
   ctx.changed[source] = true
   return circuits.of(ctx, source)
 end
 
-function circuits.save(ctx)
-  for source in pairs(ctx.changed) do
-    local circuit, values = ctx.circuits[source], {}
-    for _, name in ipairs(NUMBERS) do
-      values[#values + 1], values[#values + 2] = name, string.format('%.17g', circuit[name])
-    end
-    if circuit.rests then
-      redis.call('HDEL', ctx.K.circuit_of .. source, 'rests')
-      redis.call('PERSIST', ctx.K.circuit_of .. source)
-    end
-    redis.call('HSET', ctx.K.circuit_of .. source, 'state', circuit.state, 'why', circuit.why, unpack(values))
-    redis.call('SADD', ctx.K.watchlist, source)
-  end
-end
-
 -- Whether something holds a source back, or slows it down: then the leader looks at it (watch.lua).
 function circuits.is_troubled(ctx, source)
   local circuit = circuits.of(ctx, source)
   return circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
+end
+
+function circuits.save(ctx)
+  for source in pairs(ctx.changed) do
+    local key, packed = ctx.K.circuit_of .. source, cmsgpack.pack(ctx.circuits[source])
+    if circuits.is_troubled(ctx, source) then
+      redis.call('SET', key, packed)
+      redis.call('SADD', ctx.K.watchlist, source)
+      redis.call('EXPIRE', ctx.K.statuses_of .. source, KEPT_OF_TROUBLED_S)
+    else
+      redis.call('SET', key, packed, 'PX', KEPT_MS)
+      redis.call('EXPIRE', ctx.K.statuses_of .. source, KEPT_OF_OTHERS_S)
+    end
+  end
+  report.save(ctx)
 end
 
 -- A lease of this generation is over: where it was a probe, another may go out. Returns whether it was one.
@@ -144,8 +134,9 @@ function circuits.save_statuses_of(ctx, source)
   local noted = ctx.statuses[source]
   if not noted then return end
   ctx.statuses[source] = nil
-  local length = redis.call('LPUSH', ctx.K.statuses_of .. source, unpack(noted))
-  if length > 50 then redis.call('LTRIM', ctx.K.statuses_of .. source, 0, 49) end
+  local key = ctx.K.statuses_of .. source
+  if redis.call('LPUSH', key, unpack(noted)) > 50 then redis.call('LTRIM', key, 0, 49) end
+  redis.call('EXPIRE', key, circuits.is_troubled(ctx, source) and KEPT_OF_TROUBLED_S or KEPT_OF_OTHERS_S)
 end
 
 function circuits.save_statuses(ctx)
@@ -178,7 +169,6 @@ function circuits.enter(ctx, source, state)
   local circuit = circuits.change(ctx, source)
   circuit.state, circuit.generation = state, circuit.generation + 1
   circuit.probing, circuit.passed = 0, 0
-  circuit.noted = ctx.statuses[source] and 1 or redis.call('EXISTS', ctx.K.statuses_of .. source)
   return circuit
 end
 
@@ -216,7 +206,7 @@ end
 -- Closed, with nothing counted against it; `by_operator` also at the full rate again.
 function circuits.close(ctx, source, kind, why, by_operator)
   local circuit = circuits.enter(ctx, source, 'closed')
-  circuit.opens, circuit.run, circuit.periods, circuit.ends, circuit.noted = 0, 0, 0, 0, 0
+  circuit.opens, circuit.run, circuit.periods, circuit.ends = 0, 0, 0, 0
   circuit.cleared = circuit.generation
   if by_operator then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
@@ -225,8 +215,7 @@ function circuits.close(ctx, source, kind, why, by_operator)
     local soonest = interval and ctx.now + math.max(interval, delay)
     if slot and soonest and slot > soonest then slots.set(ctx, source, soonest) end
   end
-  redis.call('DEL', ctx.K.window_of .. source)
-  ctx.windows[source] = nil
+  windows.clear(ctx, source)
   redis.call('SREM', ctx.K.temp_halted, source)
   redis.call('SREM', ctx.K.halted, source)
   ctx.halted[source] = false
@@ -241,36 +230,4 @@ function circuits.close_if_passed(ctx, source)
   if circuit.passed >= circuits.rules_of(ctx, source).probes then
     circuits.close(ctx, source, 'temporary', text(circuit.passed) .. ' probes succeeded', false)
   end
-end
-
--- Looks which of several sources have statuses; as a rule all of them.
-function circuits.look_up_statuses(ctx, sources)
-  local keys = {}
-  for index, source in ipairs(sources) do keys[index] = ctx.K.statuses_of .. source end
-  if #keys == 0 or redis.call('EXISTS', unpack(keys)) < #keys then return end
-  for _, source in ipairs(sources) do ctx.on_record[source] = true end
-end
-
--- An operator who deletes the statuses clears what they have led to.
-function circuits.are_statuses_deleted(ctx, source)
-  if ctx.on_record[source] or redis.call('EXISTS', ctx.K.statuses_of .. source) == 1 then return false end
-  local circuit = circuits.of(ctx, source)
-  return circuit.noted == 1 or (circuit.state == 'closed' and redis.call('EXISTS', ctx.K.window_of .. source) == 1)
-end
-
--- Forgets what serves only the present of a source that has been quiet: its circuit, if nothing is held against it, and
--- its statuses. An unbroken run of errors counts towards a halt for a day more. Nothing is forgotten of a source whose
--- window is still there, or that is halted, open, probed, held or slowed down.
-function circuits.forget_quiet(ctx, source)
-  local key, circuit = ctx.K.circuit_of .. source, circuits.of(ctx, source)
-  local is_watched = circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
-  if is_watched or circuits.is_halted(ctx, source) or redis.call('EXISTS', ctx.K.window_of .. source) == 1 then return end
-  if not circuit.rests then
-    redis.call('DEL', key)
-    if circuit.run > 0 then
-      redis.call('HSET', key, 'run', text(circuit.run), 'generation', text(circuit.generation), 'rests', 1)
-      redis.call('PEXPIRE', key, 86400000)
-    end
-  end
-  redis.call('LTRIM', ctx.K.statuses_of .. source, 1, 0)
 end

@@ -9,9 +9,9 @@
 local due_index = {}
 
 local BEST_CLASS = 4
-local PLACES = {'24', '23', '22', '21', '20', '14', '13', '12', '11', '10', '04', '03', '02', '01', '00'}
+local PLACES = {'20', '10', '00', '21', '11', '01', '22', '12', '02', '23', '13', '03', '24', '14', '04'} -- most requests are of 0 and 1
 
--- All due sets, that of the fastest sources and of the best class first.
+-- All due sets.
 function state.due_sets(ctx)
   local sets = {}
   for index, place in ipairs(PLACES) do sets[index] = ctx.K.due_of .. place end
@@ -31,39 +31,17 @@ end
 
 function due_index.class_in(place) return tonumber(place:sub(2)) end
 
--- Looks at several sources at once: in their tiers, and those that are not there in the others, where a change of their rates
--- may have left them that this spider has not heard of.
+-- Looks at several sources at once, in all sets: a change of their rates may have left them in one that this spider has not heard of.
 function due_index.look_up_standing(ctx, sources)
-  local function look(of_tier)
-    for tier, names in pairs(of_tier) do
-      for class = BEST_CLASS, 0, -1 do
-        for index, at in ipairs(read_all('ZMSCORE', ctx.K.due_of .. tier .. class, names)) do
-          if at then ctx.standing[names[index]] = {place = tier .. class, at = tonumber(at)} end
-        end
-      end
+  for _, place in ipairs(PLACES) do
+    if #sources == 0 then return end
+    local others = {}
+    for index, at in ipairs(read_all('ZMSCORE', ctx.K.due_of .. place, sources)) do
+      ctx.standing[sources[index]] = at and {place = place, at = tonumber(at)}
+      if not at then others[#others + 1] = sources[index] end
     end
+    sources = others
   end
-  local function note(of_tier, tier, source)
-    of_tier[tier] = of_tier[tier] or {}
-    table.insert(of_tier[tier], source)
-  end
-
-  local own, others = {}, {}
-  for _, source in ipairs(sources) do
-    ctx.standing[source] = false
-    note(own, due_index.tier_of(ctx, source), source)
-  end
-  look(own)
-  for tier, names in pairs(own) do
-    for _, source in ipairs(names) do
-      if not ctx.standing[source] then
-        for other = 0, 2 do
-          if other ~= tier then note(others, other, source) end
-        end
-      end
-    end
-  end
-  look(others)
 end
 
 function due_index.standing_of(ctx, source)
@@ -109,14 +87,6 @@ end
 function due_index.depart(ctx, source, place)
   local sources = ctx.departures[place] or {}
   ctx.departures[place], sources[#sources + 1] = sources, source
-end
-
--- Has a source that stands in another set, too, stand in the one of the better class only.
-function due_index.stand_once(ctx, source, place, at)
-  local stands = ctx.standing[source]
-  local is_better = due_index.class_in(place) > due_index.class_in(stands.place)
-  due_index.depart(ctx, source, is_better and stands.place or place)
-  if is_better then ctx.standing[source] = {place = place, at = at} end
 end
 
 -- Puts a source where its next request is due, or nowhere when it has no work. `anew`: whatever class it is noted to have.

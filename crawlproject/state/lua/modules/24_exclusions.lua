@@ -4,8 +4,7 @@
 -- without a dot is no domain that others are below: "museum" is a source, not all of .museum. It stands for seeds that
 -- name it, too, whatever source their requests belong to.
 --
--- What is dropped leaves the frontier at once, and is counted. It stays in K.dropped until its place in the seen filter has
--- been given up (forget_dropped.lua), which needs a hash that Lua has not got: its seed is crawled when it is fed again.
+-- What is dropped leaves the frontier and the seen filter at once, and is counted: its seed is crawled when it is fed again.
 local exclusions = {}
 
 -- Nearly always there are none, and nothing more is looked at.
@@ -45,6 +44,12 @@ function exclusions.has_request(ctx, source, entry, name)
   return name ~= nil and exclusions.has(ctx, name)
 end
 
+-- What is said of an excluded name: `by` and `time`, where an operator has excluded it, and the `reason`; the comment in its line of a
+-- `file`.
+function exclusions.said_of(ctx, name)
+  return cjson.decode(redis.call('HGET', ctx.K.excluded_by, name) or '{}')
+end
+
 -- Notes in the audit trail that an operator has excluded a name (`what`: 'excluded'), or included it again ('included').
 function exclusions.note(ctx, what, name, operator, reason)
   local msg = name .. (what == 'excluded' and ' is excluded' or ' is included again')
@@ -63,34 +68,10 @@ end
 -- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.
 function exclusions.count_dropped(ctx, source, what, count) statistics.count(ctx, {[source] = {[what] = count}}) end
 
--- Whether a stored request stands for a link that has taken a place in its source's budget and was not fetched yet: found on
--- a page it has a depth, or, an image, what was found of it (frontier/discovery.py). A redirected one was fetched, and so was a
--- page that is looked at again.
-function exclusions.was_counted(entry)
-  if not entry:find('\165depth', 1, true) and not entry:find('\165found', 1, true) then return false end
-  local meta = naming.meta_of(entry)
-  return not (meta.redirect_urls or meta.revisit) and ((meta.depth or 0) > 0 or meta.found ~= nil)
-end
-
--- Gives a source's budget back what those of its links took of it that are dropped.
-function exclusions.refund(ctx, source, entries)
-  local line = redis.call('HGET', ctx.K.ledger, source)
-  if not line then return end
-  local all, poor, sitemaps = budgets.ledger_in(line)
-  for _, entry in ipairs(entries) do
-    if exclusions.was_counted(entry) then
-      all = all - 1
-      if entry:byte(3) == 0 then poor = poor - 1 end
-    end
-  end
-  redis.call('HSET', ctx.K.ledger, source, budgets.ledger_line(math.max(all, 0), math.max(poor, 0), sitemaps))
-end
-
 -- Drops requests that were taken out of the frontier.
 function exclusions.drop(ctx, source, what, entries)
   if #entries == 0 then return end
-  redis.call('RPUSH', ctx.K.dropped, unpack(entries))
-  exclusions.refund(ctx, source, entries)
+  seen_filter.forget(ctx, entries)
   exclusions.count_dropped(ctx, source, what, #entries)
 end
 

@@ -18,29 +18,23 @@ function seed_list.give_back(ctx, worker)
   end
 end
 
-local LONGEST = 1312000 -- bytes in memory of a line of 1 MiB, at most: allocators round them up to 1.25 MiB
+local LONGEST = 1048576 -- bytes
 
 -- Returns the seeds that come next in a list, the first one at the head; they stay where they are. These are `count` at most,
--- and beyond `size` bytes there is no further one. Lua takes 3 ms for each MB that it reads. So the length of each seed is
--- found first, from a copy at `scratch`, in 1.2 ms for each MB. A line that no seed can be as long as is not read: a zero byte
--- and its length take its place.
-function seed_list.peek(list, scratch, count, size)
+-- and beyond `size` bytes there is no further one. In place of a longer line come a zero byte and its length.
+function seed_list.peek(list, count, size)
   users_keys.require('list', list)
   local found = {}
-  redis.set_repl(redis.REPL_NONE) -- replicas need no copies
-  while #found < count and size > 0
-    and redis.call('SORT', list, 'BY', 'nosort', 'DESC', 'LIMIT', #found, 1, 'STORE', scratch) > 0 do
-    local bytes = redis.call('MEMORY', 'USAGE', scratch, 'SAMPLES', 0)
-    if bytes > LONGEST then
-      redis.set_repl(redis.REPL_ALL)
-      redis.call('LSET', list, -1 - #found, '\0' .. bytes)
-      redis.set_repl(redis.REPL_NONE)
-      size = size - bytes
+  while #found < count and size > 0 do
+    local place = -1 - #found
+    local seed = redis.call('LINDEX', list, place)
+    if not seed then break end
+    size = size - #seed
+    if #seed > LONGEST then
+      seed = '\0' .. #seed
+      redis.call('LSET', list, place, seed)
     end
-    found[#found + 1] = redis.call('LINDEX', list, -1 - #found)
-    size = size - #found[#found]
+    found[#found + 1] = seed
   end
-  redis.call('DEL', scratch)
-  redis.set_repl(redis.REPL_ALL)
   return found
 end

@@ -55,5 +55,4 @@ function grants.return_lost(ctx, reply)
   due_index.schedule_all(ctx, touched)
   for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
   circuits.save(ctx)
-  report.save(ctx)
 end

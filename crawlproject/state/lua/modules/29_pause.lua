@@ -16,7 +16,7 @@ function pause.reason(ctx)
   if unread then return {'paused', unread} end
   if dead_letters.are_at_bound(ctx) then
     local command = 'scrapy dead' .. (ctx.spider == 'images' and '' or ' --spider=' .. ctx.spider)
-    return {'paused', 'dead letters have reached CRAWL_DEAD_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
+    return {'paused', 'dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (' .. command .. '), or raise it'}
   end
   local fault = 5 * queues.in_tails(ctx) >= ctx.A.overflow_maxlen and redis.call('GET', ctx.K.spill_fault)
   if fault then

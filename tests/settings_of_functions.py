@@ -1,0 +1,19 @@
+"""Functions of Redis with other settings than those of the worker that calls them."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TypeVar
+
+import msgpack
+
+from crawlproject.state.scripts.runner import ScriptRunner
+
+Runner = TypeVar("Runner", bound=ScriptRunner)
+
+
+def within(scripts: Runner, **settings: int | bool) -> Runner:
+    """Return `scripts`, with these settings in place of its own."""
+    other = copy(scripts)
+    other._settings = msgpack.packb(msgpack.unpackb(scripts._settings) | settings)
+    return other
