@@ -165,7 +165,8 @@ def _photos() -> list[bytes]:
 
 async def beside(body: bytes | None, rate: float, seconds: float) -> tuple[str, list[float], list[float]]:
     """Return what became of a picture, how many seconds it took each time, and how many the others took."""
-    pipeline = ThumbnailPipeline(config.load({}), Nowhere())
+    nowhere: Any = Nowhere()
+    pipeline = ThumbnailPipeline(config.load({}), nowhere)
     photos = _photos()
     outcome, slow, took = "", [], []
 

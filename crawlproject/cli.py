@@ -93,6 +93,20 @@ class Command(ScrapyCommand):
             parser.add_argument("--spider", default="images", help=f"{self.spider_help} (default: images)")
 
 
+def alone(command: type[ScrapyCommand], module: str, example: str) -> type[ScrapyCommand]:
+    """Return a command of Scrapy's, for a module of commands, with a frontier of its own in memory.
+
+    Its requests keep to the rates of their sources like all others; nothing is stored in the frontier that workers
+    share.
+    """
+    more: dict[str, Any] = {
+        "__module__": module,  # Scrapy names a command after it
+        "default_settings": {**command.default_settings, "FRONTIER_ALONE": True},
+        "long_desc": lambda self: f"{command.long_desc(self)} Example: {example}",
+    }
+    return type("Command", (command,), more)
+
+
 def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
     """Have a command end with one clear sentence and exit code 1 where it fails for a known reason."""
 

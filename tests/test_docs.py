@@ -146,7 +146,7 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
     one = replace(
         sample_at(1.0, source("museum", fetches=[1] * BUCKETS), halted=["museum"]), unread={"archive": 7}
     )
-    collectors = CrawlCollector("images", lambda: one), WorkerCollector("images", lambda name: 0, lambda: 0)
+    collectors = CrawlCollector(lambda: {"images": one}), WorkerCollector("images", lambda name: 0, lambda: 0)
     metrics = [metric for collector in collectors for metric in collector.collect()]
     expected = []
     for metric in metrics:

@@ -183,8 +183,8 @@ async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
     digest = SeenFilter().digest(Request(url))
     look = await next_look(state, source, digest) or await next_look(state, source, digest_of("sitemap", url))
     return {
-        "place": None if place is None else place._asdict(),
-        "revisit": None if look is None else look._asdict(),
+        "place": place,
+        "revisit": look,
         "link": {"worth": worth.value, "reason": why or None},
     }
 

@@ -7,7 +7,8 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar
 
 from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
@@ -22,9 +23,6 @@ from crawlproject.state.client import State, check_redis
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.spiders import present_spiders
 from crawlproject.storage.blobs import reader_of
-
-if TYPE_CHECKING:
-    from crawlproject.dashboard.site import Dashboard
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +82,13 @@ class Command(cli.Command):
 
         reactor: Any = installed
         project = get_spider_loader(self.settings).list()
-        watch = _Watch(settings, opts.spider, project, reader_of(settings.images_store, self.settings))
+        thumbnail = reader_of(settings.images_store, self.settings)
+        parts = AsyncExitStack()
 
         async def start() -> None:
-            await watch.start()
+            served = await _start(settings, opts.spider, project, thumbnail, parts)
             if opts.json:
-                print(json.dumps({"metrics": watch.metrics_url, "dashboard": watch.dashboard_url}), flush=True)
+                print(json.dumps(served), flush=True)
 
         def started() -> None:
             deferred_from_coro(start()).addErrback(failed)
@@ -100,78 +99,56 @@ class Command(cli.Command):
             reactor.stop()
 
         reactor.callWhenRunning(started)
-        reactor.addSystemEventTrigger("before", "shutdown", lambda: deferred_from_coro(watch.stop()))
+        reactor.addSystemEventTrigger("before", "shutdown", lambda: deferred_from_coro(parts.aclose()))
         reactor.run()
 
 
-class _Watch:
-    """The parts of a `scrapy monitor`, in the order in which they start."""
+async def _start(
+    settings: config.Config,
+    spiders: Sequence[str] | None,
+    project: Sequence[str],
+    thumbnail: Callable[[str], bytes],
+    parts: AsyncExitStack,
+) -> dict[str, str | None]:
+    """Connect, stand for the lead, read, and serve; return the URLs of that. `parts` stops all, the last first.
 
-    def __init__(
-        self,
-        settings: config.Config,
-        spiders: Sequence[str] | None,
-        project: Sequence[str],
-        thumbnail: Callable[[str], bytes],
-    ) -> None:
-        self.settings = settings
-        self.spiders = spiders
-        self.project = project
-        self.thumbnail = thumbnail
-        self.state = State(settings.of_any_shard, spiders[0] if spiders else "images")
-        self.dashboard: Dashboard | None = None
-        self.metrics_url = ""
-        self.dashboard_url: str | None = None
-        self._served: list[Any] = []
-        self._started = False
+    Raises:
+        RedisUnavailable, ConfigError: see there.
 
-    async def start(self) -> None:
-        """Connect, stand for the lead, read, and serve.
+    """
+    from crawlproject.dashboard.site import Dashboard
+    from crawlproject.leader import Leader
+    from crawlproject.metrics.collectors import CrawlCollector, registry
+    from crawlproject.webserver import Metrics, close, listen, url_of
 
-        Raises:
-            RedisUnavailable, ConfigError: see there.
+    first = state = State(settings.of_any_shard, spiders[0] if spiders else "images")
+    await state.open()
+    parts.push_async_callback(state.close)
+    if spiders is None and (present := await present_spiders(first, project)):
+        first = first.beside(present[0])
+    reporter = Reporter(settings, first, project, always=True, only=spiders)
+    await reporter.find()
+    leaders = [Leader(settings, shard) for shard in first.shards]
 
-        """
-        from crawlproject.dashboard.site import Dashboard
-        from crawlproject.leader import Leader
-        from crawlproject.metrics.collectors import CrawlsCollector, registry
-        from crawlproject.webserver import Metrics, listen, url_of
+    async def resign() -> None:
+        await asyncio.gather(*(leader.stop() for leader in leaders))
 
-        await self.state.open()
-        first = self.state
-        if self.spiders is None and (present := await present_spiders(first, self.project)):
-            first = first.beside(present[0])
-        self.reporter = Reporter(self.settings, first, self.project, always=True, only=self.spiders)
-        await self.reporter.find()
-        self._started = True
-        self.leaders = [Leader(self.settings, shard) for shard in first.shards]
-        for leader in self.leaders:
-            leader.start()
-        self.reporter.start()
-        collector = CrawlsCollector(self.reporter.latest_samples)
-        address, port = self.settings.metrics_address, self.settings.metrics_port or DEFAULT_PORT
-        self._served.append(listen(Metrics(registry(collector)), address, port, "CRAWL_METRICS_PORT"))
-        self.metrics_url = f"{url_of(address, port)}/metrics"
-        logger.info("Metrics at %s", self.metrics_url)
-        if not self.settings.dashboard_port:
-            return
-        address, port = self.settings.dashboard_address, self.settings.dashboard_port
-        self.dashboard = Dashboard(self.settings, self.reporter, self.thumbnail)
-        self.dashboard.start()
-        self._served.append(listen(self.dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
-        self.dashboard_url = url_of(address, port)
-        logger.info("Dashboard at %s", self.dashboard_url)
-
-    async def stop(self) -> None:
-        """Stop serving, and let another lead at once."""
-        if not self._started:
-            return
-        from crawlproject.webserver import close
-
-        for served in self._served:
-            await close(served)
-        if self.dashboard is not None:
-            await self.dashboard.stop()
-        await self.reporter.stop()
-        await asyncio.gather(*(leader.stop() for leader in self.leaders))
-        await self.state.close()
+    for leader in leaders:
+        leader.start()
+    parts.push_async_callback(resign)
+    reporter.start()
+    parts.push_async_callback(reporter.stop)
+    address, port = settings.metrics_address, settings.metrics_port or DEFAULT_PORT
+    metrics = Metrics(registry(CrawlCollector(reporter.latest_samples)))
+    parts.push_async_callback(close, listen(metrics, address, port, "CRAWL_METRICS_PORT"))
+    served: dict[str, str | None] = {"metrics": f"{url_of(address, port)}/metrics", "dashboard": None}
+    logger.info("Metrics at %s", served["metrics"])
+    if settings.dashboard_port:
+        address, port = settings.dashboard_address, settings.dashboard_port
+        dashboard = Dashboard(settings, reporter, thumbnail)
+        dashboard.start()
+        parts.push_async_callback(dashboard.stop)
+        parts.push_async_callback(close, listen(dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
+        served["dashboard"] = url_of(address, port)
+        logger.info("Dashboard at %s", served["dashboard"])
+    return served

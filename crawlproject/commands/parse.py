@@ -1,16 +1,7 @@
 """`scrapy parse`, beside the crawl: nothing is stored in the frontier."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar
-
 from scrapy.commands import parse
 
+from crawlproject import cli
 
-class Command(parse.Command):
-    """Scrapy's command; its requests keep to the rates of their sources like all others."""
-
-    default_settings: ClassVar[dict[str, Any]] = {**parse.Command.default_settings, "FRONTIER_ALONE": True}
-
-    def long_desc(self) -> str:
-        return f"{super().long_desc()} Example: scrapy parse --spider=shop https://example.org/a.html"
+Command = cli.alone(parse.Command, __name__, "scrapy parse --spider=shop https://example.org/a.html")

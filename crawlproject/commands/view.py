@@ -1,16 +1,7 @@
 """`scrapy view`, beside the crawl: nothing is stored in the frontier."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar
-
 from scrapy.commands import view
 
+from crawlproject import cli
 
-class Command(view.Command):
-    """Scrapy's command; its requests keep to the rates of their sources like all others."""
-
-    default_settings: ClassVar[dict[str, Any]] = {**view.Command.default_settings, "FRONTIER_ALONE": True}
-
-    def long_desc(self) -> str:
-        return f"{super().long_desc()} Example: scrapy view https://example.org/a.html"
+Command = cli.alone(view.Command, __name__, "scrapy view https://example.org/a.html")

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from crawlproject.dashboard.recent import Recent
+from crawlproject.dashboard.recent import read_recent
 from crawlproject.loops import Loops
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.status.reporter import INTERVAL_S, STALE_S, Report, Reporter
@@ -31,7 +31,6 @@ class Crawl:
         self.history: deque[tuple[str, float, float]] = deque(maxlen=_HISTORY)
         self.snapshot = b""
         self.recent = b""
-        self._recent = Recent(report.state)
         self._seen: Snapshot | None = None
 
     def has_news(self) -> bool:
@@ -57,7 +56,7 @@ class Crawl:
     async def read_recent(self) -> None:
         """Read what happened lately."""
         try:
-            found = await self._recent.look()
+            found = await read_recent(self.report.state)
             self.recent = event("recent", {"spider": self.report.state.keys.spider, **found})
         except REDIS_TROUBLE as error:
             self.report.state.failed(error)

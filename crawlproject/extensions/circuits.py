@@ -72,7 +72,7 @@ class Circuits:
             newest = (await newest_entries(self.state, {trail: 1}))[trail]
             self._last = newest[0][0] if newest else b"0-0"
         await asyncio.sleep(_LOOK_EVERY_S)
-        _, entries = await entries_after(self.state, trail, self._last, _MOST)
+        entries = await entries_after(self.state, trail, self._last, _MOST)
         for entry, fields in reversed(entries):
             self._last = entry
             event = json.loads(fields[b"event"])

@@ -12,7 +12,7 @@ from scrapy.spiderloader import get_spider_loader
 from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.frontier.worker import worker_of
-from crawlproject.metrics.collectors import CrawlsCollector, WorkerCollector, registry
+from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.snapshot import CrawlSample
 from crawlproject.webserver import Metrics, close, listen, url_of
@@ -46,7 +46,7 @@ class StatusReport:
         if self.config.metrics_port is None or len(_running) > 1:
             return
         collectors = registry(
-            CrawlsCollector(_latest_samples),
+            CrawlCollector(_latest_samples),
             WorkerCollector(
                 worker.spider.name,
                 lambda name: sum(one.crawler.stats.get_value(name, 0) for one in _running),

@@ -31,6 +31,7 @@ _FORGET_S = 3600.0  # what was excluded, or purged, and is no longer seen may be
 _CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long, at most
 _MOST_CLOSED = 50_000
 _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
+_STORE_REMEDY = "Set CRAWL_OVERFLOW_STORE, or raise CRAWL_OVERFLOW_MAXLEN"
 _UNKNOWN = (_OPEN, 0.0, "")
 
 
@@ -75,17 +76,13 @@ _FIELDS = {
     "a": "admitted",
     "k": "known",
     "b": "over_budget",
-    "h": "over_budget",
-    "f": "without_room",
-    "q": "without_room",
-    "m": "without_room",
     "r": "refused",
     "x": "excluded",
     "s": "left_out",
     "o": "forwarded",
     "w": "without_room",
 }
-_OF_ALL = "fqmrxw"  # what holds for all links of a group
+_OF_ALL = "wrx"  # what holds for all links of a group
 
 
 class _Batch(NamedTuple):
@@ -124,7 +121,7 @@ class Discovery:
         self._closed_s = min(_CLOSED_S, config.pages_delay)
         # Its state, until when, and what becomes of its links
         self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
-        self._warned: set[str] = set()
+        self._has_warned = False
         most = config.pages_budget_max
         self._budget = budget or (Budget(most=most) if most else None)
 
@@ -246,36 +243,23 @@ class Discovery:
                 self._closed.clear()
 
     def _warn(self, letters: str) -> None:
-        """Say, once, why there is no room for links."""
-        is_own, most = self._most_outstanding is None, self._config.overflow_maxlen
-        links = "Links" if is_own else "Links for another spider"
-        is_stored = self._config.overflow_store is not None
-        remedy = "Raise that" if is_stored else "Set CRAWL_OVERFLOW_STORE, or raise that"
-        if not is_own:
-            remedy += ", or run that spider, as by scrapy crawl images"
-        for letter in {"f", "q", "m", "w"} & set(letters) - self._warned:
-            self._warned.add(letter)
-            if letter == "m":
-                why = (
-                    f"its frontier holds {self._most_outstanding} requests, the most that it may while links are "
-                    "added. Run that spider, as by scrapy crawl images"
-                )
-            elif letter == "f":
-                why = (
-                    f"beyond the windows of their sources {most} requests wait in Redis, as many as "
-                    f"CRAWL_OVERFLOW_MAXLEN allows. {remedy}"
-                )
-            elif letter == "q":
-                why = (
-                    f"some sources have what one may have of CRAWL_OVERFLOW_MAXLEN={most}, a quarter of what "
-                    f"others leave. {remedy}"
-                )
-            else:
-                why = (
-                    f"{most} entries wait here for the shard of their source, its part of CRAWL_OVERFLOW_MAXLEN. "
-                    "See scrapy shards"
-                )
-            logger.warning("%s are turned away (links_without_room): %s", links, why)
+        """Say, once, that there is no room for links."""
+        if self._has_warned or "w" not in letters:
+            return
+        self._has_warned = True
+        whose = bound = run = ""
+        if self._most_outstanding is not None:
+            whose, run = " for another spider", ", or run that spider, as by scrapy crawl images"
+            bound = f", or {self._most_outstanding} in its frontier"
+        logger.warning(
+            "Links%s are turned away (links_without_room): there are %d requests in Redis beyond the windows of "
+            "their sources, or for another shard, or of one source a quarter of what others leave%s. %s%s",
+            whose,
+            self._config.overflow_maxlen,
+            bound,
+            "Raise CRAWL_OVERFLOW_MAXLEN" if self._config.overflow_store else _STORE_REMEDY,
+            run,
+        )
 
     def _state_of(self, group: tuple[str | None, str], now: float) -> tuple[int, float, str]:
         found = self._closed.get(group, _UNKNOWN)

@@ -94,7 +94,7 @@ class Forwarder:
             reply = await target.scripts.discover(call.groups, **call.options)
             if reply is None:
                 return False, False
-            all_stay = all_stay and not {"o", "w"} & set(reply.letters)
+            all_stay = all_stay and "o" not in reply.letters
         # Also without any: once this is on a replica, so are the links.
         is_taken = await target.scripts.receive(self._origin, Batch(batch.name, others))
         return is_taken, all_stay

@@ -15,11 +15,10 @@ from crawlproject.state.scripts import LATENCY_BOUNDS
 _PAGE = 1000  # sources a call
 
 
-async def read_counts(state: State, sources: Sequence[str], counts: Sequence[str]) -> dict[str, list[int]]:
-    """Return each of `counts` (see `Keys.counts`) of each of `sources`, in their order."""
+async def read_counts(state: State, sources: Sequence[str]) -> list[Counter[str]]:
+    """Return the counts of each of `sources`; see `Keys.counts`."""
     redis: Any = state.redis
-    found = [counts_in(packed) for packed in await redis.hmget(state.keys.counts, sources)]
-    return {name: [one.get(name, 0) for one in found] for name in counts}
+    return [Counter(counts_in(packed)) for packed in await redis.hmget(state.keys.counts, sources)]
 
 
 def counts_in(packed: bytes | None) -> dict[str, int]:

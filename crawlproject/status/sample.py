@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
-from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, not_answering
@@ -19,17 +19,13 @@ from crawlproject.state.shards import shard_of
 from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due, count_sources
 from crawlproject.status.shard_status import node_of
-from crawlproject.status.snapshot import LINKS, CrawlSample, InFlight, Others, SourceSample
-from crawlproject.status.source_status import SUCCESSES, statuses_of_shard
+from crawlproject.status.snapshot import CrawlSample, InFlight, Others, Snapshot, SourceSample, snapshot
+from crawlproject.status.source_status import statuses_of_shard
 from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
 MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
 _BATCH = 200  # sources a call
-_COUNTS = (
-    *(*SUCCESSES, "fetched", "link_rot", "failed", "retried", "bytes", "answers", "latency_us"),
-    *(f"error_{kind}" for kind in ERROR_KINDS),
-)
 _SUMMED = (
     *("outstanding", "seeds", "overflow", "dead", "alive", "known", "due", "ready", "spilled"),
     *("halted", "halted_for_a_while", "sources", "totals"),
@@ -38,10 +34,16 @@ _SUMMED = (
 
 
 class Survey:
-    """Takes samples of a spider's crawl. Of a shard that does not answer, what was seen of it last counts on."""
+    """Takes samples of a spider's crawl, each compared with the one before; `latest` is the last one.
 
-    def __init__(self, state: State, *, unread: bool) -> None:
+    Of a shard that does not answer, what was seen of it last counts on. With `names` a snapshot lists only those
+    sources, however many there are; `unread` tells how far readers are behind.
+    """
+
+    def __init__(self, state: State, names: Sequence[str] = (), *, unread: bool = False) -> None:
         self.state = state
+        self.names = names
+        self.latest: CrawlSample | None = None
         self._rates = {shard: RateSum(shard) for shard in state.shards}
         self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
@@ -54,9 +56,22 @@ class Survey:
         is_few = count == 1 or self._known <= MOST_SOURCES
         return MOST_SOURCES if is_few else max(MOST_SOURCES // count, _LEAST_SOURCES)
 
-    async def take(self, overview: Overview | None = None, names: Sequence[str] = ()) -> CrawlSample:
-        """Return a sample; `overview` is that of the first shard, if it is known by now, `names` are sources to be
-        in it in any case.
+    async def look(self, overview: Overview | None = None) -> Snapshot | None:
+        """Return what the crawl did since the last call; None at the first one. `overview` is as for `take`.
+
+        Raises:
+            REDIS_TROUBLE: no shard answers; the next call continues from the last one that succeeded.
+
+        """
+        before, self.latest = self.latest, await self.take(overview)
+        made = None if before is None else snapshot(before, self.latest)
+        if made is None or not self.names:
+            return made
+        specific = {name: made.specific[name] for name in self.names if name in made.specific}
+        return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)
+
+    async def take(self, overview: Overview | None = None) -> CrawlSample:
+        """Return a sample; `overview` is that of the first shard, if it is known by now.
 
         Raises:
             REDIS_TROUBLE: no shard answers.
@@ -72,7 +87,7 @@ class Survey:
             own: Any = overview if shard is state else None
             if own is None:
                 own = await collect(shard, must_lead=False, most=most)
-            wanted = [name for name in names if state.shard_for(name) is shard]
+            wanted = [name for name in self.names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
             return await take_sample(shard, own, self._rates[shard], unread=self._unread)
 
@@ -110,7 +125,7 @@ def _merged(
     left = [one.left for one in feeding if one.left is not None]
     stopped = all(number in faults for number in by_number) and first.overview.pause.reason
     overview = first.overview._replace(
-        **{name: _summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
+        **{name: summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
         pause=first.overview.pause if stopped else Pause("", ""),
         excluded=max(one.excluded for one in overviews),
         feeding=Feeding(sum(one.processes for one in feeding), sum(left) if len(left) == len(feeding) else None),
@@ -121,7 +136,7 @@ def _merged(
         listed = (sum(one.row.rate_limit for one in sample.sources.values()) for sample in samples)
         each = [sample.others or Others(limits, 0) for sample, limits in zip(samples, listed, strict=True)]
         others = Others(*map(sum, zip(*each, strict=True)))
-    unread = _summed([sample.unread for sample in samples])
+    unread = summed([sample.unread for sample in samples])
     furthest = sorted(unread, key=lambda name: (-unread[name], name))[:MOST_READERS]
     sources = {
         name: source
@@ -133,7 +148,7 @@ def _merged(
         first.time,
         first.spider,
         overview,
-        InFlight(*_summed([sample.in_flight for sample in samples])),
+        InFlight(*summed([sample.in_flight for sample in samples])),
         sources,
         others,
         {name: unread[name] for name in furthest},
@@ -142,7 +157,7 @@ def _merged(
     )
 
 
-def _summed(values: Sequence[Any]) -> Any:
+def summed(values: Sequence[Any]) -> Any:
     """Return the sum of numbers, of the columns of tuples, of counts in mappings; of lists all items, sorted."""
     match values[0]:
         case tuple():
@@ -181,9 +196,8 @@ async def take_sample(
         with suppress(ValueError):  # a lease that was not written by crawlproject
             domains.add(domain_of_url(codec.url_of(entry)))
     names = list(overview.sources)
-    wanted = [count for count in (*_COUNTS, *LINKS) if overview.totals.get(count)]  # most errors never occur
     sources: dict[str, SourceSample] = {}
-    looked = statuses_of_shard(state, names, leases, wanted)
+    looked = statuses_of_shard(state, names, leases)
     rows = {row.source: (row, counts) async for _, row, counts in looked}
     for first in range(0, len(names), _BATCH):
         some = names[first : first + _BATCH]

@@ -29,7 +29,6 @@ LINK_RESULTS = (
 )  # what becomes of links; counts: links_ +
 
 _PAGES = "pages"  # the spider whose links have budgets
-_COUNTS = (*SUCCESSES, "link_rot", "failed", "good_pages", *(f"links_{name}" for name in LINK_RESULTS))
 _BATCH = 100  # sources a call, which takes Redis some 3 ms
 
 
@@ -121,9 +120,9 @@ async def source_statuses(
 
 
 async def statuses_of_shard(
-    state: State, sources: list[str], leases: Counter[str] | None = None, more: Sequence[str] = ()
+    state: State, sources: list[str], leases: Counter[str] | None = None
 ) -> AsyncIterator[tuple[SourceStatus, SourceRow, Mapping[str, int]]]:
-    """Yield the status of each of `sources`, all of one shard, in order, with its counts (`more`, too) above 0.
+    """Yield the status of each of `sources`, all of one shard, in order, with its counts.
 
     Reads a batch at a time. `leases` is by `count_leases`.
     """
@@ -132,9 +131,8 @@ async def statuses_of_shard(
         names = sources[first : first + _BATCH]
         statuses = await state.scripts.inspect(names)
         spent = await read_spent_budgets(state, names) if state.keys.spider == _PAGES else [None] * len(names)
-        columns = await read_counts(state, names, list(dict.fromkeys((*_COUNTS, *more))))
-        for status, used, numbers in zip(statuses, spent, zip(*columns.values(), strict=True), strict=True):
-            done = Counter({count: number for count, number in zip(columns, numbers, strict=True) if number})
+        counts = await read_counts(state, names)
+        for status, used, done in zip(statuses, spent, counts, strict=True):
             budget = None if used is None else _budget(state.config, *used, done["good_pages"])
             yield status, _row(status, leases[status.source], done, budget), done
 
@@ -253,8 +251,7 @@ def _rate_reason(status: SourceStatus) -> str:
 
 async def pause(state: State) -> Pause:
     """Return why nothing goes out to any source at present."""
-    bounds = state.config.of_shard
-    return await state.scripts.pause_reason(timeout=bounds.heartbeat_timeout)
+    return await state.scripts.pause_reason(timeout=state.config.heartbeat_timeout)
 
 
 def duration(seconds: float | None) -> str:

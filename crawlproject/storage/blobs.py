@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from crawlproject import config
@@ -20,7 +19,7 @@ from crawlproject.storage.folder import FolderStorage, is_permanent
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_secrets
 
-logger = logging.getLogger(__name__)
+Storage = FolderStorage | S3Storage  # of thumbnails, or originals; its methods block, in several threads
 
 PROBE = ".probe"  # never the name of a picture: those begin with a folder
 PROBE_SIZE = 16_384  # bytes; a nearly full disk would accept a tiny file
@@ -50,27 +49,6 @@ def thumbnail_name(identifier: str, form: str = "JPEG", size: int | None = None)
 def original_name(sha256: str, form: str) -> str:
     """Return the path of an original by the SHA-256 of its bytes, in hex, and its format."""
     return f"{sha256[:2]}/{sha256}{ORIGINALS[form].suffix}"
-
-
-class Storage(Protocol):
-    """Stores thumbnails, or originals. `write` and `has` block, and may be called from several threads."""
-
-    @property
-    def place(self) -> str:
-        """The storage's name for messages."""
-
-    @property
-    def remedy(self) -> str:
-        """What an operator can do when it fails."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`, wholly or not at all; what is there is replaced."""
-
-    def has(self, name: str, size: int) -> bool:
-        """Tell whether something of `size` bytes is stored under `name`."""
-
-    def is_permanent(self, error: Exception) -> bool:
-        """Tell whether an error raised by `write` persists until an operator acts."""
 
 
 def open_storage(uri: str, settings: Any) -> Storage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, folder_of
 from crawlproject.storage.folder import FolderStorage
@@ -13,33 +13,6 @@ from crawlproject.storage.s3 import S3Storage
 
 _LENGTH = 3  # bytes before each request
 _MOST_BYTES = 256 * 1024 * 1024  # of an extent, decompressed
-
-
-class Packs(Protocol):
-    """Stores packs by their names, `folder/name`. Every method blocks, and raises the store's errors."""
-
-    @property
-    def place(self) -> str:
-        """The store's name for messages."""
-
-    @property
-    def remedy(self) -> str:
-        """What an operator can do when it fails."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`, wholly or not at all; it outlasts a power cut."""
-
-    def read(self, name: str, offset: int, length: int) -> bytes:
-        """Return a part of a pack, less where it ends before; FileNotFoundError when there is no such pack."""
-
-    def exists(self, name: str) -> bool:
-        """Tell whether there is something of that name."""
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the packs in a folder."""
-
-    def remove(self, name: str) -> None:
-        """Remove a pack, if it is there."""
 
 
 class FolderPacks(FolderStorage):
@@ -107,6 +80,9 @@ class S3Packs(S3Storage):
     def remove(self, name: str) -> None:
         """Delete the object."""
         self.client.delete_object(Bucket=self.bucket, Key=self.prefix + name)
+
+
+Packs = FolderPacks | S3Packs  # by their names, `folder/name`; methods block, and raise the store's errors
 
 
 def open_packs(uri: str, settings: Any) -> Packs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import io
 import os
@@ -12,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from crawlproject.errors import CrawlprojectError, StorageDown
 from crawlproject.storage import folder
@@ -23,7 +22,6 @@ from crawlproject.texts import printable
 
 _UNFINISHED = ".part"
 _OURS = re.compile(r"\.(\d{8}(\.parquet|\.tar|_stats\.json)|_dataset\.json)\.part")  # unfinished, in a folder
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})  # of a file system without
 _TOKEN = "crawlproject-part"  # in the metadata of an object: who has put it
 
 
@@ -31,44 +29,16 @@ class PartExists(CrawlprojectError):
     """There is a part of this name: another process has put it."""
 
 
-class Parts(Protocol):
-    """Where the parts of a dataset are. Methods block.
+class FolderParts:
+    """Parts as files of a folder, for one process at a time. They are written as `.NAME.part`, and renamed.
+
+    Methods block.
 
     Raises:
         StorageDown: it cannot be reached at present; the call can be repeated.
         CrawlprojectError: it refuses, until an operator acts.
 
     """
-
-    name: str  # short
-    place: str  # for messages
-
-    def opened(self) -> AbstractContextManager[None]:
-        """Return a context within which the rest may be called: for one process at a time, but in S3."""
-
-    def names(self) -> list[str]:
-        """Return the names of all that is here, but of what is unfinished."""
-
-    def create(self, name: str) -> IO[bytes]:
-        """Return a new local file to write what shall be `name`; it is closed when that is put."""
-
-    def read(self, name: str) -> IO[bytes]:
-        """Return something that is here, to read from."""
-
-    def put_new(self, name: str) -> None:
-        """Have what was written appear, on disk for good.
-
-        Raises:
-            PartExists: there is something of that name, which this did not put.
-
-        """
-
-    def replace(self, name: str) -> None:
-        """Have what was written appear in place of what there may be of that name."""
-
-
-class FolderParts:
-    """Parts as files of a folder. They are written beside each other, as `.NAME.part`, and renamed."""
 
     def __init__(self, path: Path) -> None:
         self._files: dict[str, IO[bytes]] = {}  # unfinished
@@ -115,25 +85,17 @@ class FolderParts:
             return (self.folder / name).open("rb")
 
     def put_new(self, name: str) -> None:
-        """Give the file its name, which is refused where there is one, and have both outlast a power cut.
+        """Give the file its name, unless there is one of that name, and have both outlast a power cut.
 
-        A file system without hard links (exFAT, some network drives) cannot refuse it: there the lock alone keeps
-        other processes out.
+        Raises:
+            PartExists: there is, and it is another's.
+
         """
         path = self.folder / name
         with self._whole(name) as part:
-            try:
-                try:
-                    os.link(part, path)
-                except OSError as error:
-                    if error.errno not in _NO_LINKS:
-                        raise
-                    if path.exists():
-                        raise FileExistsError from None
-                    part.replace(path)
-            except FileExistsError:
-                raise PartExists(f"{path} was written by another process meanwhile") from None
-            part.unlink(missing_ok=True)
+            if path.exists():
+                raise PartExists(f"{path} was written by another process meanwhile")
+            part.replace(path)
 
     def replace(self, name: str) -> None:
         """Rename the file."""
@@ -167,7 +129,7 @@ class S3Parts:
     """Parts as objects of a bucket, written to files in TMPDIR first, which vanish with this process.
 
     They are put with a condition, `If-None-Match: *`: of two processes one is refused, whatever happens to either.
-    A request whose answer was lost is known by a token in the object's metadata.
+    A request whose answer was lost is known by a token in the object's metadata. Methods raise as FolderParts'.
     """
 
     def __init__(self, uri: str, settings: Any) -> None:
@@ -260,7 +222,10 @@ class S3Parts:
             ) from None
 
 
-def parts_of(uri: str, settings: Any) -> FolderParts | S3Parts:
+Parts = FolderParts | S3Parts
+
+
+def parts_of(uri: str, settings: Any) -> Parts:
     """Return where the parts of a dataset are, by its URI: `s3://BUCKET/PREFIX`, or a folder.
 
     Raises:

@@ -19,13 +19,10 @@ async def newest_entries(state: State, streams: Mapping[str, int]) -> dict[str, 
         return dict(zip(streams, await pipe.execute(), strict=True))
 
 
-async def entries_after(state: State, stream: str, after: bytes | None, count: int) -> tuple[int, list[RawEntry]]:
-    """Return the length of a stream, and its newest entries after the id `after`, at most `count`; None: any."""
-    async with state.redis.pipeline(transaction=True) as pipe:
-        pipe.xlen(stream)
-        pipe.xrevrange(stream, "+", "-" if after is None else b"(" + after, count=count)
-        length, entries = await pipe.execute()
-    return length, entries
+async def entries_after(state: State, stream: str, after: bytes | None, count: int) -> list[RawEntry]:
+    """Return the newest entries of a stream after the id `after`, at most `count`; None: any."""
+    entries: Any = await state.redis.xrevrange(stream, "+", "-" if after is None else b"(" + after, count=count)
+    return list(entries)
 
 
 async def untold(state: State, after: str, count: int) -> list[tuple[str, bytes]] | None:

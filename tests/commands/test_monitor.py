@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from tests.dashboard.monitors import free_port
-from tests.waiting import until
 
 if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
 
 
@@ -51,20 +48,13 @@ def test_a_redis_or_a_catalogue_that_is_not_there_is_named(scrapy: Scrapy, tmp_p
 
 
 @pytest.mark.parametrize("dashboard", [True, False])
-async def test_as_json_it_says_where_it_serves_and_it_returns_what_dead_workers_hold(
-    environment: dict[str, str], frontier: Frontier, tmp_path: Path, dashboard: bool
-) -> None:
-    keys, client = frontier.state.keys, redis.Redis.from_url(environment["REDIS_URL"])
-    await frontier.catalogue({"museum": 100.0})
-    await frontier.feed("museum", 3)
-    assert len(await frontier.lease(3)) == 3
+def test_as_json_it_says_where_it_serves(environment: dict[str, str], tmp_path: Path, dashboard: bool) -> None:
     metrics, page = free_port(), free_port() if dashboard else 0
     environ = {
         **environment,
         "CRAWL_METRICS_PORT": str(metrics),
         "CRAWL_DASHBOARD_PORT": str(page),
         "CRAWL_MONITOR_FILE": str(tmp_path / "monitor.jsonl"),
-        "CRAWL_HEARTBEAT_TIMEOUT": "1",
     }
     command = [sys.executable, "-m", "scrapy", "monitor", "--json"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as monitor:
@@ -74,15 +64,11 @@ async def test_as_json_it_says_where_it_serves_and_it_returns_what_dead_workers_
             "metrics": f"http://127.0.0.1:{metrics}/metrics",
             "dashboard": f"http://127.0.0.1:{page}" if dashboard else None,
         }
-        # the last worker was killed: nobody else takes its leases back
-        until(lambda: client.llen(f"{keys.queue_of}0:museum") == 3)
-        assert client.zcard(keys.workers) == 0
         with urllib.request.urlopen(told["metrics"]) as answer:  # it serves by now
             assert answer.status == 200
         monitor.terminate()
         assert monitor.stdout.read() == b""
         assert monitor.wait(60) == 0
-    client.close()
 
 
 def test_it_takes_no_arguments_and_has_help(scrapy: Scrapy) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import msgpack
-import pytest
-
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -100,23 +96,6 @@ def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
         f"{name}_p{percent}_s" for name in ("latency", "fetch", "parse") for percent in (50, 95, 99)
     }
     assert set(said.values()) == {0, None}
-
-
-@pytest.mark.parametrize("foreign", [b"\xff", b"many", b"", b"1_0"])
-async def test_what_others_wrote_counts_as_none(scrapy: Scrapy, state: State, foreign: bytes) -> None:
-    redis, keys = db(state), state.keys
-    await redis.hset(keys.totals, mapping={"admitted": foreign, "duplicates": 3, b"\xff": 1})
-    await redis.hset(keys.rates, mapping={"museum": foreign, b"caf\xe9": "5 over-robots"})
-    await redis.hset(keys.counts, b"caf\xe9", msgpack.packb({"fetched": 2}))
-    await redis.hset(keys.counters, mapping={"outstanding": foreign, "overflow": foreign})
-    await redis.zadd(keys.workers, {foreign: 1.0})
-    said = scrapy("stats")
-    assert (said.returncode, said.stderr) == (0, "")
-    told = json.loads(said.stdout)
-    assert (told["admitted"], told["duplicates"], told["outstanding"], told["fetched"]) == (0, 3, 0, 2)
-    assert told["sources"]["museum"]["rate_limit"] is None
-    assert told["sources"]["caf\ufffd"]["fetched"] == 2
-    assert told["sources"]["caf\ufffd"]["rate_limit"] == 5
 
 
 async def test_a_worker_that_is_silent_does_not_count(scrapy: Scrapy, state: State) -> None:

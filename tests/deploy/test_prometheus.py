@@ -49,7 +49,7 @@ def exported() -> list[Metric]:
     """Return all that a worker with a reading tells."""
     one = sample_at(1.0, source("museum", fetches=[1] * BUCKETS), halted=["village"])
     one = replace(one, unread={"archive": 7})
-    collectors = CrawlCollector("images", lambda: one), WorkerCollector("images", lambda name: 0, lambda: 0)
+    collectors = CrawlCollector(lambda: {"images": one}), WorkerCollector("images", lambda name: 0, lambda: 0)
     return list(registry(*collectors).collect())
 
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from crawlproject.metrics.collectors import OTHER, CrawlCollector, CrawlsCollector, registry
+from crawlproject.metrics.collectors import OTHER, CrawlCollector, registry
 from crawlproject.state.scripts import PARSE_BOUNDS
 from crawlproject.status.snapshot import CrawlSample
 from tests.status.test_snapshot import BUCKETS, sample_at, source
@@ -21,7 +21,7 @@ class Scraped:
 
     def __init__(self, most: int = 2) -> None:
         self.sample: CrawlSample | None = None
-        self.registry = registry(CrawlCollector("images", lambda: self.sample, most))
+        self.registry = registry(CrawlCollector(lambda: {"images": self.sample}, most))
 
     def look(self, now: float, total: int, **images: int) -> dict[str, float]:
         """Return `crawl_images_total` by source."""
@@ -51,7 +51,7 @@ def test_the_busiest_have_labels_and_the_others_count_together() -> None:
 def test_each_halted_source_is_named_with_or_without_labels_of_its_own() -> None:
     names = [f"s{number}" for number in range(300)]
     one = sample_at(1.0, *(source(name, successful=1) for name in "abc"), halted=names)
-    text = generate_latest(registry(CrawlCollector("images", lambda: one, 2))).decode()
+    text = generate_latest(registry(CrawlCollector(lambda: {"images": one}, 2))).decode()
     found = {
         sample.labels["source"]
         for family in text_string_to_metric_families(text)
@@ -66,7 +66,7 @@ def test_how_long_whole_fetches_take_is_shown_of_all_and_of_sources_with_labels(
     taken[7] = 3
     sources = (source(name, successful=number, fetches=taken) for number, name in enumerate("abc"))
     one = sample_at(1.0, *sources, fetches=tuple(taken), fetch_us=1_500_000)
-    text = generate_latest(registry(CrawlCollector("images", lambda: one, 2))).decode()
+    text = generate_latest(registry(CrawlCollector(lambda: {"images": one}, 2))).decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
     found = {
         (each.labels["source"], each.labels["quantile"]): each.value
@@ -88,7 +88,7 @@ def test_what_became_of_links_and_how_far_the_frontier_reaches_is_exported() -> 
     totals = {"links_admitted": 5, "links_known": 70, "links_over_budget": 6, "links_without_room": 4}
     totals["overflow_lost"] = 2
     one = sample_at(1.0, totals=totals, parses=tuple(parses), parse_us=2_500, due=9, ready=4, redis_bytes=10**7)
-    text = generate_latest(registry(CrawlCollector("pages", lambda: replace(one, spider="pages")))).decode()
+    text = generate_latest(registry(CrawlCollector(lambda: {"pages": replace(one, spider="pages")}))).decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
     links = {each.labels["result"]: each.value for each in samples if each.name == "crawl_links_total"}
     assert links == {
@@ -110,7 +110,7 @@ def test_links_are_exported_for_sources_with_labels_and_for_all_others_together(
         return sample_at(at, *rows, totals={"links_known": 43 + 2 * more, "links_refused": 1})
 
     samples = iter([sample(1.0, 0), sample(2.0, 5)])
-    made = registry(CrawlCollector("pages", lambda: next(samples), 1))
+    made = registry(CrawlCollector(lambda: {"pages": next(samples)}, 1))
     for _ in range(2):
         text = generate_latest(made).decode()
     found = {
@@ -128,7 +128,7 @@ def test_of_several_spiders_each_metric_is_written_once() -> None:
         "pages": replace(sample_at(1.0, source("museum", successful=9)), spider="pages"),
         "new": None,
     }
-    text = generate_latest(registry(CrawlsCollector(lambda: samples))).decode()
+    text = generate_latest(registry(CrawlCollector(lambda: samples))).decode()
     assert max(Counter(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)).values()) == 1
     work = [
         (each.labels["spider"], each.labels["source"])
@@ -184,7 +184,7 @@ def test_of_an_old_reading_only_its_time_is_left() -> None:
 
 def test_each_reader_of_the_events_tells_how_far_it_is_behind() -> None:
     one = replace(sample_at(1.0), unread={"archive": 12_000, 'a "b"': 0})
-    text = generate_latest(registry(CrawlCollector("images", lambda: one))).decode()
+    text = generate_latest(registry(CrawlCollector(lambda: {"images": one}))).decode()
     assert {
         sample.labels["reader"]: sample.value
         for family in text_string_to_metric_families(text)

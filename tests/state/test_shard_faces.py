@@ -15,14 +15,14 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
-from crawlproject.dashboard.recent import Recent
+from crawlproject.dashboard.recent import read_recent
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
 from crawlproject.status.reporter import Report, Reporter
+from crawlproject.status.sample import Survey
 from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
-from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import source_statuses
 from crawlproject.status.spiders import present_spiders
 from tests.leading import lead
@@ -83,14 +83,14 @@ def without(cluster: Cluster, shard: State) -> Iterator[set[int]]:
         until(cluster.is_whole)
 
 
-async def look(reader: SnapshotReader) -> Snapshot:
+async def look(reader: Survey) -> Snapshot:
     made: Any = await until_async(reader.look, despite=redis.RedisError)
     assert isinstance(made, Snapshot)
     return made
 
 
 async def test_what_all_shards_have_is_summed(state: State) -> None:
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     assert await reader.look() is None
     made = await look(reader)
     assert (made.general["outstanding"], made.general["sources"], made.general["workers"]) == (24, 12, 4)
@@ -129,7 +129,7 @@ async def test_all_sources_are_listed_however_they_are_divided_if_they_are_not_t
     shard = state.shards[2]
     many = [name for name in map("photos{}.example".format, range(5000)) if state.shard_for(name) is shard]
     await shard.redis.sadd(shard.keys.sources, *many[:600])
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     await reader.look()
     assert len((await look(reader)).specific) == 612
     await shard.redis.sadd(shard.keys.sources, *many[:990])  # too many of all
@@ -141,7 +141,7 @@ async def test_all_sources_are_listed_however_they_are_divided_if_they_are_not_t
 
 @pytest.mark.slow
 async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cluster, state: State) -> None:
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     await reader.look()
     before = await look(reader)
     gone = next(
@@ -159,7 +159,7 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cl
         assert (made.general["paused"], made.general["outstanding"]) == (None, 24)  # as it was seen last
         assert made.specific.keys() == before.specific.keys()
         assert made.general["success_rps"] == 0
-        metrics = {one.name: one for one in CrawlCollector("images", lambda: made.sample).collect()}
+        metrics = {one.name: one for one in CrawlCollector(lambda: {"images": made.sample}).collect()}
         assert metrics["crawl_stopped_shards"].samples[0].value == len(away)
         faults: dict[State, str] = {}
         rows = [row.source async for _, row in source_statuses(state, NAMES, faults)]
@@ -203,9 +203,9 @@ async def test_without_a_node_a_worker_is_well_and_commands_say_what_is_missing(
     gone = next(shard for shard in state.shards if cluster.owner_of(shard.keys.rates) is noted)
     with without(cluster, gone) as away:
         there = [name for name in NAMES if state.shard_for(name).number not in away]
-        assert await asyncio.to_thread(healthcheck.check, config.load(environ), "vm1") is None
+        assert await healthcheck.check(config.load(environ), "vm1") is None
         with pytest.raises(redis.RedisError):  # it may be in those that are away
-            await asyncio.to_thread(healthcheck.check, config.load(environ), "vm2")
+            await healthcheck.check(config.load(environ), "vm2")
 
         async def said(*words: str, code: int = 0) -> Any:
             done = await asyncio.to_thread(scrapy, *words, "--json", **environ)
@@ -379,6 +379,6 @@ async def test_the_dashboard_has_the_newest_of_all_shards(state: State) -> None:
         await shard.redis.xadd(
             shard.keys.dead, {"seed": "x", "source": name, "reason": "gone"}, id=f"{number + 1}-1"
         )
-    found = await Recent(state).look()
+    found = await read_recent(state)
     assert [event["source"] for event in found["link_rot"]] == NAMES[::-1]
     assert [letter["source"] for letter in found["dead"]] == NAMES[::-1]

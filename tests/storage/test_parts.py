@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 
 from crawlproject.errors import CrawlprojectError
-from crawlproject.storage.parts import FolderParts, PartExists, S3Parts
+from crawlproject.storage.parts import FolderParts, S3Parts
 from tests.storage.s3_gate import aws
 
 
@@ -33,18 +30,3 @@ def test_only_our_own_unfinished_files_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
     with FolderParts(tmp_path).opened():
         assert {path.name for path in tmp_path.iterdir()} == {*others, ".lock"}
-
-
-def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> NoReturn:
-        raise PermissionError(errno.EPERM, "Operation not permitted")  # as Linux says of exFAT
-
-    monkeypatch.setattr(os, "link", refuse)
-    parts = FolderParts(tmp_path)
-    with parts.opened():
-        parts.create("00000000.parquet").write(b"first")
-        parts.put_new("00000000.parquet")
-        parts.create("00000000.parquet").write(b"second")
-        with pytest.raises(PartExists, match=r"00000000\.parquet was written by another process"):
-            parts.put_new("00000000.parquet")
-    assert (tmp_path / "00000000.parquet").read_bytes() == b"first"

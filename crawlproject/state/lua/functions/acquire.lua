@@ -40,17 +40,15 @@ register('acquire', function(ctx, K, A)
   elseif A.sent_by and A.sent_by ~= source and (queues.has_work_at(ctx, source) or math.huge) <= slot then
     distance = interval / A.share
   end
-  local turn_key = K.robots_turn_of .. source
+  local kind = 'kept apart ' .. source -- stands beside the slots of sources: their names have no spaces
   if distance then
-    local turn = tonumber(redis.call('GET', turn_key)) or 0
+    local turn = slots.free_at(ctx, kind) or 0
     if turn > slot and turn <= slot + distance then return none_before(turn - A.horizon) end
   end
 
   clock.keep(ctx)
   slots.set(ctx, source, slot + interval)
+  if distance then slots.set(ctx, kind, slot + distance) end
   slots.save(ctx)
-  if distance then
-    redis.call('SET', turn_key, text(slot + distance), 'PX', text((slot + distance - ctx.now) / 1000 + 1000))
-  end
   return {text(ctx.now), text(slot), source, string.format('%.17g', rate), '0', 0}
 end)

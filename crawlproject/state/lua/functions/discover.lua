@@ -6,10 +6,10 @@
 --    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
 --    are no sitemaps). The links come in groups, each the fields of LinkGroup
 --    (state/scripts/frontier.py), with '' for a host that does not count.
--- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget, `h`osts of its domain
---    at their bound, `s`itemaps at theirs, `f`ull overflows, its source's `q`uota of overflows used, `m`ost outstanding, `r`efused (an unknown source), e`x`cluded; of each
---    group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue says
---    whose they are. With several shards: `o`, on its way to the one that its source is in; `w`, the list for that is full.
+-- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget (or hosts of its domain at their
+--    bound), `s`itemaps at theirs, `w`ithout room, `r`efused (an unknown source), e`x`cluded, or `o`n its way to the shard that its source
+--    is in; of each group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue
+--    says whose they are.
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. What is beyond the window of its source goes to its overflow, behind what waits
@@ -26,22 +26,20 @@ register('discover', function(ctx, K, A)
   if A.sitemaps then payers[#payers + 1] = A.sitemaps.source end
   budgets.look_up(ctx, payers)
 
-  local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', h = 'over_budget', f = 'without_room', q = 'without_room',
-    m = 'without_room', r = 'refused',
-    x = 'excluded', w = 'without_room'}
+  local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', w = 'without_room', r = 'refused', x = 'excluded'}
   local letters, closed, counts = {}, {}, {}
   local FOUND_RANK = 2 -- of links
   local own_tails = {} -- source -> how much of the tails was its own, where it was asked for
 
-  -- Why one more request of a source cannot wait in its overflow; nil: it can. A source has a quarter of what the others leave
-  -- free, and a few in any case.
+  -- Whether no more requests of a source may wait in its overflow. A source has a quarter of what the others leave free, and a
+  -- few in any case.
   local function full_for(source)
     local all, most = tails + ctx.added.waiting, A.overflow_maxlen
-    if all >= most then return 'f' end
-    if 4 * all < most then return nil end -- no source has so much
+    if all >= most then return true end
+    if 4 * all < most then return false end -- no source has so much
     own_tails[source] = own_tails[source] or queues.tail_of(ctx, source)
     local own, least = own_tails[source] + (ctx.added.waiting_of[source] or 0), math.max(math.min(math.floor(most / 32), 100), 1)
-    return own >= least and 3 * own + all >= most and 'q' or nil
+    return own >= least and 3 * own + all >= most
   end
 
   -- What becomes of a link.
@@ -50,15 +48,14 @@ register('discover', function(ctx, K, A)
     if exclusions.has_request(ctx, source, entry, name) then return 'x' end
     local rank = queues.rank_of(entry)
     if budgets.is_over(ctx, source, rank) or budgets.is_share_taken(ctx, source) then return 'b' end
-    if budgets.is_host_beyond(ctx, source, host) then return 'h' end
+    if budgets.is_host_beyond(ctx, source, host) then return 'b' end
     local has_room = queues.takes(ctx, source, rank)
     if rank > FOUND_RANK and not has_room and not A.sitemaps then
       rank, entry = FOUND_RANK, entry:sub(1, 2) .. string.char(FOUND_RANK - 1) .. entry:sub(4)
       has_room = queues.takes(ctx, source, rank)
     end
-    local full = not has_room and full_for(source)
-    if full then return full end
-    if A.most_outstanding and ctx.counters.outstanding + ctx.added.queued >= A.most_outstanding then return 'm' end
+    if not has_room and full_for(source) then return 'w' end
+    if A.most_outstanding and ctx.counters.outstanding + ctx.added.queued >= A.most_outstanding then return 'w' end
     if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
     if not seen_filter.mark(ctx, group.digests[index]) then return 'k' end
     budgets.spend(ctx, source, rank, host)
@@ -86,7 +83,7 @@ register('discover', function(ctx, K, A)
         statistics.note(counts, ctx.admitted_of[source] > 0 and source or '', 'links_' .. RESULTS[letter], 1)
       end
       if letter == 'a' then rates.register(ctx, source) end
-      if letter == 'f' or letter == 'q' or letter == 'm' or letter == 'w' then whole = letter end
+      if letter == 'w' then whole = letter end
     end
     closed[number] = whole and 2 or shard and 0 or budgets.state_of(ctx, source)
   end

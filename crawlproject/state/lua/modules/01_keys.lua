@@ -7,7 +7,7 @@ local OF_CRAWL = {
   circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
   temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
   watchlist = 'troubled', robots_of = 'robots:', robots_stored = 'robots_stored',
-  robots_turn_of = 'robots_turn:', robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
+  robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
   requests_of = 'requests:', incidents_of = 'incidents:', pulse = 'pulse',
   leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock',
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
