@@ -36,9 +36,6 @@ _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
-_QUIET_S = 3600.0  # without results, then a source rests
-_RESTED = 100  # sources that are put to rest in one call,
-_MOST_RESTED = 1_000  # and in one tick
 _SOURCES_A_TICK = 1_000  # looked at for overrides; those with an override are looked at in each tick
 
 _Change = tuple[str, Limit, float | None]  # a source, its limit in force, its rate by size
@@ -114,9 +111,6 @@ class Leader:
         reason, dropped = await self.state.scripts.trim(fence, maxlen=maxlen, drop=drop)
         if dropped:
             logger.warning("%d events were dropped unread (CRAWL_EVENTS_UNREAD=drop)", dropped)
-        for _ in range(0, _MOST_RESTED, _RESTED):
-            if await self.state.scripts.rest(fence, quiet=_QUIET_S, count=_RESTED) < _RESTED:
-                break
         if reason != self._paused:
             self._paused = reason
             if reason:

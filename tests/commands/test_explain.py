@@ -131,7 +131,8 @@ async def test_the_source_is_the_one_named_or_the_catalogues_or_the_domain(
 
 async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum: Frontier) -> None:
     await museum.catalogue({"photos": 50.0})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.net museum.org ")
+    claims = {"citymuseum": " museum.net museum.org "}
+    await museum.scripts.set_rates(museum.fence, [("citymuseum", 5.0, 5.0)], {}, {}, claims)
     await museum.redis.set("crawl:override_rate:gallery", "3")
     elsewhere = "http://victim.org/a.jpg"
     by_domain = "the catalogue gives victim.org to no source: it goes by its domain"
@@ -179,7 +180,8 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
 async def test_it_is_said_what_is_crawled_as_a_source(scrapy: Scrapy, museum: Frontier) -> None:
     await museum.settle("citymuseum", ["200", "200", "500"], host="img.museum.org")
     await museum.catalogue({"photos": 50.0})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.net museum.org ")
+    claims = {"citymuseum": " museum.net museum.org "}
+    await museum.scripts.set_rates(museum.fence, [("citymuseum", 5.0, 5.0)], {}, {}, claims)
     await museum.redis.set("crawl:override_rate:gallery", "3")
     await museum.redis.sadd("crawl:sources", "victim.org")
     for name, start in (
