@@ -429,8 +429,8 @@ ORIGIN = "http://museum.org:80/robots.txt"
 async def test_permission_to_ignore_robots_txt_is_for_the_hosts_of_its_row(state: State) -> None:
     fence = await catalogue(state, {"museum": "museum.org"}, museum=50)
     options = {
-        "museum": '{"robots": "ignore", "hosts": ["img.museum.org", "museum.github.io", "localhost", "net", 7]}',
-        "photos": '{"robots": "ignore"}',  # of an earlier version, without hosts
+        "museum": '{"robots": "ignore", "hosts": ["img.museum.org", "museum.github.io", "localhost", "net"]}',
+        "photos": '{"robots": "ignore"}',  # without hosts
     }
     rows = [("museum", 50.0, 50.0), ("photos", 50.0, 50.0)]
     await state.scripts.set_rates(fence, rows, {}, options, dict.fromkeys(options, " github.io museum.org "))

@@ -52,14 +52,10 @@ register('look_robots', function(ctx, K, A)
 
   -- Permission is for the hosts of those who gave it, and for those below: of a registrable domain others may have a part.
   local function is_exempt(options, host)
-    if options.robots ~= 'ignore' then return false end
-    local hosts = {}
-    for _, one in ipairs(options.hosts or {}) do hosts[one] = true end
-    local above = host
-    repeat
-      if hosts[above] then return true end
-      above = above:match('^[^.]*%.(.+)$')
-    until not above or not above:find('.', 1, true)
+    for _, one in ipairs(options.robots == 'ignore' and options.hosts or {}) do
+      local is_below = one:find('.', 1, true) and host:sub(-#one - 1) == '.' .. one
+      if host == one or is_below then return true end
+    end
     return false
   end
 
