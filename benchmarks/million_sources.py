@@ -238,9 +238,6 @@ async def pass_time(state: State, seconds: float) -> None:
             await redis.delete(key)
     fence = await state.scripts.lead("leader", ready=True)
     assert fence is not None
-    if seconds >= 3600:
-        while await state.scripts.rest(fence, quiet=0.0, count=100):
-            pass
     for _ in range(2):
         while await redis.scard(state.keys.watchlist):
             await state.scripts.watch(fence)

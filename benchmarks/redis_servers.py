@@ -56,7 +56,7 @@ def client_of(url: str, **options: Any) -> Any:
         sentinels: Any = Sentinel
         # One that is suspended would hold a call up for a minute.
         patience: Any = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": Retry(NoBackoff(), 0)}
-        known = sentinels(watched.sentinels, sentinel_kwargs={**watched.sentinel_credentials, **patience})
+        known = sentinels(watched.nodes, sentinel_kwargs={**watched.sentinel_credentials, **patience})
         options |= {"db": watched.db, "connection_pool_class": _FollowingPool}
         return known.master_for(watched.service, **watched.credentials, **options)
     if (address := cluster_address(url)) is None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from crawlproject.robots.copies import expire_copies
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
-from crawlproject.state.halts import add_halts, delete_statuses, note_order, remove_halts
+from crawlproject.state.halts import add_halts, note_order, order_clearing, remove_halts
 from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
 from crawlproject.state.source_table import delete_override, set_override
 
@@ -31,8 +31,8 @@ async def resume(state: State, sources: list[str], by: str) -> list[str]:
     async def there(shard: State, names: list[str]) -> list[str]:
         await note_order(shard, names, "halt", by)
         resumed = await remove_halts(shard, names)
-        # That clears what their statuses have led to: a hold by Retry-After, a lower rate.
-        await delete_statuses(shard, [name for name in names if name not in resumed])
+        # A hold by Retry-After, a lower rate
+        await order_clearing(shard, [name for name in names if name not in resumed])
         # The delays in their robots.txt still hold, but the files may have changed.
         for name in names:
             await expire_copies(shard, name)

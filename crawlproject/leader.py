@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
@@ -36,9 +36,6 @@ _REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
 _MOST_REMINDED = 200
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
-_QUIET_S = 3600.0  # without results, then a source rests
-_RESTED = 100  # sources that are put to rest in one call,
-_MOST_RESTED = 1_000  # and in one tick
 _SOURCES_A_TICK = 1_000  # looked at for overrides; those with an override are looked at in each tick
 
 _Change = tuple[str, Limit, float | None]  # a source, its limit in force, its rate by size
@@ -114,9 +111,6 @@ class Leader:
         reason, dropped = await self.state.scripts.trim(fence, maxlen=maxlen, drop=drop)
         if dropped:
             logger.warning("%d events were dropped unread (CRAWL_EVENTS_UNREAD=drop)", dropped)
-        for _ in range(0, _MOST_RESTED, _RESTED):
-            if await self.state.scripts.rest(fence, quiet=_QUIET_S, count=_RESTED) < _RESTED:
-                break
         if reason != self._paused:
             self._paused = reason
             if reason:
@@ -191,7 +185,20 @@ class Leader:
             logger.error("%s; %s", error, "the last rates stay" if self._has_rates else "nothing is leased yet")
             await asyncio.sleep(_REFRESH_SOON_S)
             return
-        await asyncio.sleep(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
+        await self._rest(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until the next reading, or until somebody has deleted what the last one has written."""
+        written = await source_table.count_rows(self.state)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while loop.time() < ends:
+            await asyncio.sleep(min(_TICK_S, max(ends - loop.time(), 0.0)))
+            with suppress(*REDIS_TROUBLE):
+                held = await source_table.count_rows(self.state)
+                if any(now < before for now, before in zip(held, written, strict=True)):
+                    logger.warning("Somebody has deleted what Redis holds of the catalogue: it is read again")
+                    return
 
     def _report(self, catalogue: Catalogue) -> None:
         """Log the rows that are left out, and those with options that are."""

@@ -185,7 +185,7 @@ async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
     return {
         "place": place,
         "revisit": look,
-        "link": {"worth": worth.value, "reason": why or None},
+        "link": {"worth": worth, "reason": why or None},
     }
 
 

@@ -8,17 +8,16 @@ sizes in bytes, rates in requests a second.
 from crawlproject.config.circuit_rules import CircuitRules
 from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir
 from crawlproject.config.parsers import Network
-from crawlproject.config.redis_url import ClusterAddress, SentinelAddress, cluster_address, sentinel_address
+from crawlproject.config.redis_url import MasterAddress, cluster_address, sentinel_address
 from crawlproject.config.settings_table import SETTINGS, Config
 
 __all__ = [
     "RESOLVER",
     "SETTINGS",
     "CircuitRules",
-    "ClusterAddress",
     "Config",
+    "MasterAddress",
     "Network",
-    "SentinelAddress",
     "check_guarded",
     "cluster_address",
     "environment",

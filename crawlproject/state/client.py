@@ -8,27 +8,25 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import redis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
-from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.backoff import ExponentialBackoff
 
 from crawlproject.config import Config, cluster_address, project_dir, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
 from crawlproject.state.asking import REDIS_TROUBLE, ask_each
 from crawlproject.state.clock import MICROS, RedisClock
-from crawlproject.state.cluster import ShardRedis
 from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
+from crawlproject.state.master import client_of, master_of
 from crawlproject.state.scripts import Scripts
-from crawlproject.state.shards import HASH_VERSION, shard_namespace, shard_of
+from crawlproject.state.shards import shard_namespace, shard_of
 
 __all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "keys_for", "redis_urls", "without_secrets"]
 
@@ -36,12 +34,6 @@ __all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "keys_for", "re
 _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
 
 _MIN_VERSION = (7, 0)  # Valkey says that it is Redis 7.2
-_SENTINEL_TIMEOUT_S = 1.0  # for one sentinel to answer, before the next is tried
-
-# How often sentinels are asked for the master. One that they have replaced, because it hung or was cut off, does
-# not know until they tell it, ten seconds after it is back; what is written there meanwhile is lost.
-_FOLLOW_EVERY_S = 1.0
-
 _CLAIM_S = 60  # after which a worker that has chosen a shard is among its workers
 
 
@@ -76,20 +68,8 @@ def _client(url: str, namespace: str, timeout: float) -> Redis:
         "socket_timeout": timeout,
         "retry": Retry(ExponentialBackoff(cap=1, base=0.05), 2),
     }
-    if (cluster := cluster_address(url)) is not None:
-        return ShardRedis.to(cluster, namespace, **options)
-    if (address := sentinel_address(url)) is None:
-        return Redis.from_url(url, **options)
-    query = {
-        "socket_connect_timeout": _SENTINEL_TIMEOUT_S,
-        "socket_timeout": _SENTINEL_TIMEOUT_S,
-        "retry": Retry(NoBackoff(), 0),
-        **address.sentinel_credentials,
-        **address.tls,
-    }
-    sentinels: Any = Sentinel(address.sentinels, sentinel_kwargs=query)  # type: ignore[no-untyped-call]
-    options |= {**address.credentials, **address.tls}
-    return cast("Redis", sentinels.master_for(address.service, db=address.db, **options))
+    told = cluster_address(url) or sentinel_address(url)
+    return Redis.from_url(url, **options) if told is None else client_of(told, namespace, **options)
 
 
 def _keys_of(config: Config, spider: str, number: int) -> Keys:
@@ -132,27 +112,6 @@ def _check_server(url: str, info: dict[str, object]) -> None:
         raise RedisUnavailable(
             f"Redis at {without_secrets(url)} is a node of a Redis Cluster: set REDIS_URL to "
             "redis+cluster://host:port, or with TLS rediss+cluster://host:port."
-        )
-
-
-def _check_layout(config: Config, layout: Mapping[bytes, bytes]) -> None:
-    """Check that a crawl has as many shards as CRAWL_SHARDS says; `layout` is what is noted with it.
-
-    Raises:
-        ConfigError: it has not.
-
-    """
-    there = layout.get(b"shards", b"1").decode(errors="replace")
-    version = layout.get(b"version", b"%d" % HASH_VERSION).decode(errors="replace")
-    if there != str(config.shards):
-        raise ConfigError(
-            f"CRAWL_SHARDS is {config.shards} here and {there} in the crawl of CRAWL_NAMESPACE="
-            f"{config.namespace.strip('{}')}: set CRAWL_SHARDS={there}, or begin a crawl in another namespace"
-        )
-    if version != str(HASH_VERSION):
-        raise ConfigError(
-            f"the crawl of CRAWL_NAMESPACE={config.namespace.strip('{}')} was begun by another version of "
-            "crawlproject, which puts sources into other shards: run that one"
         )
 
 
@@ -231,8 +190,8 @@ class State:
         except ValueError as error:
             raise _unavailable(url, error) from None
         self.scripts = self.scripts_of(self._spider)
-        if sentinel_address(url):
-            self._following = asyncio.create_task(self._follow_master())
+        if (master := master_of(self.redis)) is not None and master.told.service:
+            self._following = asyncio.create_task(master.follow())
 
     async def check_layout(self) -> None:
         """Check that the crawl has as many shards as CRAWL_SHARDS says; note it with one that is new.
@@ -247,22 +206,22 @@ class State:
         common, redis = Keys(self.config.namespace, self._spider), cast("Any", self.redis)
         first: Any = self.client_for(common.layout)
         try:
-            noted = await first.hgetall(common.layout)
-            if self.count > 1 and not noted:
-                if await first.exists(common.fence):
-                    noted = {b"shards": b"1"}
-                else:
-                    await first.hsetnx(common.layout, "shards", self.count)  # another's may be there by now
-                    await first.hsetnx(common.layout, "version", HASH_VERSION)
-                    noted = await first.hgetall(common.layout)
+            if self.count > 1 and not await first.exists(common.fence):
+                await first.setnx(common.layout, self.count)
+            there = int(await first.get(common.layout) or 1)
         except REDIS_TROUBLE:
-            if self.count == 1 or not (noted := await redis.hgetall(self.keys.layout)):
+            if self.count == 1 or not (there := int(await redis.get(self.keys.layout) or 0)):
                 raise
         finally:
             await first.aclose()
-        _check_layout(self.config, noted)
+        if there != self.count:
+            raise ConfigError(
+                f"CRAWL_SHARDS is {self.count} here and {there} in the crawl of CRAWL_NAMESPACE="
+                f"{self.config.namespace.strip('{}')}: set CRAWL_SHARDS={there}, or begin a crawl in another "
+                "namespace"
+            )
         if self.count > 1:
-            await redis.hset(self.keys.layout, mapping=noted)
+            await redis.set(self.keys.layout, there)
 
     def shard_for(self, source: str) -> State:
         """Return the shard that `source` is in."""
@@ -320,20 +279,6 @@ class State:
             count, _ = await pipe.execute()
         return int(count)
 
-    async def _follow_master(self) -> None:
-        """Use no connection again to a master that the sentinels have replaced."""
-        pool: Any = self.redis.connection_pool
-        known = pool.master_address
-        while True:
-            await asyncio.sleep(_FOLLOW_EVERY_S)
-            with suppress(*REDIS_TROUBLE):  # nobody knows another one
-                address = await pool.get_master_address()
-                if address != known:
-                    # The pool itself leaves those alone that were in use when it noticed.
-                    await pool.disconnect(inuse_connections=False)
-                    await pool.update_active_connections_for_reconnect()
-                    known = address
-
     async def close(self) -> None:
         """Close all connections."""
         for shard in self.shards:
@@ -341,9 +286,6 @@ class State:
                 shard._following.cancel()  # again: on Python 3.11 the client can swallow a cancellation
                 await asyncio.wait((shard._following,), timeout=0.1)
             await shard.redis.aclose()
-            sentinels: Sentinel | None = getattr(shard.redis.connection_pool, "sentinel_manager", None)
-            if sentinels is not None:
-                await sentinels.aclose()
 
     def failed(self, error: BaseException) -> None:
         """Note that a call failed; the first of each fault is logged."""

@@ -45,7 +45,12 @@ async def remove_halts(state: State, sources: list[str]) -> list[str]:
     return [name for name, *sets in pairs if any(sets)]
 
 
-async def delete_statuses(state: State, sources: list[str]) -> None:
-    """Delete the last statuses of sources; the leader then clears what else they have led to (watch.lua)."""
-    if sources:
-        await state.redis.delete(*(state.keys.statuses_of + name for name in sources))
+async def order_clearing(state: State, sources: list[str]) -> None:
+    """Have the leader clear what slows or holds sources that are not halted (watch.lua)."""
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for name in sources:
+            key = state.keys.ordered_by_of + name
+            pipe.hset(key, "resume", 1)
+            pipe.expire(key, _ORDER_S)
+            pipe.sadd(state.keys.watchlist, name)
+        await pipe.execute()

@@ -7,9 +7,7 @@ import re
 import time
 
 import redis
-import redis.asyncio.sentinel
 import redis.exceptions
-import redis.sentinel
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +105,6 @@ def _coded(error: BaseException) -> str:
 
 def plain(error: BaseException) -> str:
     """Return the text of a Redis error, in one line and without what Redis adds to errors of functions."""
-    if isinstance(error, (redis.sentinel.MasterNotFoundError, redis.asyncio.sentinel.MasterNotFoundError)):
-        return "no sentinel knows a master at the moment"  # redis-py's own text lists connections with passwords
     text = _OF_SCRIPTS.sub("", str(error))
     return " ".join(text.split())[:300] or type(error).__name__
 

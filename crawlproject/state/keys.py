@@ -216,7 +216,7 @@ class Keys:
         "minute in which it last did; TTL: two days."
     )
     statuses_of = _OfCrawl(
-        "Prefix + source, list: the last 50 statuses, the newest first; gone after a quiet hour.",
+        "Prefix + source, list: the last 50 statuses, the newest first; TTL 1 h, of a source in trouble 90 d.",
         key="statuslast50req:",
     )
     requests_of = _OfCrawl(
@@ -236,8 +236,8 @@ class Keys:
         "Hash: the latest time seen (µs), the server it was seen by, how far the crawl's time is ahead of it."
     )
     layout = _OfCrawl(
-        "Hash, with CRAWL_SHARDS: how many `shards` the crawl has, and the `version` of what says where a "
-        "source is; once for the crawl, where it begins with CRAWL_NAMESPACE, and in each shard."
+        "Integer, with CRAWL_SHARDS: how many shards the crawl has; once for the crawl, where the key begins with "
+        "CRAWL_NAMESPACE, and in each shard."
     )
 
     # Results
@@ -254,7 +254,8 @@ class Keys:
     )
     audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
     ordered_by_of = _OfCrawl(
-        "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard."
+        "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard; "
+        "`resume`: an order to lift what slows or holds it."
     )
     readers = _OfCrawl(
         "Hash: reader of the events to who reads as it, or did last, and how far it has read each stream, above "
@@ -279,7 +280,7 @@ class Keys:
         "bucket, the same of whole fetches; `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and "
         "`parse_us`, the same of reading pages."
     )
-    active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs); others rest.")
+    active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs).")
 
     @property
     def due(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from itertools import count
 from redis.crc import key_slot
 
 SLOTS = 16_384  # of a Redis Cluster
-HASH_VERSION = 1  # of shard_of; noted with a crawl, since its sources are where this put them
 
 
 class SourceElsewhere(Exception):

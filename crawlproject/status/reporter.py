@@ -16,7 +16,7 @@ from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.status.sample import Survey, collect
-from crawlproject.status.snapshot import CrawlSample, Snapshot, snapshot
+from crawlproject.status.snapshot import CrawlSample, Snapshot
 from crawlproject.status.spiders import present_spiders
 from crawlproject.streams.newest import note_told, untold
 from crawlproject.streams.readers import START
@@ -72,11 +72,15 @@ class Report:
         self.state = state
         self.always = always
         self.leads = False
-        self.latest_sample: CrawlSample | None = None
         self.latest: Snapshot | None = None
         self._write = write
         self._survey = Survey(state, unread=True)
         self._loops = Loops(state)
+
+    @property
+    def latest_sample(self) -> CrawlSample | None:
+        """The last sample."""
+        return self._survey.latest
 
     def start(self) -> None:
         """Start taking samples."""
@@ -98,11 +102,10 @@ class Report:
         if answers:  # else the first shard, which says who leads, is away: who did last goes on
             self.leads = overview is not None and overview.leads
         if not self.leads and not self.always:
-            self.latest = self.latest_sample = None
+            self.latest = self._survey.latest = None
             await asyncio.sleep(_LOOK_S)
             return
-        before, self.latest_sample = self.latest_sample, await self._survey.take(overview)
-        self.latest = None if before is None else snapshot(before, self.latest_sample)
+        self.latest = await self._survey.look(overview)
         if self.leads and self.latest is not None:
             await self._write(one_line(self.latest.as_event()))
         await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))

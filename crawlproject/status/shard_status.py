@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from crawlproject.state.client import State
-from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.master import master_of
 from crawlproject.state.numbers import whole_number
 
 
@@ -81,8 +81,8 @@ async def shard_status(state: State) -> ShardStatus:
 def node_of(state: State) -> str:
     """Return where the node of a shard is, after it has answered."""
     client = state.redis
-    if isinstance(client, ShardRedis):
-        host, port = client.slot.master or ("?", "?")
+    if (master := master_of(client)) is not None:
+        host, port = master.address or ("?", "?")
         return f"{host}:{port}"
     where = client.connection_pool.connection_kwargs
-    return str(where.get("path") or f"{where.get('host', 'the master')}:{where.get('port', '')}".rstrip(":"))
+    return str(where.get("path") or f"{where.get('host')}:{where.get('port', '')}".rstrip(":"))

@@ -55,8 +55,6 @@ async def test_it_is_said_that_the_rate_of_a_domain_is_lent_to_no_other(
     assert json.loads(scrapy("rate", "cdn.museum", "5", "--json").stdout)["override"] == 5
     assert scrapy("rate", "cdn.museum", "auto").stderr == ""
     assert scrapy("rate", "row.museum", "5").stderr == ""
-    await frontier.feed("collection.v2", 1)
-    assert scrapy("rate", "collection.v2", "5").stderr == ""
 
 
 async def test_a_crawl_delay_binds_and_is_named_unless_it_is_lifted(scrapy: Scrapy, frontier: Frontier) -> None:

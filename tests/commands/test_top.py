@@ -176,10 +176,10 @@ async def test_a_bug_is_reported_after_the_terminal_is_restored(
 ) -> None:
     await frontier.catalogue({"museum": 5.0})
     (tmp_path / "broken.py").write_text(
-        "from crawlproject.status import snapshot_reader\n"
+        "from crawlproject.status import sample\n"
         "from scrapy.cmdline import execute\n"
         "def snapshot(*args): raise ZeroDivisionError('a bug')\n"
-        "snapshot_reader.snapshot = snapshot\n"
+        "sample.snapshot = snapshot\n"
         "execute(['scrapy', 'top'])\n"
     )
     environment = environment_of_terminals | {"PYTHONPATH": str(ROOT)}

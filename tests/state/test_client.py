@@ -96,8 +96,8 @@ class OldServer(socketserver.StreamRequestHandler):
                 self.wfile.write(b"-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n")
             elif words[0] == b"HELLO":
                 self.wfile.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
-            elif words[0] == b"HGETALL":
-                self.wfile.write(b"%0\r\n")
+            elif words[0] == b"GET":
+                self.wfile.write(b"_\r\n")
             else:
                 self.wfile.write(b"+OK\r\n")
 

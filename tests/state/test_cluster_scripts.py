@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from crawlproject import config
 from crawlproject.state.client import State
-from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.master import master_of
 from tests.conftest import local_network
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -23,7 +23,7 @@ async def state(cluster_url: str) -> AsyncIterator[State]:
     """The fixture of this name that the tests ask for, on a cluster."""
     one = State(config.load({"REDIS_URL": cluster_url, **local_network()}), "images")
     await one.open()
-    assert isinstance(one.redis, ShardRedis)
+    assert master_of(one.redis) is not None
     yield one
     await one.close()
 

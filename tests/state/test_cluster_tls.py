@@ -19,7 +19,7 @@ from crawlproject import config
 from crawlproject.config import Config, cluster_address
 from crawlproject.errors import RedisUnavailable
 from crawlproject.state.client import State
-from crawlproject.state.cluster import ShardRedis
+from crawlproject.state.master import client_of, master_of
 from crawlproject.state.shards import shard_namespace
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
@@ -80,13 +80,15 @@ async def test_a_moved_slot_is_followed_over_tls(secured: Cluster, certificates:
     address = cluster_address(url_as_user(secured.nodes[1], options_of(certificates)))
     assert address is not None
     name = shard_namespace("{crawl}", 2, 4)
-    client = ShardRedis.to(address, name)
+    client = client_of(address, name)
     await client.set(f"{name}:x", "kept")
     target = secured.move_slot(f"{name}:x")
     with pytest.raises(redis.ConnectionError, match="MOVED"):
         await client.get(f"{name}:x")
     assert await client.get(f"{name}:x") == b"kept"
-    assert client.slot.master == ("127.0.0.1", target.port)
+    master = master_of(client)
+    assert master is not None
+    assert master.address == ("127.0.0.1", target.port)
     await client.aclose()
 
 
@@ -137,7 +139,7 @@ async def test_who_may_not_is_told_why(secured: Cluster, certificates: Path, tmp
         (f"rediss+cluster://:of-others@{place}?{good}", "correct the user and password in REDIS_URL"),
     ):
         settings = in_shards(bad, shards)
-        with pytest.raises(RedisUnavailable, match="no node of the Redis Cluster says") as caught:
+        with pytest.raises(RedisUnavailable, match="no node of the cluster knows the master") as caught:
             await State(settings, "images").open()
         assert told in str(caught.value)
         assert "of-" not in str(caught.value)
@@ -171,9 +173,10 @@ async def test_nodes_are_reached_by_the_names_in_their_certificates(tmp_path: Pa
 
 def owner_of(shard: State) -> tuple[str, int]:
     """Return where its client finds a shard."""
-    assert isinstance(shard.redis, ShardRedis)
-    assert shard.redis.slot.master is not None
-    return shard.redis.slot.master
+    master = master_of(shard.redis)
+    assert master is not None
+    assert master.address is not None
+    return master.address
 
 
 def knows_names(cluster: Cluster) -> bool:

@@ -6,7 +6,6 @@ import logging
 
 import pytest
 import redis
-from redis.sentinel import MasterNotFoundError
 
 from crawlproject.state import health
 from crawlproject.state.health import QUIET_S, Health, fault_of, plain
@@ -52,7 +51,6 @@ def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
         (redis.ConnectionError("Connection refused"), "does not answer"),
         (TimeoutError(), "does not answer"),
         (OSError("no route"), "does not answer"),
-        (MasterNotFoundError("No master found for 'x' : Redis<password=secret>"), "does not answer"),
         (
             redis.ResponseError("WRONGTYPE crawl:slots is a string, not a zset: remove or rename it"),
             "crawl:slots is",

@@ -18,6 +18,7 @@ from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
+from crawlproject.state.halts import order_clearing
 from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed
@@ -152,15 +153,13 @@ class Model:
     errors: int = 0
     probing: int = 0
     passed: int = 0
-    noted: bool = False  # the source has statuses
-    had_statuses: bool = False  # it had when its state changed
     over: bool = False  # the open period is
     out: list[tuple[Grant, int]] = field(default_factory=list)
 
     def enter(self, state: str) -> None:
         self.state, self.generation = state, self.generation + 1
         self.probing = self.passed = 0
-        self.over, self.had_statuses = False, self.noted
+        self.over = False
 
     def close(self) -> None:
         self.enter("closed")
@@ -175,13 +174,12 @@ class Model:
         return math.inf if self.state == "closed" else 0
 
     def rest(self) -> None:
-        """An hour without results: only an untroubled circuit is forgotten, and never a run of errors."""
+        """A day without results: only an untroubled circuit is forgotten."""
         self.fine = self.errors = 0
         if self.state == "open" and self.over:
             self.enter("half_open")
         if self.state == "closed":
-            self.noted = self.had_statuses = False
-            self.generation, self.cleared = self.generation if self.run else 0, 0
+            self.generation = self.run = self.cleared = 0
 
     def result(self, generation: int, what: str) -> None:
         current = generation == self.generation
@@ -247,20 +245,20 @@ def test_a_circuit_does_what_its_description_says(redis_url: str, steps: list[tu
                 await redis.srem(state.keys.halted, MUSEUM)
                 await scripts.watch(fence)
                 model.close()
-            elif what == "clear" and model.state != "closed" and model.had_statuses:
-                await redis.delete(state.keys.statuses_of + MUSEUM)
+            elif what == "clear" and model.state not in {"closed", "halted"}:
+                await order_clearing(state, [MUSEUM])
                 await scripts.watch(fence)
                 model.close()
-                model.noted = False
             elif what == "quiet":
                 for grant, generation in model.out:  # none is held for so long
                     await scripts.settle("w", [Settlement(grant.id, MUSEUM, grant.entry)])
                     model.result(generation, "back")
                 model.out.clear()
                 await redis.delete(state.keys.window_of + MUSEUM)
-                await scripts.rest(fence, quiet=0.0, count=10)
                 for _ in range(2):
                     await scripts.watch(fence)
+                if await redis.ttl(state.keys.circuit_of + MUSEUM) > 0:
+                    await redis.delete(state.keys.circuit_of + MUSEUM)
                 model.rest()
             elif what in {*FINE, "back"} and model.out:
                 grant, generation = model.out.pop(number % len(model.out))
@@ -269,7 +267,6 @@ def test_a_circuit_does_what_its_description_says(redis_url: str, steps: list[tu
                     one = Settlement(
                         grant.id, MUSEUM, event=("link_rot", "{}"), status=STATUS[what], fine=FINE[what]
                     )
-                    model.noted = True
                 assert (await scripts.settle("w", [one])).settled == [True]
                 model.result(generation, what)
             [status] = await scripts.inspect([MUSEUM])

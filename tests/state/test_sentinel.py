@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.config import SentinelAddress, sentinel_address
+from crawlproject.config import MasterAddress, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.client import State
 from demo.gallery import Gallery
@@ -24,34 +24,28 @@ from tests.waiting import until, until_async
 
 
 @pytest.mark.parametrize(
-    ("url", "address"),
+    ("url", "parts"),
     [
-        ("redis+sentinel://a/crawl", ((("a", 26379),), "crawl", 0, {}, {}, {})),
-        ("redis+sentinel://a:1,b,[::1]:3/crawl/2", ((("a", 1), ("b", 26379), ("::1", 3)), "crawl", 2, {}, {}, {})),
-        (
-            "redis+sentinel://me:p%40ss@a/crawl",
-            ((("a", 26379),), "crawl", 0, {"username": "me", "password": "p@ss"}, {}, {}),
-        ),
+        ("redis+sentinel://a/crawl", {}),
+        ("redis+sentinel://a:1,b,[::1]:3/crawl/2", {"nodes": (("a", 1), ("b", 26379), ("::1", 3)), "db": 2}),
+        ("redis+sentinel://me:p%40ss@a/crawl", {"credentials": {"username": "me", "password": "p@ss"}}),
         (
             "redis+sentinel://:s@cret@a/crawl/?sentinel_username=u&sentinel_password=p%26",
-            ((("a", 26379),), "crawl", 0, {"password": "s@cret"}, {"username": "u", "password": "p&"}, {}),
+            {"credentials": {"password": "s@cret"}, "sentinel_credentials": {"username": "u", "password": "p&"}},
         ),
-        ("rediss+sentinel://a/crawl", ((("a", 26379),), "crawl", 0, {}, {}, {"ssl": True})),
+        ("rediss+sentinel://a/crawl", {"tls": {"ssl": True}}),
         (
             "rediss+sentinel://a/crawl?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false&sentinel_password=p",
-            (
-                (("a", 26379),),
-                "crawl",
-                0,
-                {},
-                {"password": "p"},
-                {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False},
-            ),
+            {
+                "sentinel_credentials": {"password": "p"},
+                "tls": {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False},
+            },
         ),
     ],
 )
-def test_a_sentinel_url_is_parsed(url: str, address: tuple[object, ...]) -> None:
-    assert sentinel_address(url) == SentinelAddress(*address)  # type: ignore[arg-type]
+def test_a_sentinel_url_is_parsed(url: str, parts: dict[str, Any]) -> None:
+    address = MasterAddress((("a", 26379),), {}, {}, "crawl", 0, {})
+    assert sentinel_address(url) == address._replace(**parts)
     assert config.load({"REDIS_URL": url}).redis_url == url
 
 
@@ -97,7 +91,7 @@ async def test_an_unknown_master_is_reported_in_a_sentence() -> None:
     url = f"redis+sentinel://:secret@127.0.0.1:{free_port()}/crawl?sentinel_password=secret"
     with pytest.raises(RedisUnavailable) as caught:
         await State(config.load({"REDIS_URL": url}), "images").open()
-    assert "does not answer (no sentinel knows a master at the moment)" in str(caught.value)
+    assert "does not answer (no sentinel knows a master at the moment: 127.0.0.1:" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -116,7 +110,8 @@ def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
     crawl.source("photos", 60, pictures=count)
     try:
         with Gallery(crawl.sites, tmp_path / "arrivals.jsonl") as crawl.gallery:
-            crawl.start(2)
+            crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="5")  # one that starts while no master answers gives up
+            crawl.until(lambda: pair.master.client.zcard(KEYS.workers) == 2)
             crawl.seed("photos", *(f"{number}.jpg" for number in range(count)))
             crawl.until(lambda: pair.master.client.xlen(KEYS.image_events) > 40)
             pair.master.client.wait(1, 1000)

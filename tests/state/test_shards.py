@@ -142,9 +142,3 @@ async def test_a_crawl_that_began_with_one_shard_keeps_it(cluster_url: str) -> N
     await state.close()
     with pytest.raises(ConfigError, match="CRAWL_SHARDS is 4 here and 1 in the crawl of CRAWL_NAMESPACE=crawl"):
         await State(settings_of(cluster_url, 4), "images").open()
-
-
-async def test_a_crawl_of_another_version_is_left_alone(cluster: Cluster, cluster_url: str) -> None:
-    cluster.owner_of("{crawl}:layout").client.hset("{crawl}:layout", mapping={"shards": 4, "version": 2})
-    with pytest.raises(ConfigError, match="was begun by another version of crawlproject"):
-        await State(settings_of(cluster_url, 4), "images").open()

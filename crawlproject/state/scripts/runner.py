@@ -15,9 +15,9 @@ from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MINIMUM_RATE
 from crawlproject.state import functions
 from crawlproject.state.clock import RedisClock, local_time
-from crawlproject.state.cluster import replicated
 from crawlproject.state.health import Health, is_readonly
 from crawlproject.state.keys import Keys
+from crawlproject.state.master import replicated
 
 logger = logging.getLogger(__name__)
 

@@ -255,13 +255,6 @@ class SourceScripts(ScriptRunner):
         """Look at sources on the watchlist; return 1, or 2 if there are more, or 0 if another leads by now."""
         return int(await self._run("watch", fence=fence))
 
-    async def rest(self, fence: int, *, quiet: float, count: int) -> int:
-        """Put up to `count` sources to rest that have had no results for `quiet` seconds; return how many.
-
-        Their counts are packed, and what serves only the present is forgotten (see rest.lua).
-        """
-        return int(await self._run("rest", fence=fence, quiet=int(quiet * MICROS), count=count))
-
     async def inspect(self, sources: Sequence[str]) -> list[SourceStatus]:
         """Return the status of each of `sources`."""
         rows = await self._run("inspect", sources=list(sources))

@@ -16,21 +16,12 @@ end
 function settling.learn(ctx, one)
   local status, fine, payer, generation = one.status, one.fine, one.payer, one.generation
   if not status then return samples.end_without_sample(ctx, payer, generation, one.answered) end
-  if not ctx.heard[payer] and circuits.are_statuses_deleted(ctx, payer) then
-    local was = circuits.of(ctx, payer).state
-    local kind = was == 'halted' and 'permanent' or was ~= 'closed' and 'temporary' or nil
-    circuits.close(ctx, payer, kind, 'an operator deleted the statuses', true)
-  end
   ctx.heard[payer] = true
   circuits.note_status(ctx, payer, status)
-  local circuit = circuits.of(ctx, payer)
-  if circuit.noted == 0 and (one.slows or circuit.state ~= 'closed' or circuit.factor < 1) then
-    circuits.change(ctx, payer).noted = 1
-  end
   if one.slows then
     samples.slow_down(ctx, payer, 0.5, 'status ' .. status)
     if one.hold then
-      local held, ends = circuit.hold, ctx.now + one.hold * 1000000
+      local held, ends = circuits.of(ctx, payer).hold, ctx.now + one.hold * 1000000
       circuits.change(ctx, payer).hold = math.max(held, ends)
       -- Those in flight are answered alike: one hold.
       if held <= ctx.now or ends > held + 5000000 then
@@ -140,7 +131,6 @@ function settling.look_up(ctx, settlements)
   circuits.look_up_halted(ctx, names)
   circuits.look_up(ctx, names)
   circuits.look_up_rules(ctx, names)
-  circuits.look_up_statuses(ctx, names)
   windows.look_up(ctx, names)
 end
 

@@ -17,6 +17,7 @@ register('trim', function(ctx, K, A)
   end
 
   drop_older(K.slots, '(' .. text(ctx.now))
+  drop_older(K.active, text(ctx.now - 3600000000))
   robots.drop_oldest(ctx)
   if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
 

@@ -3,8 +3,8 @@
 -- A: fence; min_rate; circuit.
 -- Reply: 0 when another leads by now; 1 when all were looked at; 2 when there are more.
 --
--- An operator halts with `sadd` to the halted set, resumes with `srem` from it (or from those halted for a
--- while) or by deleting the statuses. Of each set no more than 50 sources are looked at in one
+-- An operator halts with `sadd` to the halted set, and resumes with `srem` from it (or from those halted for a while); or by
+-- `scrapy resume`, whose order also lifts what slows or holds a source. Of each set no more than 50 sources are looked at in one
 -- call, chosen at random, and no more than 40 are changed. A halt does not wait for that, nor does a source with work
 -- that is resumed: see lease.lua.
 register('watch', function(ctx, K, A)
@@ -14,36 +14,28 @@ register('watch', function(ctx, K, A)
   local MOST_CHANGES = 40 -- each takes up to 0.2 ms
   local sources, temporarily_halted, changes, reply = {}, {}, 0, 1
 
-  -- Whether rest.lua has found that it has had no results for a while.
-  local function is_quiet(source) return not redis.call('ZSCORE', K.active, source) end
-
   -- Returns 1 if it has changed anything.
   local function look(source)
     local circuit, temporarily = circuits.of(ctx, source), temporarily_halted[source]
-    local resumed
-    if not circuits.is_halted(ctx, source) and (circuit.state == 'halted' or (circuit.state == 'open' and not temporarily)) then
-      resumed = 'an operator resumed it'
-    elseif circuits.are_statuses_deleted(ctx, source) then
-      resumed = 'an operator deleted the statuses'
-    end
-    if resumed then
+    local ordered = redis.call('HDEL', K.ordered_by_of .. source, 'resume') == 1
+    local ended = circuit.state == 'halted' or circuit.state == 'open' and not temporarily
+    if (ordered or ended) and not circuits.is_halted(ctx, source) then
       local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
-      circuits.close(ctx, source, kind, resumed, true)
+      circuits.close(ctx, source, kind, 'an operator resumed it', true)
     elseif circuits.is_halted(ctx, source) and circuit.state ~= 'halted' then
       circuits.halt(ctx, source, 'an operator halted it')
     elseif temporarily and circuit.state ~= 'open' and not circuits.is_halted(ctx, source) then
       circuits.open(ctx, source, 'an operator halted it for a while')
     elseif circuit.state == 'open' and circuit.ends <= ctx.now then
       circuits.let_probes_out(ctx, source)
-    elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= ctx.now and is_quiet(source) then
+    elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= ctx.now and not redis.call('ZSCORE', K.active, source) then
       circuits.close(ctx, source, 'temporary', 'nothing was heard of it for a day', false)
     elseif not circuits.is_troubled(ctx, source) then
       redis.call('SREM', K.watchlist, source)
       if circuit.factor < 1 or circuit.hold > 0 then
         circuits.change(ctx, source)
-        circuit.factor, circuit.why, circuit.hold, circuit.noted = 1, '', 0, 0
+        circuit.factor, circuit.why, circuit.hold = 1, '', 0
       end
-      if is_quiet(source) then circuits.forget_statuses(ctx, source) end
     else
       return 0
     end
@@ -62,7 +54,6 @@ register('watch', function(ctx, K, A)
     end
   end
   circuits.look_up_halted(ctx, sources)
-  circuits.look_up_statuses(ctx, sources)
   local members = read_all('SMISMEMBER', K.temp_halted, sources)
   for index, member in ipairs(members) do temporarily_halted[sources[index]] = member == 1 end
   for _, source in ipairs(sources) do

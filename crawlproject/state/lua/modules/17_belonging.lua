@@ -13,26 +13,8 @@ function state.beliefs() return {} end
 -- domain -> its source
 function state.sources_of() return {} end
 
--- Whether a name in lower case can be an IPv6 address, as URLs have it.
-function belonging.is_ipv6(name)
-  if name:find('[^%x:]') or name:find(':::', 1, true) or name:find('%x%x%x%x%x') then return false end
-  local _, groups = name:gsub('%x+', '')
-  local _, gaps = name:gsub('::', '')
-  if gaps == 0 then return groups == 8 and name:find('^%x.*%x$') ~= nil end
-  return gaps == 1 and groups < 8 and not name:find('^:%x') and not name:find('%x:$')
-end
-
--- Whether a name in lower case can be a registrable domain or an address: labels of letters, digits and hyphens (beyond
--- ASCII any), the last one of letters. A name without a dot is lent: a host of that name is within one's own network.
-function belonging.is_domain(name)
-  if name:find('^%d+%.%d+%.%d+%.%d+$') or belonging.is_ipv6(name) then return true end
-  local above, last = name:match('^([%w\128-\255.-]+)%.([^.]+)$')
-  if not above or not (last:find('^[%a\128-\255]+$') or last:find('^xn%-%-[%w-]+$')) then return false end
-  for label in (above .. '.'):gmatch('([^.]*)%.') do
-    if label == '' or label:find('^%-') or label:find('%-$') then return false end
-  end
-  return true
-end
+-- Whether a name can be a domain or an address. One without a dot is lent: a host of that name is within one's own network.
+function belonging.is_domain(name) return name:find('[.:]') ~= nil end
 
 -- Looks at several names at once.
 function belonging.look_up_beliefs(ctx, names)

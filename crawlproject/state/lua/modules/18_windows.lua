@@ -45,9 +45,6 @@ function windows.look_up(ctx, sources)
   for index, packed in ipairs(#keys > 0 and redis.call('MGET', unpack(keys)) or {}) do windows.note(ctx, sources[index], packed) end
 end
 
--- Whether there are results of the last minutes.
-function windows.has_results(ctx, source) return next(windows.of(ctx, source).buckets) ~= nil end
-
 function windows.change(ctx, source)
   local window = windows.of(ctx, source)
   window.is_changed = true

@@ -11,8 +11,6 @@
 --    before an operator resumed a source is not held against it either.
 -- `hold` is a moment before which nothing goes out (Retry-After). `factor` is the part of its limit that the
 --    source is crawled at, `slowed` the moment it was last lowered, `quiet` since when it had no reason to be.
--- `noted` is 1 when statuses of the source were on record at the last change of state, or since: when they are
---    missing afterwards, an operator has deleted them, which clears what they have led to.
 --
 -- `A.circuit`: the rules (config/circuit_rules.py); the catalogue may have others for a source (K.catalogue).
 local circuits = {}
@@ -21,9 +19,10 @@ local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the
 local LEAST_FACTOR = 1 / 32
 
 local KEPT_MS = 86400000 -- that what is known of a circuit lasts which holds nothing back
+local KEPT_OF_TROUBLED_S, KEPT_OF_OTHERS_S = 7776000, 3600 -- that statuses last
 
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
-  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, noted = 0, periods = 0, cleared = 0}}
+  passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, periods = 0, cleared = 0}}
 
 -- What is known
 function state.circuits() return {} end
@@ -88,9 +87,8 @@ end
 -- and with them windows and the hours of the report; statuses by circuits.save_statuses().
 
 function state.changed() return {} end
--- those to be written; whether a source has some
+-- those to be written
 function state.statuses() return {} end
-function state.on_record() return {} end
 
 function circuits.change(ctx, source)
   ctx.changed[source] = true
@@ -109,8 +107,10 @@ function circuits.save(ctx)
     if circuits.is_troubled(ctx, source) then
       redis.call('SET', key, packed)
       redis.call('SADD', ctx.K.watchlist, source)
+      redis.call('EXPIRE', ctx.K.statuses_of .. source, KEPT_OF_TROUBLED_S)
     else
       redis.call('SET', key, packed, 'PX', KEPT_MS)
+      redis.call('EXPIRE', ctx.K.statuses_of .. source, KEPT_OF_OTHERS_S)
     end
   end
   report.save(ctx)
@@ -134,8 +134,9 @@ function circuits.save_statuses_of(ctx, source)
   local noted = ctx.statuses[source]
   if not noted then return end
   ctx.statuses[source] = nil
-  local length = redis.call('LPUSH', ctx.K.statuses_of .. source, unpack(noted))
-  if length > 50 then redis.call('LTRIM', ctx.K.statuses_of .. source, 0, 49) end
+  local key = ctx.K.statuses_of .. source
+  if redis.call('LPUSH', key, unpack(noted)) > 50 then redis.call('LTRIM', key, 0, 49) end
+  redis.call('EXPIRE', key, circuits.is_troubled(ctx, source) and KEPT_OF_TROUBLED_S or KEPT_OF_OTHERS_S)
 end
 
 function circuits.save_statuses(ctx)
@@ -168,7 +169,6 @@ function circuits.enter(ctx, source, state)
   local circuit = circuits.change(ctx, source)
   circuit.state, circuit.generation = state, circuit.generation + 1
   circuit.probing, circuit.passed = 0, 0
-  circuit.noted = ctx.statuses[source] and 1 or redis.call('EXISTS', ctx.K.statuses_of .. source)
   return circuit
 end
 
@@ -206,7 +206,7 @@ end
 -- Closed, with nothing counted against it; `by_operator` also at the full rate again.
 function circuits.close(ctx, source, kind, why, by_operator)
   local circuit = circuits.enter(ctx, source, 'closed')
-  circuit.opens, circuit.run, circuit.periods, circuit.ends, circuit.noted = 0, 0, 0, 0, 0
+  circuit.opens, circuit.run, circuit.periods, circuit.ends = 0, 0, 0, 0
   circuit.cleared = circuit.generation
   if by_operator then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
@@ -230,27 +230,4 @@ function circuits.close_if_passed(ctx, source)
   if circuit.passed >= circuits.rules_of(ctx, source).probes then
     circuits.close(ctx, source, 'temporary', text(circuit.passed) .. ' probes succeeded', false)
   end
-end
-
--- Looks which of several sources have statuses; as a rule all of them.
-function circuits.look_up_statuses(ctx, sources)
-  local keys = {}
-  for index, source in ipairs(sources) do keys[index] = ctx.K.statuses_of .. source end
-  if #keys == 0 or redis.call('EXISTS', unpack(keys)) < #keys then return end
-  for _, source in ipairs(sources) do ctx.on_record[source] = true end
-end
-
--- An operator who deletes the statuses clears what they have led to.
-function circuits.are_statuses_deleted(ctx, source)
-  if ctx.on_record[source] or redis.call('EXISTS', ctx.K.statuses_of .. source) == 1 then return false end
-  local circuit = circuits.of(ctx, source)
-  return circuit.noted == 1 or (circuit.state == 'closed' and windows.has_results(ctx, source))
-end
-
--- Forgets the statuses of a source that has been quiet, and is not halted, open, probed, held or slowed down, nor has a window.
-function circuits.forget_statuses(ctx, source)
-  if circuits.is_troubled(ctx, source) or circuits.is_halted(ctx, source) then return end
-  if windows.has_results(ctx, source) then return end
-  if circuits.of(ctx, source).noted == 1 then circuits.change(ctx, source).noted = 0 end
-  redis.call('LTRIM', ctx.K.statuses_of .. source, 1, 0)
 end
