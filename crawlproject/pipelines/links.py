@@ -16,8 +16,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.datatypes import LocalCache
 
 from crawlproject import config
-from crawlproject.frontier.discovery import FOUND as FOUND_PRIORITY
-from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, POOR, Discovery, Link
+from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, PLAIN, POOR, Discovery, Link
 from crawlproject.frontier.worker import worker_of
 from crawlproject.models import FOUND, LEASE, MOST_DEPTH, SCOPE, SITEMAP, PageEvent
 from crawlproject.pages.images import FoundImage
@@ -148,7 +147,7 @@ class LinksPipeline:
             counts["links_refused"] += 1
             return
         if priority is None:
-            priority = POOR if worth == "poor" else FOUND_PRIORITY
+            priority = POOR if worth == "poor" else PLAIN
         yield Link(url, priority, depth, source=_source_of(item, url), meta=meta)
 
     def _leads_on(self, item: Fetched) -> bool:

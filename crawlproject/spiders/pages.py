@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any, Self
 
 from scrapy import Request
@@ -13,7 +14,6 @@ from scrapy.settings import BaseSettings
 from crawlproject import config
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
-    AGAIN,
     EXTRA,
     MOST_DEPTH,
     REVISIT,
@@ -79,20 +79,13 @@ class PagesSpider(OneItemSpider):
         return sitemaps.MAX_BYTES if SITEMAP in request.meta else MAX_BYTES
 
     def request_for(self, seed: Seed) -> Request:
-        """Return the request of a seed."""
-        meta: dict[str, Any] = {}
-        if seed.source is not None:
-            meta[SOURCE] = seed.source
-        if seed.again:
-            meta[AGAIN] = True
-        if seed.extra is not None:
-            meta[EXTRA] = seed.extra
-        if seed.scope is not None:
-            meta[SCOPE] = seed.scope
-        if seed.depth is not None:
-            meta[MOST_DEPTH] = seed.depth
+        """Return the request of a seed, with its canonical URL."""
         priority = _SEED_PRIORITY if seed.priority is None else seed.priority
-        return Request(canonical_url(seed.url) or seed.url, meta=meta, priority=priority)
+        return super().request_for(replace(seed, url=canonical_url(seed.url) or seed.url, priority=priority))
+
+    def meta_of(self, seed: Seed) -> dict[str, Any]:
+        """Return how far links are followed."""
+        return {SCOPE: seed.scope, MOST_DEPTH: seed.depth}
 
     def who(self, request: Request) -> dict[str, Any]:
         """Return the fields that link rot begins with: which page `request` is for."""
