@@ -19,6 +19,7 @@ from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dupefilter import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
+from crawlproject.sources.rates import row_text
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
@@ -131,7 +132,7 @@ async def test_the_source_is_the_one_named_or_the_catalogues_or_the_domain(
 
 async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum: Frontier) -> None:
     await museum.catalogue({"photos": 50.0})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.net museum.org ")
+    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.net museum.org ", ""))
     await museum.redis.set("crawl:override_rate:gallery", "3")
     elsewhere = "http://victim.org/a.jpg"
     by_domain = "the catalogue gives victim.org to no source: it goes by its domain"
@@ -179,7 +180,7 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
 async def test_it_is_said_what_is_crawled_as_a_source(scrapy: Scrapy, museum: Frontier) -> None:
     await museum.settle("citymuseum", ["200", "200", "500"], host="img.museum.org")
     await museum.catalogue({"photos": 50.0})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.net museum.org ")
+    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.net museum.org ", ""))
     await museum.redis.set("crawl:override_rate:gallery", "3")
     await museum.redis.sadd("crawl:sources", "victim.org")
     for name, start in (
@@ -451,11 +452,11 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
     await keep(museum, "rules", b"User-agent: *\nDisallow: /")
     permission: dict[str, Any] = {"robots": "ignore"}
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
+    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.org ", ""))
     assert explained(scrapy, URL)["robots"]["verdict"] == "disallowed"  # permission is for hosts
     permission["hosts"] = ["museum.org"]
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
+    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.org ", ""))
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("ignored", [])
 
