@@ -21,17 +21,13 @@ from crawlproject.texts import visible
 _TIMEOUT_S = 2.0  # for an answer: a check has ten seconds
 
 
-def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
+async def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
     """Return what is wrong with the workers of `machine`, None if a worker is alive.
 
     Raises:
         RedisUnavailable, RedisError: Redis cannot say.
 
     """
-    return asyncio.run(_check(settings, machine, spider))
-
-
-async def _check(settings: config.Config, machine: str, spider: str) -> str | None:
     state = State(settings.of_any_shard, spider, timeout=_TIMEOUT_S)
     await state.open()
     try:
@@ -48,7 +44,7 @@ async def _check(settings: config.Config, machine: str, spider: str) -> str | No
 def main() -> int:
     """Check; return the exit code."""
     try:
-        fault = check(config.load(config.environment()), socket.gethostname())
+        fault = asyncio.run(check(config.load(config.environment()), socket.gethostname()))
     except (CrawlprojectError, *REDIS_TROUBLE) as error:
         fault = str(error)
     if fault is not None:

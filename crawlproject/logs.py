@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
-import os
 import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -101,11 +100,11 @@ def _line(level: int, message: str, response: Response | Failure | None, **args:
 ROTATED_BYTES, ROTATED_FILES = 100_000_000, 5
 
 
-class LogFile(logging.handlers.RotatingFileHandler):
+class LogFile(logging.handlers.RotatingFileHandler, logging.handlers.WatchedFileHandler):
     """The log in a file. At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`.
 
     One that was moved away or deleted meanwhile, by `logrotate` or another process with the same file, is opened
-    anew (as by logging's WatchedFileHandler).
+    anew.
     """
 
     def __init__(
@@ -116,33 +115,22 @@ class LogFile(logging.handlers.RotatingFileHandler):
         *,
         append: bool,
         encoding: str | None,
+        delay: bool = False,
     ) -> None:
         if not append:
             Path(path).write_bytes(b"")  # where files are rotated, the handler itself always appends
-        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding)
+        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding, delay=delay)
+        self.dev = self.ino = -1
+        self._statstream()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
         try:
-            self._reopen_if_moved()
+            self.reopenIfNeeded()
         except OSError:
             self.handleError(record)
         else:
-            super().emit(record)
-
-    def _reopen_if_moved(self) -> None:
-        if self.stream is None:  # the last attempt to open it has failed
-            self.stream = self._open()
-            return
-        mine = os.fstat(self.stream.fileno())
-        try:
-            there = Path(self.baseFilename).stat()
-        except FileNotFoundError:
-            there = None
-        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
-            self.stream.close()
-            self.stream = None
-            self.stream = self._open()
+            logging.handlers.RotatingFileHandler.emit(self, record)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

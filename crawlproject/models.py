@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -33,7 +33,7 @@ OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
 EXTRA = "extra"  # dict: what the seed says beside, which its events and its dead letter repeat
-SITEMAP = "sitemap"  # [int, int] of a sitemap: the indexes above it, and how many sitemaps it may lead to
+SITEMAP = "sitemap"  # int: it is a sitemap, with so many indexes above it
 PROBE = "probe"  # dict: only the beginning of the picture is wanted, of which that is known (politeness/probes.py)
 GONE = "gone"  # collection of int: statuses of link rot at the source that answered, beside 404 and 410
 REVISIT = "revisit"  # list: what is known of a page or sitemap that is looked at again (pages/revisits.py, Look)
@@ -375,22 +375,33 @@ class FetchedBeginning:
     whole: bool
 
 
+class Event:
+    """An event: its stream, and its fields that are left out when they are empty."""
+
+    __slots__: ClassVar[tuple[str, ...]] = ()
+    STREAM: ClassVar[str]
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset((EXTRA,))
+
+    def to_json(self) -> str:
+        """Return the event as JSON."""
+        data: dict[str, Any] = {"event": self.STREAM}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value or name not in self.OPTIONAL:
+                data[name] = [asdict(each) for each in value] if name == "thumbnails" else value
+        return one_line(data)
+
+
 @dataclass(frozen=True, slots=True)
-class ImageEvent:
+class ImageEvent(Event):
     """Event `image_metadata_updates`, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_metadata_updates"
-    _LEFT_OUT: ClassVar[Sequence[str]] = (
-        "exif",
-        "tls_failure",
-        *OF_FOUND,
-        "thumbnails",
-        "original",
-        "analysis",
-        "analysis_errors",
-        EXTRA,
-        "etag",
-        "last_modified",
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(
+        (
+            *("exif", "tls_failure", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
+            *(EXTRA, "etag", "last_modified"),
+        )
     )
 
     identifier: str
@@ -426,16 +437,13 @@ class ImageEvent:
     etag: str | None = None
     last_modified: str | None = None
 
-    def to_json(self) -> str:
-        """Return the event as JSON, leaving out what `_LEFT_OUT` names when empty."""
-        return _as_json(self, self._LEFT_OUT)
-
 
 @dataclass(frozen=True, slots=True)
-class ProbeEvent:
+class ProbeEvent(Event):
     """Event `image_probes`: the picture is there, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_probes"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(("tls_failure", EXTRA))
 
     identifier: str
     url: str
@@ -462,16 +470,13 @@ class ProbeEvent:
     tls_failure: str | None = None
     extra: Mapping[str, Any] | None = None
 
-    def to_json(self) -> str:
-        """Return the event as JSON, without `tls_failure` and `extra` when they are empty."""
-        return _as_json(self, ("tls_failure", EXTRA))
-
 
 @dataclass(frozen=True, slots=True)
-class LinkRotEvent:
+class LinkRotEvent(Event):
     """Event `link_rot`: the source says that the picture, or the page, is gone (404, 410)."""
 
     STREAM: ClassVar[str] = "link_rot"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset((EXTRA, PROBE))
 
     identifier: str
     url: str
@@ -486,13 +491,9 @@ class LinkRotEvent:
     extra: Mapping[str, Any] | None = None
     probe: bool = False
 
-    def to_json(self) -> str:
-        """Return the event as JSON, without `extra` and `probe` when they are empty."""
-        return _as_json(self, (EXTRA, PROBE))
-
 
 @dataclass(frozen=True, slots=True)
-class PageEvent:
+class PageEvent(Event):
     """Event `pages`: a page was fetched and read, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "pages"
@@ -515,18 +516,3 @@ class PageEvent:
     record: Mapping[str, Any] | None = None
     revisit: str | None = None
     extra: Mapping[str, Any] | None = None
-
-    def to_json(self) -> str:
-        """Return the event as JSON, without `extra` when it is empty."""
-        return _as_json(self, (EXTRA,))
-
-
-def _as_json(event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent, optional: Iterable[str]) -> str:
-    """Return an event as JSON, without those of `optional` that are empty."""
-    data = {"event": event.STREAM} | {name: getattr(event, name) for name in event.__slots__}
-    if isinstance(event, ImageEvent):
-        data["thumbnails"] = [asdict(each) for each in event.thumbnails]
-    for name in optional:
-        if not data[name]:
-            del data[name]
-    return one_line(data)

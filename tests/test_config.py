@@ -316,7 +316,7 @@ def test_an_unknown_opt_out_is_named_and_the_known_ones_are_listed() -> None:
 
 
 def test_an_unknown_format_is_named_and_the_known_ones_are_listed() -> None:
-    with pytest.raises(ConfigError, match=r"^CRAWL_FORMATS='jpeg, eps, WMF' must be .*; not EPS, WMF$") as caught:
+    with pytest.raises(ConfigError, match=r"^CRAWL_FORMATS='jpeg, eps, WMF' must be .*; not eps, WMF$") as caught:
         load({"CRAWL_FORMATS": "jpeg, eps, WMF"})
     assert all(f" {name}," in str(caught.value).replace(";", ",") for name in IMAGE_FORMATS)
 

@@ -96,11 +96,11 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         ),
         "strips": (slow_pictures.strips(4_000_000), "TIFF: more than 100000 strips"),
         "tiles": (slow_pictures.tiles(1_000_000), "TIFF: more than 100000 tiles"),
-        "layers": (slow_pictures.layers(65_535), "JPEG2000: more than 1000 quality layers"),
+        "layers": (slow_pictures.layers(65_535), None),
         "truncated": (GOOD[: len(GOOD) // 2], "JPEG: image file is truncated"),
         "exif": (picture(exif=b"Exif\0\0II*\0\x08\0\0\0" + b"\xff" * 65_000), None),
         "icc": (picture(icc_profile=os.urandom(4_000_000)), None),
-        "bomb-ico": (icon(broken_png(30_000, 30_000)), "too many pixels: 30000 x 30000"),
+        "bomb-ico": (icon(broken_png(30_000, 30_000)), "more memory than the 640 MiB that a picture may have"),
         "bomb-ico-8000": (icon(broken_png(8_000, 8_000)), "ICO: "),
         "bomb-jp2": (codestream(30_000, 30_000, 30_000, 30_000), "too many pixels: 30000 x 30000"),
         "bomb-jp2-9000": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from scrapy.exceptions import UsageError
 
@@ -32,15 +33,14 @@ class Command(cli.Command):
             )
         match args:
             case ["start"]:
-                url = embedded.ensure(crawl_dir())
-                print(json.dumps({"url": url}) if opts.json else url)
+                said: dict[str, Any] = {"url": embedded.ensure(crawl_dir())}
             case ["stop"]:
-                stopped = embedded.stop(crawl_dir())
-                words = "stopped" if stopped else "was not running"
-                print(json.dumps({"stopped": stopped}) if opts.json else words)
+                said = {"stopped": embedded.stop(crawl_dir())}
             case ["socket"]:
                 embedded.ensure(crawl_dir())
-                path = str(embedded.socket_path(crawl_dir()))
-                print(json.dumps({"socket": path}) if opts.json else path)
+                said = {"socket": str(embedded.socket_path(crawl_dir()))}
             case _:
                 raise UsageError("expected start, stop or socket")
+        [value] = said.values()
+        words = {True: "stopped", False: "was not running"}.get(value, value)
+        print(json.dumps(said) if opts.json else words)

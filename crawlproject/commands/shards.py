@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.status.shard_status import ShardStatus, shard_status
+from crawlproject.status.shard_status import shard_status
 from crawlproject.texts import counted, printable
 
 
@@ -41,54 +42,37 @@ class Command(cli.Command):
         async with cli.opened_state(self, spider) as state:
             found, away = await ask_shards(state.shards, shard_status)
             return [
-                found[shard]._asdict()
+                found[shard]
                 if shard in found
                 else {"shard": shard.number, "tag": shard.keys.namespace, "fault": away[shard]}
                 for shard in state.shards
             ]
 
 
+_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "shard": lambda row: str(row["shard"]),
+    "node": lambda row: row["node"],
+    "node memory": lambda row: f"{row['node_bytes'] / 1e6:.1f} MB",
+    "sources": lambda row: str(row["sources"]),
+    "requests": lambda row: str(row["requests"]),
+    "on their way": lambda row: str(row["sent"]),
+    "replica": lambda row: (
+        f"{row['replica_lag_bytes']} bytes behind, last heard from {row['replica_lag_s']} s ago"
+        if row["replicas"]
+        else "none"
+    ),
+    "workers": lambda row: str(row["workers"]),
+    "leader": lambda row: printable(row["leader"] or "none"),
+}
+
+
 def _print(rows: list[dict[str, Any]]) -> None:
-    titles = (
-        "shard",
-        "node",
-        "node memory",
-        "sources",
-        "requests",
-        "on their way",
-        "replica",
-        "workers",
-        "leader",
-    )
-    lines = [titles, *(_cells(row) for row in rows)]
-    widths = [
-        max(len(line[column]) for line in lines if len(line) == len(titles)) for column in range(len(titles))
-    ]
-    for line in lines:
-        if len(line) < len(titles):
-            cli.show(f"{line[0]:<{widths[0]}}  {'  '.join(line[1:])}")
-            continue
-        cli.show("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+    cells = [list(_COLUMNS)]
+    cells += [[cell(row) for cell in _COLUMNS.values()] for row in rows if "fault" not in row]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = iter(["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells])
+    cli.show(next(lines))
+    for row in rows:
+        away = f"{row['shard']:<{widths[0]}}  does not answer: {printable(row.get('fault', ''), 300)}"
+        cli.show(away if "fault" in row else next(lines))
     print(counted(len(rows), "shard"))
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    if "fault" in row:
-        return str(row["shard"]), f"does not answer: {printable(row['fault'], 300)}"
-    one = ShardStatus(**row)
-    replica = (
-        "none"
-        if one.replica_lag_bytes is None
-        else f"{one.replica_lag_bytes} bytes behind, last heard from {one.replica_lag_s} s ago"
-    )
-    return (
-        str(one.shard),
-        one.node,
-        f"{one.node_bytes / 1e6:.1f} MB",
-        str(one.sources),
-        str(one.requests),
-        str(one.sent),
-        replica,
-        str(one.workers),
-        printable(one.leader or "none"),
-    )

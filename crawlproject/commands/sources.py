@@ -70,33 +70,28 @@ async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
     print("]" if names else "[]")
 
 
-_Columns = Mapping[str, Callable[[SourceRow], str]]
+_Columns = Mapping[str, Callable[[SourceRow], object]]
 
 _RATES: _Columns = {
     "limit rps": lambda row: f"{row.rate_limit:.4g}",
     "now rps": lambda row: f"{row.effective_rate:.4g}",
 }
 _WORK: _Columns = {
-    "delayed": lambda row: str(row.delayed),
-    "in flight": lambda row: str(row.in_flight),
-    "successful": lambda row: str(row.successful),
-    "failed": lambda row: str(row.failed),
+    "delayed": lambda row: row.delayed,
+    "in flight": lambda row: row.in_flight,
+    "successful": lambda row: row.successful,
+    "failed": lambda row: row.failed,
     "state": lambda row: row.state,
     "eta": lambda row: duration(row.eta_s) if row.eta_s != 0 else "-",
 }
-_COLUMNS = {
+_COLUMNS: _Columns = {**_RATES, "queued": lambda row: row.queued, "waiting": lambda row: row.waiting, **_WORK}
+_OF_PAGES: _Columns = {
     **_RATES,
-    "queued": lambda row: str(row.queued),
-    "waiting": lambda row: str(row.waiting),
+    "window": lambda row: row.queued,
+    "tail": lambda row: row.waiting - row.spilled,
+    "on disk": lambda row: row.spilled,
     **_WORK,
-}
-_OF_PAGES = {
-    **_RATES,
-    "window": lambda row: str(row.queued),
-    "tail": lambda row: str(row.waiting - row.spilled),
-    "on disk": lambda row: str(row.spilled),
-    **_WORK,
-    "links": lambda row: str(row.links.get("admitted", 0)),
+    "links": lambda row: row.links.get("admitted", 0),
     "budget": lambda row: _budget(row.budget or {}),
 }
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from crawlproject import cli
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
+from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
-from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import duration
 from crawlproject.texts import one_line, printable
 
@@ -63,7 +63,7 @@ class Command(cli.Command):
         async with cli.opened_state(self, opts.spider) as state:
             if names:
                 await cli.remark_unknown(state, names)
-            reader = SnapshotReader(state, names)
+            reader = Survey(state, names)
             if opts.json:
                 print(one_line((await _snapshot(reader, opts.interval)).as_event()))
                 return
@@ -80,7 +80,7 @@ class Command(cli.Command):
                 console.print(view(title, await _snapshot(reader, opts.interval)))
 
 
-async def _snapshot(reader: SnapshotReader, interval: float) -> Snapshot:
+async def _snapshot(reader: Survey, interval: float) -> Snapshot:
     """Return what the crawl does during `interval` seconds."""
     made = await reader.look()
     while made is None:  # the first look, or one that had other shards
@@ -89,7 +89,7 @@ async def _snapshot(reader: SnapshotReader, interval: float) -> Snapshot:
     return made
 
 
-async def _watch(reader: SnapshotReader, title: str, interval: float, console: Console) -> None:
+async def _watch(reader: Survey, title: str, interval: float, console: Console) -> None:
     """Show a sample every `interval` seconds until Ctrl-C, SIGTERM or SIGHUP; while Redis fails, the last one."""
     from rich.live import Live
 

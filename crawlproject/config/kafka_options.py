@@ -6,17 +6,16 @@ import json
 import re
 from typing import Any
 
-from crawlproject.config.parsers import items
+from crawlproject.config.parsers import listed
 
 
-def brokers(value: Any) -> tuple[str, ...]:
-    try:
-        named = tuple(items(value))
-    except TypeError:
-        named = ("",)
-    if not all(re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}", broker) for broker in named):
-        raise ValueError("brokers such as kafka1.example:9092, separated by commas")
-    return named
+def _broker(name: str) -> str:
+    if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}", name):
+        raise ValueError(name)
+    return name
+
+
+brokers = listed("brokers such as kafka1.example:9092, separated by commas", _broker)
 
 
 # Options that the guarantees of docs/kafka.md depend on, or that have a setting or command option of their own.

@@ -107,33 +107,47 @@ def nat64_prefixes(value: Any) -> tuple[ipaddress.IPv6Network, ...]:
     return prefixes
 
 
-def ports(value: Any) -> tuple[int, ...]:
-    try:
-        return tuple(whole(1, 65535)(item) for item in items(value))
-    except (TypeError, ValueError):
-        raise ValueError("ports from 1 to 65535, separated by commas") from None
+def listed(what: str, parse: Callable[[str], Any]) -> Parser:
+    """Return a parser for lists, separated by commas, each part of which `parse` reads; `what` they must be."""
 
-
-def shard_numbers(value: Any) -> tuple[int, ...]:
-    try:
-        return tuple(dict.fromkeys(whole(0, 255)(item) for item in items(value)))
-    except (TypeError, ValueError):
-        raise ValueError("a list of numbers of shards, from 0, separated by commas") from None
-
-
-def servers(value: Any) -> tuple[str, ...]:
-    try:
-        servers = tuple(items(value))
-        for server in servers:
+    def read(value: Any) -> tuple[Any, ...]:
+        try:
+            parts = items(value)
+        except TypeError:
+            raise ValueError(what) from None
+        found, wrong = dict[Any, None](), []
+        for item in parts:
             try:
-                ipaddress.ip_address(server)
+                found[parse(item)] = None
             except ValueError:
-                ipaddress.ip_address(split(f"//{server}").hostname or "")
-    except (TypeError, ValueError):
-        raise ValueError(
-            "addresses such as 9.9.9.9, 127.0.0.1:5353 or [2620:fe::fe]:53, separated by commas"
-        ) from None
-    return servers
+                wrong.append(item)
+        if wrong:
+            raise ValueError(f"{what}; not {', '.join(wrong)}")
+        return tuple(found)
+
+    return read
+
+
+def one_of(names: Iterable[str], change: Callable[[str], str]) -> Callable[[str], str]:
+    """Return what reads one of some names, after a change of its case."""
+    known = tuple(names)
+    return lambda item: known[known.index(change(item))]
+
+
+ports = listed("ports from 1 to 65535, separated by commas", whole(1, 65535))
+shard_numbers = listed("a list of numbers of shards, from 0, separated by commas", whole(0, 255))
+opt_outs = listed(f"opt-outs, separated by commas, of {', '.join(OPT_OUTS)}", one_of(OPT_OUTS, str.lower))
+
+
+def _server(server: str) -> str:
+    try:
+        ipaddress.ip_address(server)
+    except ValueError:
+        ipaddress.ip_address(split(f"//{server}").hostname or "")
+    return server
+
+
+servers = listed("addresses such as 9.9.9.9, 127.0.0.1:5353 or [2620:fe::fe]:53, separated by commas", _server)
 
 
 def address(value: Any) -> str:
@@ -143,50 +157,33 @@ def address(value: Any) -> str:
         raise ValueError("an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::") from None
 
 
-def opt_outs(value: Any) -> tuple[str, ...]:
-    try:
-        names = tuple(name.lower() for name in items(value))
-    except TypeError:
-        names = (repr(value),)
-    if unknown := [name for name in names if name not in OPT_OUTS]:
-        raise ValueError(f"opt-outs, separated by commas, of {', '.join(OPT_OUTS)}; not {', '.join(unknown)}")
-    return names
-
-
 def sizes(value: Any) -> tuple[int, ...]:
-    try:
-        sizes = tuple(whole(16, 2048)(item) for item in items(value))
-    except (TypeError, ValueError):
-        sizes = (0, 0)
-    if not 0 < len(sizes) <= 8 or len(set(sizes)) < len(sizes):
-        raise ValueError("a list of 1 to 8 different whole numbers from 16 to 2048, separated by commas")
-    return sizes
+    what = "a list of 1 to 8 different whole numbers from 16 to 2048, separated by commas"
+    found = listed(what, whole(16, 2048))(value)
+    if not 0 < len(found) <= 8 or len(found) < len(items(value)):
+        raise ValueError(what)
+    return tuple(found)
+
+
+def _function(name: str) -> str:
+    module, _, function = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise ValueError(name)
+    return name
 
 
 def analyses(value: Any) -> tuple[str, ...]:
-    try:
-        names = tuple(items(value))
-    except TypeError:
-        names = (repr(value),)
-    for name in names:
-        module, _, function = name.partition(":")
-        if not all(part.isidentifier() for part in (*module.split("."), function)):
-            raise ValueError(f"a list of functions, as module:function, separated by commas; not {name}")
-    last = [name.partition(":")[2] for name in names]
-    if len(set(last)) < len(last) or len(last) > 16:
+    names = listed("a list of functions, as module:function, separated by commas", _function)(value)
+    if len({name.partition(":")[2] for name in names}) < len(items(value)) or len(names) > 16:
         raise ValueError("a list of up to 16 functions with different names, by which events have their results")
-    return names
+    return tuple(names)
 
 
 def formats(value: Any) -> tuple[str, ...]:
-    try:
-        names = [name.upper() for name in items(value)]
-    except TypeError:
-        names = [repr(value)]
-    if unknown := [name for name in names if name not in IMAGE_FORMATS]:
-        raise ValueError(f"formats, separated by commas, of {', '.join(IMAGE_FORMATS)}; not {', '.join(unknown)}")
+    known = ", ".join(IMAGE_FORMATS)
+    names = listed(f"formats, separated by commas, of {known}", one_of(IMAGE_FORMATS, str.upper))(value)
     if not names:
-        raise ValueError(f"at least one format of {', '.join(IMAGE_FORMATS)}")
+        raise ValueError(f"at least one format of {known}")
     return tuple(name for name in IMAGE_FORMATS if name in names)
 
 

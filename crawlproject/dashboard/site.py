@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import resources
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from twisted.web.server import NOT_DONE_YET
@@ -20,7 +20,7 @@ from crawlproject.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.models import thumbnail_type
 from crawlproject.report.rendering import page, policy
 from crawlproject.sources.names import source_name
-from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.site_report import UnknownSource, site_report
@@ -53,14 +53,6 @@ class Refused(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
-
-
-class _Change(NamedTuple):
-    """A change that an operator orders: of a source, as the frontier of one spider has it; `rate`: as written."""
-
-    state: State
-    source: str
-    rate: str
 
 
 class Dashboard(Resource):  # type: ignore[misc]
@@ -155,10 +147,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             ("POST", "/logout"): self._log_out,
             ("GET", "/events"): self._events,
             ("GET", "/report"): self._report,
-            ("POST", "/halt"): self._halt,
-            ("POST", "/include"): self._include,
-            ("POST", "/resume"): self._resume,
-            ("POST", "/rate"): self._rate,
+            **{("POST", path): self._change for path in ("/halt", "/include", "/resume", "/rate")},
         }
         method = "GET" if method == "HEAD" else method
         if answer := routes.get((method, path)):
@@ -312,33 +301,8 @@ class Dashboard(Resource):  # type: ignore[misc]
 
     # Changes by the operator
 
-    async def _halt(self, request: Any) -> bytes:
-        change = await self._change(request)
-        await halt(change.state, [change.source], _who(request))
-        return await self._done(request, change, "halted")
-
-    async def _resume(self, request: Any) -> bytes:
-        change = await self._change(request)
-        await resume(change.state, [change.source], _who(request))
-        return await self._done(request, change, "resumed")
-
-    async def _include(self, request: Any) -> bytes:
-        change = await self._change(request)
-        [now] = (await include(change.state, [change.source], _who(request))).values()
-        return await self._done(request, change, "still excluded by CRAWL_EXCLUDE" if now == "file" else now)
-
-    async def _rate(self, request: Any) -> bytes:
-        change = await self._change(request)
-        try:
-            await set_rate(change.state, change.source, change.rate, _who(request))
-        except ValueError as error:
-            raise Refused(400, str(error)) from None
-        auto = change.rate == "auto"
-        what = "rate by size again" if auto else f"rate set to {change.rate} requests a second"
-        return await self._done(request, change, what)
-
-    async def _change(self, request: Any) -> _Change:
-        """Return what a request orders, of which source, in the crawl of which spider."""
+    async def _change(self, request: Any) -> bytes:
+        """Do what an operator orders, of a source, in the crawl of a spider; return how it stands then."""
         self._check_change(request)
         try:
             said = json.loads(request.content.read())
@@ -346,26 +310,29 @@ class Dashboard(Resource):  # type: ignore[misc]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Refused(400, f"invalid request: {printable(str(error))}") from None
         self._check_spider(spider)
-        return _Change(self.feed.crawls()[spider].report.state, source, str(said.get("rate", "")).strip())
-
-    async def _done(self, request: Any, change: _Change, what: str) -> bytes:
+        state, rate = self.feed.crawls()[spider].report.state, str(said.get("rate", "")).strip()
         address = request.getClientAddress()
-        logger.info(
-            "Dashboard: %s: %s, by %s",
-            change.source,
-            what,
-            getattr(address, "host", address),
-            extra={"source": change.source},
-        )
+        who = f"dashboard, {getattr(address, 'host', address)}"
+        match request.path:
+            case b"/halt":
+                await halt(state, [source], who)
+                what = "halted"
+            case b"/resume":
+                await resume(state, [source], who)
+                what = "resumed"
+            case b"/include":
+                [what] = (await include(state, [source], who)).values()
+                what = "still excluded by CRAWL_EXCLUDE" if what == "file" else what
+            case _:
+                try:
+                    await set_rate(state, source, rate, who)
+                except ValueError as error:
+                    raise Refused(400, str(error)) from None
+                what = "rate by size again" if rate == "auto" else f"rate set to {rate} requests a second"
+        logger.info("Dashboard: %s: %s, by %s", source, what, who.partition(", ")[2], extra={"source": source})
         request.setHeader("Content-Type", "application/json")
-        [row] = [row async for _, row in source_statuses(change.state, [change.source])]
-        return one_line({"source": change.source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
-
-
-def _who(request: Any) -> str:
-    """Say for the audit trail where an order comes from."""
-    address = request.getClientAddress()
-    return f"dashboard, {getattr(address, 'host', address)}"
+        [row] = [row async for _, row in source_statuses(state, [source])]
+        return one_line({"source": source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
 
 
 def _header(request: Any, name: bytes) -> str:

@@ -32,11 +32,11 @@ from crawlproject.models import (
     PACED_AS,
     RETRIES,
     REVISIT,
+    Event,
     ImageEvent,
     ImageFacts,
     Lease,
     LinkRotEvent,
-    PageEvent,
     ProbeEvent,
 )
 from crawlproject.pages.items import ReadPage
@@ -205,7 +205,7 @@ class LeaseKeeper:
         self,
         lease: Lease,
         request: Request,
-        event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent | None,
+        event: Event | None,
         status: int,
         counts: Mapping[str, int],
         gone: Collection[int] = (),

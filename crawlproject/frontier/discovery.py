@@ -24,7 +24,7 @@ from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup, Scripts
 logger = logging.getLogger(__name__)
 
 LINKS_A_CALL = 512  # to one call: a millisecond
-POOR, FOUND, LISTED = 0, 1, 2  # priorities of links: unlikely to be worth it; others; those of sitemaps, revisits
+POOR, PLAIN, LISTED = 0, 1, 2  # priorities of links: unlikely to be worth it; others; those of sitemaps, revisits
 
 _TABLE = 1 << 18  # hashes of 8 bytes: 2 MB a worker
 _FORGET_S = 3600.0  # what was excluded, or purged, and is no longer seen may be found again after this long
@@ -44,7 +44,7 @@ class Link:
     """
 
     url: str
-    priority: int = FOUND
+    priority: int = PLAIN
     depth: int = 0
     identifier: str = ""
     source: str | None = None

@@ -26,6 +26,7 @@ from crawlproject.imaging import analysis_runner, headers, svg
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
+from crawlproject.imaging.messages import MAX_MEMORY
 from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
 from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
 
@@ -113,6 +114,8 @@ def analyse(
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
+        if name == "JXL" and memory < MAX_MEMORY:  # libjxl does not tell that from too little memory
+            raise MemoryNeeded(reason_of(name, error), 0) from error
         reason = str(error) if isinstance(error, UnreadableImage) else reason_of(name, error)
         raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error
 
@@ -141,7 +144,7 @@ def _facts_of_header(
             return read_facts(image, body)
         if header is None or min(header[:2]) < 1:
             return None
-        # Pillow opens none but whole WebPs (whose EXIF comes after the pixels), icons and JPEG XLs.
+        # Pillow opens none but whole WebPs, whose EXIF comes after the pixels.
         return _bare_facts(name, header[:2], body)
     except MemoryError:
         raise
@@ -186,10 +189,10 @@ def _bytes_a_pixel(image: ImageFile.ImageFile) -> int:
     """Return roughly how many bytes decoding takes per stored pixel; an underestimate, if anything."""
     if isinstance(image, JpegImageFile):
         return 1  # at least; `headers.jpeg` knows better
-    # Pillow keeps a picture at 4 bytes a pixel. AVIF and HEIF add planes and copies, what Pillow decodes in
-    # Python a copy or two.
+    # Pillow keeps a picture at 4 bytes a pixel. AVIF, HEIF and JPEG 2000 add planes and copies, what Pillow
+    # decodes in Python a copy or two. An icon and a JPEG XL are decoded by now.
     slow = _codec(image) in ("ppm", "ppm_plain", "qoi")
-    return {"AVIF": 12, "HEIF": 16}.get(str(image.format), 12 if slow else 4)
+    return {"AVIF": 12, "HEIF": 16, "JPEG2000": 28}.get(str(image.format), 12 if slow else 4)
 
 
 def _codec(image: ImageFile.ImageFile) -> str:

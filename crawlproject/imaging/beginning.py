@@ -73,10 +73,9 @@ def read_beginning(data: bytes, *, whole: bool, max_pixels: int, formats: Sequen
 
 
 def _read(name: str, data: bytes, whole: bool) -> _Found:
-    if name in ("WEBP", "ICO"):  # Pillow decodes these when it opens them
-        header = headers.READERS[name](data.ljust(30, b"\0") if whole else data)
-        has_none = name == "WEBP" and not _may_have_exif(data)
-        return _Found(None if header is None else header[:2], exif={} if has_none else None)
+    if name == "WEBP":  # Pillow wants all of it, and allocates a canvas
+        header = headers.webp(data.ljust(30, b"\0") if whole else data)
+        return _Found(None if header is None else header[:2], exif=None if _may_have_exif(data) else {})
     if name == "AVIF" and not whole:  # libavif wants all of it
         return _Found(_avif_size(data))
     if name in headers.BOUNDS:

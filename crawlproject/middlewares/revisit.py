@@ -31,6 +31,7 @@ class RevisitMiddleware:
         """Set the conditions; a request that was redirected may have those of where it came from."""
         for name in CONDITIONS:
             request.headers.pop(name, None)
-        look = Look.of_stored(request.meta.get(REVISIT))
-        if look is not None and look.url == request.url and (look.kept_at or not self.keeps_pages):
-            request.headers.update(look.conditions)
+        if REVISIT in request.meta:
+            look = Look(*request.meta[REVISIT])
+            if look.url == request.url and (look.kept_at or not self.keeps_pages):
+                request.headers.update(look.conditions)

@@ -35,7 +35,6 @@ _ENCODINGS = frozenset(
         *(f"iso8859-{n}" for n in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
     )
 )
-_FALLBACK = "cp1252"
 
 _WANTED = (
     "base[href],title,meta[content],link[href],a[href],area[href],iframe[src],frame[src],img,picture,source[srcset],"
@@ -52,15 +51,10 @@ _OPTIONS = LexborDocumentOptions.WO_EVENTS.value
 
 @dataclass(slots=True)
 class Document:
-    """A parsed page. `elements` are those that may say something about links and images, by tag, in order.
-
-    `is_cut` says that what follows was not read: the body is too long, or too costly to parse.
-    """
+    """A parsed page. `elements` are those that may say something about links and images, by tag, in order."""
 
     url: str
     base: str
-    encoding: str
-    is_cut: bool
     tree: LexborHTMLParser = field(repr=False)
     elements: dict[str, list[LexborNode]] = field(repr=False)
 
@@ -107,21 +101,19 @@ class Document:
 
 def parse(url: str, content_type: str | None, body: bytes, max_bytes: int) -> Document:
     """Return the document in the first `max_bytes` of a body; of bytes that are no HTML, an empty one."""
-    text, encoding = decoded(content_type, body[:max_bytes])
-    end = parsable(text)
+    text = decoded(content_type, body[:max_bytes])
     try:
-        tree = LexborHTMLParser(text[:end], options=_OPTIONS)
+        tree = LexborHTMLParser(text[: parsable(text)], options=_OPTIONS)
     except SelectolaxError:
-        tree, end = LexborHTMLParser(""), 0
+        tree = LexborHTMLParser("")
     elements: dict[str, list[LexborNode]] = {}
     for node in tree.css(_WANTED)[:MOST_ELEMENTS]:
         elements.setdefault(node.tag or "", []).append(node)
-    is_cut = len(body) > max_bytes or end < len(text)
-    return Document(url, _base(url, elements), encoding, is_cut, tree, elements)
+    return Document(url, _base(url, elements), tree, elements)
 
 
-def decoded(content_type: str | None, body: bytes) -> tuple[str, str]:
-    """Return the text of a body, and its encoding as Python names it.
+def decoded(content_type: str | None, body: bytes) -> str:
+    """Return the text of a body.
 
     A byte order mark decides, then the Content-Type, then what the page declares of itself; without any it is
     UTF-8 if it can be, else windows-1252. Not w3lib.html_to_unicode, which raises at an encoding such as
@@ -133,11 +125,11 @@ def decoded(content_type: str | None, body: bytes) -> tuple[str, str]:
     if mark is not None and encoding == marked:
         body = body[len(mark) :]
     if encoding is not None:
-        return body.decode(encoding, "replace"), encoding
+        return body.decode(encoding, "replace")
     try:
-        return codecs.getincrementaldecoder("utf-8")().decode(body), "utf-8"  # a last character may be cut off
+        return codecs.getincrementaldecoder("utf-8")().decode(body)  # a last character may be cut off
     except UnicodeDecodeError:
-        return body.decode(_FALLBACK, "replace"), _FALLBACK
+        return body.decode("cp1252", "replace")
 
 
 def language_tag(said: str) -> str | None:

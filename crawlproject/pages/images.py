@@ -61,18 +61,6 @@ class FoundImage:
     creator: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
-    """The images of a page, each once, in their order; its licence, and how many more images there were.
-
-    `licence` is that of the page as a whole: None without one, and also where it names several.
-    """
-
-    found: tuple[FoundImage, ...]
-    licence: Licence | None
-    left_out: int
-
-
 @dataclass(slots=True)
 class _Said:
     licence: Licence | None = None
@@ -133,8 +121,8 @@ class _Licences:
         return None
 
 
-def images_of(document: Document) -> Images:
-    """Return the images of a page.
+def images_of(document: Document) -> tuple[tuple[FoundImage, ...], Licence | None]:
+    """Return the images of a page, each once, in their order, and its licence: None also where it names several.
 
     They are those of JSON-LD (`ImageObject`), `og:image`, `link rel=image_src`, and `img`: of a `srcset`, and
     of all sources of a `picture`, the largest. An image that is found twice has what is said of it anywhere.
@@ -142,15 +130,12 @@ def images_of(document: Document) -> Images:
     objects, others = linked_data(document)
     licences = _Licences(document, objects, others)
     found: dict[str, FoundImage] = {}
-    left_out = 0
     for image in _images(document, objects, licences):
         known = found.get(image.url)
         if known is not None:
             found[image.url] = _merged(known, image)
         elif len(found) < MOST_IMAGES:
             found[image.url] = image
-        else:
-            left_out += 1
     domain = domain_of_url(document.url)
 
     def licence_of_page(image: FoundImage) -> Licence | None:
@@ -162,7 +147,7 @@ def images_of(document: Document) -> Images:
         replace(image, licence=image.licence or licences.of_url.get(image.url) or licence_of_page(image))
         for image in found.values()
     )
-    return Images(tuple(whole), licences.of_page, left_out)
+    return tuple(whole), licences.of_page
 
 
 def shown(images: Iterable[FoundImage], base: str) -> Iterator[str]:

@@ -25,44 +25,31 @@ class Link(NamedTuple):
     nofollow: bool = False
 
 
-class Links(NamedTuple):
-    """The links of a page, each once, in their order; and how many more there were, or were no addresses."""
-
-    found: tuple[Link, ...]
-    canonical: str | None
-    left_out: int
-
-
-def links_of(document: Document) -> Links:
-    """Return the links of a page, itself left out.
+def links_of(document: Document) -> tuple[Link, ...]:
+    """Return the links of a page, each once, in their order; itself left out.
 
     They are those of `a`, `area`, `iframe`, `frame`, of meta refresh, and of `link` whose `rel` is next, prev,
     canonical, or alternate with a `hreflang`.
     """
     raw: dict[str, bool] = {}
-    left_out = 0
     own = canonical_url(document.url)
     for href, nofollow in _hrefs(document):
         bare = href.strip(_SPACE).partition("#")[0]
         if not bare or _NO_PAGE.match(bare):
             continue
         if len(bare) > LONGEST or (bare not in raw and len(raw) >= 2 * MOST_LINKS):
-            left_out += 1
             continue
         raw[bare] = raw.get(bare, True) and nofollow
     found: dict[str, bool] = {}
     characters = 0
     for bare, nofollow in raw.items():
         if characters > _MOST_CHARACTERS:
-            left_out += 1
-            continue
+            break
         url = canonical_url(bare, document.base)
         characters += len(document.base) + len(bare) if url is None else len(url)
-        if url is None or (url not in found and len(found) >= MOST_LINKS):
-            left_out += 1
-        elif url != own:
+        if url is not None and url != own and (url in found or len(found) < MOST_LINKS):
             found[url] = found.get(url, True) and nofollow
-    return Links(tuple(Link(*one) for one in found.items()), _canonical(document), left_out)
+    return tuple(Link(*one) for one in found.items())
 
 
 def _hrefs(document: Document) -> Iterator[tuple[str, bool]]:
@@ -83,14 +70,6 @@ def _hrefs(document: Document) -> Iterator[tuple[str, bool]]:
         yield attributes.get("href") or "", rel is not None and "nofollow" in _words(rel)
     for node in document.of("iframe", "frame"):
         yield node.attributes.get("src") or "", False
-
-
-def _canonical(document: Document) -> str | None:
-    for node in document.of("link"):
-        attributes = node.attributes
-        if "canonical" in _words(attributes.get("rel")):
-            return canonical_url((attributes.get("href") or "").strip(_SPACE), document.base)
-    return None
 
 
 def _words(text: str | None) -> set[str]:

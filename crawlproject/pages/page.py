@@ -19,24 +19,18 @@ MAX_BYTES = 250_000
 class Page:
     """What a page says.
 
-    `links` and `images` are those to follow: none where `rules` forbid it. `canonical` is the address that it
-    gives as its own, which proves nothing. `digest` is the same for pages that show the same text and the same
-    images, None for one without any. `is_cut` says that its end was not read, `left_out` how many links and images
-    were not: too many, too long, or no addresses.
+    `links` and `images` are those to follow: none where `rules` forbid it. `digest` is the same for pages that
+    show the same text and the same images, None for one without any.
     """
 
     url: str
     title: str | None
     language: str | None
-    encoding: str
-    canonical: str | None
     digest: str | None
     rules: Rules
     links: tuple[Link, ...]
     images: tuple[FoundImage, ...]
     licence: Licence | None
-    left_out: int
-    is_cut: bool
 
 
 def read_page(
@@ -54,19 +48,14 @@ def read_page(
         return None
     document = parse(url, content_type, body, max_bytes)
     rules = rules_of(headers, document.metas, now)
-    links = links_of(document)
-    images = images_of(document)
+    images, licence = images_of(document)
     return Page(
         url=url,
         title=document.title,
         language=document.language or language_tag(header(headers, "content-language") or ""),
-        encoding=document.encoding,
-        canonical=links.canonical,
         rules=rules,
-        links=() if rules.nofollow else links.found,
-        images=() if rules.noimages else images.found,
-        licence=images.licence,
-        left_out=links.left_out + images.left_out,
-        is_cut=document.is_cut,
-        digest=document.digest(shown(images.found, document.base)),
+        links=() if rules.nofollow else links_of(document),
+        images=() if rules.noimages else images,
+        licence=licence,
+        digest=document.digest(shown(images, document.base)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawlproject.pages.rules import Headers, header
@@ -11,8 +11,6 @@ from crawlproject.politeness.conditions import Version
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a look has found, in events
 LONGEST_S = 30 * 86_400.0  # between two looks; as in the Lua module `revisits`
-
-_TEXTS = {"digest": 64, "url": 65_536, "kept_at": 40, "sha1": 32}  # and their longest
 
 
 class Look(NamedTuple):
@@ -31,22 +29,6 @@ class Look(NamedTuple):
     kept_at: str = ""
     sha1: str = ""
 
-    @classmethod
-    def of_stored(cls, value: Any) -> Self | None:
-        """Return what is stored with a request, None if it is not from here: others can write to Redis."""
-        if not isinstance(value, list) or len(value) != len(cls._fields):
-            return None
-        look = cls(*value)
-        is_number = isinstance(look.interval, (int, float)) and not isinstance(look.interval, bool)
-        if not is_number or not 0 < look.interval <= LONGEST_S:
-            return None
-        if any(not isinstance(text, str) for text in look[1:]):
-            return None
-        if any(len(getattr(look, name)) > most for name, most in _TEXTS.items()):
-            return None
-        is_fine = Version.of(look.etag, look.modified) == (look.etag, look.modified)
-        return look if is_fine else None
-
     @property
     def conditions(self) -> Mapping[str, str]:
         """The headers by which a site is asked for `url` only if it has changed (RFC 9110, section 13)."""
@@ -59,11 +41,11 @@ class Look(NamedTuple):
         """
         if before is None:
             return self._replace(interval=shortest)
-        factor = 2.0 if found(before, self.digest) == UNCHANGED else 0.5
+        factor = 2.0 if verdict(before, self.digest) == UNCHANGED else 0.5
         return self._replace(interval=min(max(before.interval * factor, shortest), LONGEST_S))
 
 
-def found(before: Look | None, digest: str) -> str | None:
+def verdict(before: Look | None, digest: str) -> str | None:
     """Return what a look has found by the digest of now, as events say it; None for the first look."""
     if before is None:
         return None

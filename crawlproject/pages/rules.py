@@ -26,11 +26,6 @@ class Rules:
     opt_outs: tuple[str, ...]
 
     @property
-    def noindex(self) -> bool:
-        """Whether the page is not to be reported."""
-        return "noindex" in self.opt_outs
-
-    @property
     def noimages(self) -> bool:
         """Whether its images are not to be taken."""
         return not NO_IMAGES.isdisjoint(self.opt_outs)

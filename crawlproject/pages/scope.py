@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote
 
@@ -32,8 +34,7 @@ class Scope:
     kind: Literal["domain", "host", "pattern"]
     host: str
     below: bool = False
-    parts: tuple[str, ...] = ()
-    anchored: bool = False
+    path: str = ""
 
     @classmethod
     def of_seed(cls, url: str, scope: str = DEFAULT) -> Scope:
@@ -90,35 +91,25 @@ class Scope:
             return cls(f"host:{host}", "host", host)
         if below and _is_suffix(host):
             raise ValueError(f"scope {_shown(text)} is much of the web: name a domain below {host}")
-        anchored = path.endswith("$")
-        parts = tuple((slash + path.removesuffix("$")).split("*"))
-        return cls(f"pattern:{'*.' if below else ''}{host}{slash}{path}", "pattern", host, below, parts, anchored)
+        return cls(f"pattern:{'*.' if below else ''}{host}{slash}{path}", "pattern", host, below, slash + path)
 
     def has(self, url: str) -> bool:
         """Tell whether an absolute URL is in the scope."""
-        return self._has_host(host_of_url(url)) and (self.kind != "pattern" or self._has_path(_reference(url)))
+        return self._has_host(host_of_url(url)) and (
+            self.kind != "pattern" or _pattern(self.path).match(_reference(url)) is not None
+        )
 
     def _has_host(self, host: str) -> bool:
         if self.kind == "domain":
             return bool(host) and domain_of(host) == self.host
         return host == self.host or (self.below and host.endswith("." + self.host))
 
-    def _has_path(self, reference: str) -> bool:
-        """Match each part at the first place after the one before, which leaves the most room for the rest."""
-        head, *tail = self.parts or ("",)
-        if not reference.startswith(head):
-            return False
-        if not tail:
-            return not self.anchored or reference == head
-        position = len(head)
-        for part in tail[:-1]:
-            found = reference.find(part, position)
-            if found < 0:
-                return False
-            position = found + len(part)
-        if self.anchored:
-            return reference.endswith(tail[-1], position)
-        return reference.find(tail[-1], position) >= 0
+
+@lru_cache(256)
+def _pattern(path: str) -> re.Pattern[str]:
+    """Return what matches a path pattern; each part is matched at the first place after the one before."""
+    glob = path.removesuffix("$").replace("[", "[[]").replace("?", "[?]") + ("" if path.endswith("$") else "*")
+    return re.compile(fnmatch.translate(glob))
 
 
 def _is_suffix(host: str) -> bool:

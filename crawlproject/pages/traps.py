@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 LONGEST_URL = 1024  # characters
 DEEPEST = 20  # links from the seed
@@ -23,18 +22,10 @@ _CALENDAR = re.compile(
 )
 
 
-class Worth(Enum):
-    """What a link is worth: its class in the frontier."""
-
-    REFUSED = "refused"
-    POOR = "poor"
-    PLAIN = "plain"
-
-
 class Verdict(NamedTuple):
-    """What is thought of a link; `reason` is a word for counters, "" for a plain link."""
+    """What a link is worth, its class in the frontier, and why: a word for counters, "" for a plain link."""
 
-    worth: Worth
+    worth: Literal["refused", "poor", "plain"]
     reason: str = ""
 
 
@@ -45,42 +36,29 @@ def judge(url: str, depth: int, *, nofollow: bool = False, year: int) -> Verdict
     around it may say so, too: see `rules`), `year` the present one.
     """
     start = url.find("/", 8)
-    path, _, query = url[start:].partition("?") if start > 0 else ("", "", "")
+    reference = url[start:] if start > 0 else ""
+    path, _, query = reference.partition("?")
     segments = [one for one in path.split("/") if one]
-    parameters = query.count("&") + 1 if query else 0
-    years = [int(one) for one in _DATE.findall(path + "?" + query)]
-    is_far = not _all_near(years, year) and _CALENDAR.search(f"{path}?{query}") is not None
-    if reason := _refusal(url, depth, segments, parameters, is_far=is_far):
-        return Verdict(Worth.REFUSED, reason)
-    if nofollow:
-        reason = "nofollow"
-    elif parameters:
-        reason = "query"
-    elif depth > _POOR_DEPTH:
-        reason = "depth"
-    elif years and _CALENDAR.search(path):
-        reason = "calendar"
-    elif not _all_near(years, year):  # perhaps the number of an object, or an old newspaper
-        reason = "year"
-    return Verdict(Worth.POOR, reason) if reason else Verdict(Worth.PLAIN)
-
-
-def _all_near(years: list[int], year: int) -> bool:
-    return all(FIRST_YEAR <= one <= year + 1 for one in years)
-
-
-def _refusal(url: str, depth: int, segments: list[str], parameters: int, *, is_far: bool) -> str:
-    found = ""
-    if len(url) > LONGEST_URL:
-        found = "length"
-    elif depth > DEEPEST:
-        found = "depth"
-    elif len(segments) > MOST_SEGMENTS:
-        found = "segments"
-    elif len(segments) >= _TIMES and max(Counter(segments).values()) >= _TIMES:
-        found = "repetition"
-    elif parameters > MOST_PARAMETERS:
-        found = "parameters"
-    elif is_far:  # a month of a calendar that nobody lives to see, or that is long over
-        found = "calendar"
-    return found
+    years = [int(one) for one in _DATE.findall(reference)]
+    are_near = all(FIRST_YEAR <= one <= year + 1 for one in years)
+    refused = {
+        "length": len(url) > LONGEST_URL,
+        "depth": depth > DEEPEST,
+        "segments": len(segments) > MOST_SEGMENTS,
+        "repetition": len(segments) >= _TIMES and max(Counter(segments).values()) >= _TIMES,
+        "parameters": query.count("&") >= MOST_PARAMETERS,
+        # A month of a calendar that nobody lives to see, or that is long over
+        "calendar": not are_near and _CALENDAR.search(reference) is not None,
+    }
+    poor = {
+        "nofollow": nofollow,
+        "query": bool(query),
+        "depth": depth > _POOR_DEPTH,
+        "calendar": bool(years) and _CALENDAR.search(path) is not None,
+        "year": not are_near,  # perhaps the number of an object, or an old newspaper
+    }
+    if True in refused.values():
+        return Verdict("refused", next(reason for reason, holds in refused.items() if holds))
+    if True in poor.values():
+        return Verdict("poor", next(reason for reason, holds in poor.items() if holds))
+    return Verdict("plain")

@@ -55,4 +55,7 @@ class SitemapPipeline:
 
 
 def _read(url: str, body: bytes, codings: tuple[str, ...]) -> Sitemap:
-    return read_sitemap(url, decoded_beginning(body, codings, MAX_BYTES))
+    body = decoded_beginning(body, codings, MAX_BYTES)
+    if body.startswith(b"\x1f\x8b"):  # a file of gzip, whatever its coding
+        body = decoded_beginning(body, ("gzip",), MAX_BYTES)
+    return read_sitemap(url, body)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from crawlproject.sinks.event_rows import UNCHANGED, row_of
+from crawlproject.sinks.event_rows import row_of
 from crawlproject.sinks.parquet import ParquetFile, ParquetForm, name_of, writing
 from crawlproject.storage.parts import Parts
 from crawlproject.texts import one_line
@@ -30,10 +29,7 @@ class _Shard:
     """The files of a part, as they are being written."""
 
     def __init__(self, parts: Parts, number: int) -> None:
-        self.started = time.time()
         self.samples = self.size = 0
-        self.outcomes: Counter[str] = Counter()
-        self.unreadable = 0
         self.is_put = self.is_whole = False  # the tar file
         self.number = number
         self.parquet = ParquetFile(parts, number, _MORE)
@@ -61,21 +57,6 @@ class _Shard:
             self.is_whole = True
         self._parts.put_new(name_of(self.number, ".tar"))
         self.is_put = True
-
-    def stats(self, rows: int) -> dict[str, Any]:
-        """Return what img2dataset says of a shard, under its names."""
-        ended = time.time()
-        probes = self.outcomes["probed"] + self.outcomes[UNCHANGED]  # nothing was to be downloaded
-        return {
-            "count": rows,
-            "successes": self.samples,
-            "failed_to_download": rows - self.samples - self.unreadable - probes,
-            "failed_to_resize": self.unreadable,
-            "duration": ended - self.started,
-            "start_time": self.started,
-            "end_time": ended,
-            "status_dict": dict(self.outcomes),
-        }
 
 
 def _tar(parts: Parts, number: int) -> tarfile.TarFile:
@@ -113,7 +94,7 @@ class WebDatasetForm(ParquetForm):
 
     The picture of a sample is what `look_up` has of the name in `column`, "thumbnail" or "original".
 
-    The tar file is put first, the Parquet file makes the part, and `N_stats.json` follows. A process that finds a
+    The tar file is put first, and the Parquet file makes the part. A process that finds a
     tar file without its Parquet file puts an empty one, so that who has put the tar file, and hangs, cannot; then
     it empties the tar file, and goes on with the next part. `prefix` is what the keys of samples begin with.
     """
@@ -174,17 +155,6 @@ class WebDatasetForm(ParquetForm):
             files[".json"] = _facts(row, event).encode(errors="replace")
             shard.add_sample(row["key"], files, (row["at"] or 0) // 1000)
         shard.parquet.add(row)
-        shard.outcomes[self._outcome(row, event)] += 1
-        shard.unreadable += event.get("kind") == "decode"
-
-    def _outcome(self, row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
-        """Return what became of an event, as img2dataset's `status_dict` counts it."""
-        if row["status"] == "ok":
-            return "success" if row.get("key") else f"no {self._column}"
-        if row["status"] in ("probed", UNCHANGED):
-            return str(row["status"])
-        status = row["http_status"]
-        return str(event.get("kind") or row["reason"]) if status in {None, 200} else f"HTTP Error {status}"
 
     def _caption_of(self, event: Mapping[str, Any]) -> str | None:
         assert self._caption is not None
@@ -203,7 +173,6 @@ class WebDatasetForm(ParquetForm):
         shard = self._shard
         assert shard is not None
         shard.put_tar()
-        footer["stats"] = shard.stats(self.rows)
         shard.parquet.put(footer)
         self._shard = None
 
@@ -213,15 +182,11 @@ class WebDatasetForm(ParquetForm):
         self._shard.is_put = True
 
     def complete(self, number: int, footer: Mapping[str, Any]) -> None:
-        """Put the statistics; of an empty part, an empty tar file first."""
-        name = name_of(number, "_stats.json")
-        with writing(self._parts):
-            if not footer["rows"]:
-                _tar(self._parts, number).close()
-            self._parts.create(name).write(json.dumps(footer.get("stats"), indent=4).encode())
+        """Put an empty tar file, of an empty part."""
         if not footer["rows"]:
+            with writing(self._parts):
+                _tar(self._parts, number).close()
             self._parts.replace(name_of(number, ".tar"))
-        self._parts.replace(name)
 
 
 def _facts(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from scrapy.settings import BaseSettings
 from crawlproject.frontier.codec import seed_url
 from crawlproject.imaging.codings import content_codings
 from crawlproject.models import (
-    AGAIN,
     EXTRA,
     FOUND,
     GONE,
@@ -64,18 +63,9 @@ class ImagesSpider(OneItemSpider):
         """
         return PROBE_BYTES + 1 if PROBE in request.meta else 0
 
-    def request_for(self, seed: Seed) -> Request:
-        """Return the request of a seed."""
-        meta: dict[str, Any] = {IDENTIFIER: seed.identifier}
-        if seed.source is not None:
-            meta[SOURCE] = seed.source
-        if seed.again:
-            meta[AGAIN] = True
-        if seed.extra is not None:
-            meta[EXTRA] = seed.extra
-        if seed.probe is not None:
-            meta[PROBE] = dict(seed.probe)
-        return Request(seed.url, meta=meta, priority=seed.priority or 0)
+    def meta_of(self, seed: Seed) -> dict[str, Any]:
+        """Return which picture a seed is for, and what is known of one that is only probed."""
+        return {IDENTIFIER: seed.identifier, PROBE: None if seed.probe is None else dict(seed.probe)}
 
     def who(self, request: Request) -> dict[str, Any]:
         """Return the fields that every item begins with: which picture `request` is for."""

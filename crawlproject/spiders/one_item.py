@@ -13,11 +13,13 @@ from scrapy.settings import BaseSettings
 
 from crawlproject import config
 from crawlproject.models import (
+    AGAIN,
     EXTRA,
     FETCH_TIME,
     FREE_RETRIES,
     PROBE,
     RETRIES,
+    SOURCE,
     Fetch,
     LinkRotEvent,
     Seed,
@@ -67,9 +69,15 @@ class OneItemSpider(Spider):
         return
         yield
 
-    @abstractmethod
     def request_for(self, seed: Seed) -> Request:
         """Return the request of a seed."""
+        said = {SOURCE: seed.source, AGAIN: seed.again or None, EXTRA: seed.extra} | self.meta_of(seed)
+        meta = {name: value for name, value in said.items() if value is not None}
+        return Request(seed.url, meta=meta, priority=seed.priority or 0)
+
+    @abstractmethod
+    def meta_of(self, seed: Seed) -> dict[str, Any]:
+        """Return what else is stored with the request of a seed, None for what it does not say."""
 
     @abstractmethod
     def who(self, request: Request) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from scrapy import Request
@@ -14,7 +14,6 @@ from scrapy.settings import BaseSettings
 from crawlproject import config
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
-    AGAIN,
     EXTRA,
     MOST_DEPTH,
     REVISIT,
@@ -38,7 +37,7 @@ _PIPELINES = {
     "crawlproject.pipelines.page.PagePipeline": 100,
     "crawlproject.pipelines.sitemap.SitemapPipeline": 150,
     "crawlproject.pipelines.page_store.PageStorePipeline": 200,
-    "crawlproject.pipelines.found.FoundPipeline": 300,
+    "crawlproject.pipelines.links.LinksPipeline": 300,
 }
 _MIDDLEWARES = {"crawlproject.middlewares.revisit.RevisitMiddleware": 510}
 _SEED_PRIORITY = 3  # above what sitemaps (2) and pages (1, 0) lead to, below what an operator sends (4)
@@ -80,20 +79,13 @@ class PagesSpider(OneItemSpider):
         return sitemaps.MAX_BYTES if SITEMAP in request.meta else MAX_BYTES
 
     def request_for(self, seed: Seed) -> Request:
-        """Return the request of a seed."""
-        meta: dict[str, Any] = {}
-        if seed.source is not None:
-            meta[SOURCE] = seed.source
-        if seed.again:
-            meta[AGAIN] = True
-        if seed.extra is not None:
-            meta[EXTRA] = seed.extra
-        if seed.scope is not None:
-            meta[SCOPE] = seed.scope
-        if seed.depth is not None:
-            meta[MOST_DEPTH] = seed.depth
+        """Return the request of a seed, with its canonical URL."""
         priority = _SEED_PRIORITY if seed.priority is None else seed.priority
-        return Request(canonical_url(seed.url) or seed.url, meta=meta, priority=priority)
+        return super().request_for(replace(seed, url=canonical_url(seed.url) or seed.url, priority=priority))
+
+    def meta_of(self, seed: Seed) -> dict[str, Any]:
+        """Return how far links are followed."""
+        return {SCOPE: seed.scope, MOST_DEPTH: seed.depth}
 
     def who(self, request: Request) -> dict[str, Any]:
         """Return the fields that link rot begins with: which page `request` is for."""
@@ -113,50 +105,16 @@ class PagesSpider(OneItemSpider):
     def fetched(self, response: Response, request: Request) -> FetchedPage | FetchedSitemap:
         """Return the item of a page or sitemap to read."""
         meta = request.meta
+        known: dict[str, Any] = {
+            "url": without_userinfo(seed_url(request)),
+            "source": meta[SOURCE],
+            "depth": meta.get("depth", 0),
+            "scope": meta.get(SCOPE),
+            "most_depth": meta.get(MOST_DEPTH),
+            "response": response,
+            "before": Look(*meta[REVISIT]) if REVISIT in meta else None,
+        }
         if SITEMAP in meta:
-            indexes, others = _sitemap_in(meta)
-            return FetchedSitemap(
-                url=without_userinfo(seed_url(request)),
-                source=meta[SOURCE],
-                depth=meta.get("depth", 0),
-                scope=_text_in(meta, SCOPE),
-                most_depth=_number_in(meta, MOST_DEPTH),
-                indexes=indexes,
-                sitemaps=others,
-                response=response,
-                before=Look.of_stored(meta.get(REVISIT)),
-            )
-        return FetchedPage(
-            url=without_userinfo(seed_url(request)),
-            source=meta[SOURCE],
-            depth=meta.get("depth", 0),
-            scope=_text_in(meta, SCOPE),
-            most_depth=_number_in(meta, MOST_DEPTH),
-            fetched_at=utc_now(),
-            fetch=fetch_of(response, request),
-            response=response,
-            before=Look.of_stored(meta.get(REVISIT)),
-            extra=meta.get(EXTRA),
-        )
-
-
-# What a spider declares in `stored_meta` is not checked when it is read back, and others can write to Redis.
-
-
-def _text_in(meta: Mapping[str, Any], name: str) -> str | None:
-    value = meta.get(name)
-    return value if isinstance(value, str) else None
-
-
-def _number_in(meta: Mapping[str, Any], name: str) -> int | None:
-    value = meta.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _sitemap_in(meta: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many indexes are above a sitemap, and how many others it may lead to."""
-    value = meta.get(SITEMAP)
-    numbers = value if isinstance(value, list) and len(value) == 2 else []
-    if all(isinstance(number, int) and 0 <= number <= sitemaps.MOST_SITEMAPS for number in numbers) and numbers:
-        return numbers[0], numbers[1]
-    return sitemaps.INDEX_DEPTH, 0
+            return FetchedSitemap(**known, indexes=meta[SITEMAP])
+        fetch = fetch_of(response, request)
+        return FetchedPage(**known, fetched_at=utc_now(), fetch=fetch, extra=meta.get(EXTRA))

@@ -89,8 +89,8 @@ async def _last_end(
 def _ended(outcome: str, at: str, fields: Mapping[bytes, bytes], url: str, identifier: str | None) -> Ended | None:
     """Return the end that an entry of a stream tells, if it is one of this URL."""
     said = read_dead_letter(at, dict(fields)) if outcome == "dead_letter" else json.loads(fields[b"event"])
-    is_other = outcome != "page" and identifier not in {None, said["identifier"]}
-    if said["url"] != url or is_other:
+    is_other = outcome != "page" and identifier not in {None, said.get("identifier")}
+    if said.get("url") != url or is_other:
         return None
     where = "dead letters" if outcome == "dead_letter" else "events"
     of = {name: said.get(name) for name in ("thumbnail", "status", "reason", "extra")}

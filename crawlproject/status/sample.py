@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from crawlproject.frontier import codec
@@ -18,7 +19,7 @@ from crawlproject.state.shards import shard_of
 from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due, count_sources
 from crawlproject.status.shard_status import node_of
-from crawlproject.status.snapshot import CrawlSample, InFlight, Others, SourceSample
+from crawlproject.status.snapshot import CrawlSample, InFlight, Others, Snapshot, SourceSample, snapshot
 from crawlproject.status.source_status import statuses_of_shard
 from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
@@ -33,10 +34,16 @@ _SUMMED = (
 
 
 class Survey:
-    """Takes samples of a spider's crawl. Of a shard that does not answer, what was seen of it last counts on."""
+    """Takes samples of a spider's crawl, each compared with the one before; `latest` is the last one.
 
-    def __init__(self, state: State, *, unread: bool) -> None:
+    Of a shard that does not answer, what was seen of it last counts on. With `names` a snapshot lists only those
+    sources, however many there are; `unread` tells how far readers are behind.
+    """
+
+    def __init__(self, state: State, names: Sequence[str] = (), *, unread: bool = False) -> None:
         self.state = state
+        self.names = names
+        self.latest: CrawlSample | None = None
         self._rates = {shard: RateSum(shard) for shard in state.shards}
         self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
@@ -49,9 +56,22 @@ class Survey:
         is_few = count == 1 or self._known <= MOST_SOURCES
         return MOST_SOURCES if is_few else max(MOST_SOURCES // count, _LEAST_SOURCES)
 
-    async def take(self, overview: Overview | None = None, names: Sequence[str] = ()) -> CrawlSample:
-        """Return a sample; `overview` is that of the first shard, if it is known by now, `names` are sources to be
-        in it in any case.
+    async def look(self, overview: Overview | None = None) -> Snapshot | None:
+        """Return what the crawl did since the last call; None at the first one. `overview` is as for `take`.
+
+        Raises:
+            REDIS_TROUBLE: no shard answers; the next call continues from the last one that succeeded.
+
+        """
+        before, self.latest = self.latest, await self.take(overview)
+        made = None if before is None else snapshot(before, self.latest)
+        if made is None or not self.names:
+            return made
+        specific = {name: made.specific[name] for name in self.names if name in made.specific}
+        return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)
+
+    async def take(self, overview: Overview | None = None) -> CrawlSample:
+        """Return a sample; `overview` is that of the first shard, if it is known by now.
 
         Raises:
             REDIS_TROUBLE: no shard answers.
@@ -67,7 +87,7 @@ class Survey:
             own: Any = overview if shard is state else None
             if own is None:
                 own = await collect(shard, must_lead=False, most=most)
-            wanted = [name for name in names if state.shard_for(name) is shard]
+            wanted = [name for name in self.names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
             return await take_sample(shard, own, self._rates[shard], unread=self._unread)
 

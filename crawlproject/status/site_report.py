@@ -94,8 +94,11 @@ async def site_report(state: State, source: str) -> dict[str, Any]:
             "reason": row.reason,
             "retry_after_max": LONGEST_DELAY_S,
         },
-        "totals": _totals(found.hours),
-        "hours": [_hour(hour) for hour in found.hours],
+        "totals": {
+            **_figures(found.hours),
+            "hours_above_allowed": sum(hour.peak > most_allowed(hour.rate) for hour in found.hours),
+        },
+        "hours": [{"begin": _iso(hour.begin), **_figures([hour])} for hour in found.hours],
         "robots": await _robots(state, source, found, status),
         "incidents": [{"time": _iso(one.time), "what": one.what, "why": one.why} for one in found.incidents],
     }
@@ -140,7 +143,8 @@ def _peak(hour: Hour) -> dict[str, Any]:
     }
 
 
-def _totals(hours: Sequence[Hour]) -> dict[str, Any]:
+def _figures(hours: Sequence[Hour]) -> dict[str, Any]:
+    """Return what an hour, or all of them, come to."""
     asked = [hour for hour in hours if hour.requests]
     kinds: Counter[str] = Counter()
     for hour in hours:
@@ -153,23 +157,7 @@ def _totals(hours: Sequence[Hour]) -> dict[str, Any]:
         "last": _iso(asked[-1].last) if asked else None,
         "mean_rps": None if mean is None else round(mean, 4),
         "peak": _peak(max(asked, key=lambda hour: hour.peak)) if asked else None,
-        "hours_above_allowed": sum(hour.peak > most_allowed(hour.rate) for hour in asked),
         **_kinds(kinds),
-    }
-
-
-def _hour(hour: Hour) -> dict[str, Any]:
-    asked = hour.requests > 0
-    mean = _mean([hour])
-    return {
-        "begin": _iso(hour.begin),
-        "requests": hour.requests,
-        "bytes": hour.received,
-        "first": _iso(hour.first) if asked else None,
-        "last": _iso(hour.last) if asked else None,
-        "mean_rps": None if mean is None else round(mean, 4),
-        "peak": _peak(hour) if asked else None,
-        **_kinds(hour.kinds),
     }
 
 

@@ -251,8 +251,7 @@ def _rate_reason(status: SourceStatus) -> str:
 
 async def pause(state: State) -> Pause:
     """Return why nothing goes out to any source at present."""
-    bounds = state.config.of_shard
-    return await state.scripts.pause_reason(timeout=bounds.heartbeat_timeout)
+    return await state.scripts.pause_reason(timeout=state.config.heartbeat_timeout)
 
 
 def duration(seconds: float | None) -> str:

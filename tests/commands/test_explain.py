@@ -19,12 +19,11 @@ from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dupefilter import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
-from crawlproject.sources.rates import row_text
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
-from tests.robots_copies import keep_copy
+from tests.robots_copies import copy_of, keep_copy, set_copy
 from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
@@ -132,7 +131,8 @@ async def test_the_source_is_the_one_named_or_the_catalogues_or_the_domain(
 
 async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum: Frontier) -> None:
     await museum.catalogue({"photos": 50.0})
-    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.net museum.org ", ""))
+    claims = {"citymuseum": " museum.net museum.org "}
+    await museum.scripts.set_rates(museum.fence, [("citymuseum", 5.0, 5.0)], {}, {}, claims)
     await museum.redis.set("crawl:override_rate:gallery", "3")
     elsewhere = "http://victim.org/a.jpg"
     by_domain = "the catalogue gives victim.org to no source: it goes by its domain"
@@ -180,7 +180,8 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
 async def test_it_is_said_what_is_crawled_as_a_source(scrapy: Scrapy, museum: Frontier) -> None:
     await museum.settle("citymuseum", ["200", "200", "500"], host="img.museum.org")
     await museum.catalogue({"photos": 50.0})
-    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.net museum.org ", ""))
+    claims = {"citymuseum": " museum.net museum.org "}
+    await museum.scripts.set_rates(museum.fence, [("citymuseum", 5.0, 5.0)], {}, {}, claims)
     await museum.redis.set("crawl:override_rate:gallery", "3")
     await museum.redis.sadd("crawl:sources", "victim.org")
     for name, start in (
@@ -435,8 +436,8 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
     assert said["obstacles"] == ["robots.txt: cannot be fetched (status 503)"]
 
     month = 31 * 86_400 * 1_000_000
-    since = int(await museum.redis.hget(f"crawl:robots:{ROBOTS}", "since"))
-    await museum.redis.hset(f"crawl:robots:{ROBOTS}", "since", since - month)
+    since = (await copy_of(museum.state, ROBOTS))["since"]
+    await set_copy(museum.state, ROBOTS, since=since - month)
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("allowed", [])
     assert said["robots"]["reason"] == "could not be fetched for so long that it no longer counts (status 503)"
@@ -452,11 +453,11 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
     await keep(museum, "rules", b"User-agent: *\nDisallow: /")
     permission: dict[str, Any] = {"robots": "ignore"}
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
-    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.org ", ""))
+    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     assert explained(scrapy, URL)["robots"]["verdict"] == "disallowed"  # permission is for hosts
     permission["hosts"] = ["museum.org"]
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
-    await museum.redis.hset("crawl:catalogue", "citymuseum", row_text(5.0, " museum.org ", ""))
+    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("ignored", [])
 

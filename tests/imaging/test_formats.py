@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from benchmarks.fuzz_pictures import psd
-from crawlproject.imaging import headers
 from crawlproject.imaging.analyse import MAX_COMMENTS, analyse, load_plugins
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
@@ -148,9 +147,9 @@ def test_half_a_file_is_unreadable(name: str) -> None:
     assert reason(body[:20], name)
 
 
-@pytest.mark.parametrize("name", [name for name in DECODED if name not in ("TGA", "HEIF")])
+@pytest.mark.parametrize("name", [name for name in DECODED if name not in ("TGA", "HEIF", "ICO", "JXL")])
 def test_of_half_a_file_with_a_sound_header_its_size_is_known(name: str) -> None:
-    """A TGA is not recognised without its end, and libheif does not open half a file."""
+    """A TGA is not recognised without its end, and some are decoded as soon as they are opened."""
     body = picture(name, noise=True)
     half = body[: len(body) * 9 // 10]
     with pytest.raises(UnreadableImage) as caught:
@@ -191,29 +190,11 @@ def dib(width: int, height: int) -> bytes:
     return struct.pack("<LllHHLL16x", 40, width, 2 * height, 1, 32, 0, 0)
 
 
-@pytest.mark.parametrize("body", [png(30_000, 30_000), dib(30_000, 30_000)])
-def test_an_icon_is_measured_by_what_is_in_it(body: bytes) -> None:
-    """What its directory says is not what Pillow decodes, as soon as it opens the file."""
-    words = "too many pixels: 30000 x 30000, CRAWL_MAX_PIXELS is 100000000"
-    assert reason(icon(body), "ICO", max_pixels=100_000_000) == words
-    with pytest.raises(MemoryNeeded, match="7200 MB for ICO of 30000 x 30000 pixels"):
-        look(icon(body), "ICO", max_pixels=10**9, memory=10**9)
-
-
-def test_of_several_pictures_in_an_icon_the_one_that_is_decoded_is_measured() -> None:
+def test_an_icon_is_measured_by_what_is_in_it() -> None:
     out = io.BytesIO()
     Image.new("RGBA", (48, 32), "red").save(out, "PNG")
-    small, large = out.getvalue(), png(30_000, 30_000)
-    for first, second in ((small, large), (large, small)):
-        sizes = [(16, 16) if body is small else (32, 32) for body in (first, second)]
-        offsets = (38, 38 + len(first))
-        entries = [
-            struct.pack("<4BHHII", *size, 0, 0, 1, 32, len(body), offset)
-            for size, body, offset in zip(sizes, (first, second), offsets, strict=True)
-        ]
-        body = struct.pack("<HHH", 0, 1, 2) + b"".join(entries) + first + second
-        assert reason(body, "ICO").startswith("too many pixels: 30000 x 30000")
-    assert look(icon(small), "ICO").facts.width == 48  # not 16, as its directory says
+    assert look(icon(out.getvalue()), "ICO").facts.width == 48  # not 16, as its directory says
+    assert reason(icon(out.getvalue()), "ICO", max_pixels=1000).startswith("too many pixels: 48 x 32")
 
 
 @pytest.mark.parametrize(
@@ -254,28 +235,11 @@ def jp2(width: int, height: int, stream: bytes) -> bytes:
     return made + box(b"jp2h", header) + box(b"jp2c", stream)
 
 
-def test_a_jpeg_2000_is_measured_by_its_codestream_and_by_its_box() -> None:
+def test_a_jpeg_2000_is_measured_by_its_header() -> None:
     words = "too many pixels: 30000 x 30000"
     huge = codestream(30_000, 30_000, 30_000, 30_000)
     assert words in reason(huge, "JPEG2000")
-    assert words in reason(jp2(16, 16, huge), "JPEG2000")
     assert words in reason(jp2(30_000, 30_000, codestream(16, 16, 16, 16)), "JPEG2000")
-
-
-@pytest.mark.parametrize(
-    ("stream", "most"),
-    [
-        (codestream(4000, 4000, 4000, 4000), 400e6),  # one tile
-        (codestream(4000, 4000, 2**32 - 1, 2**32 - 1), 400e6),
-        (codestream(4000, 4000, 500, 500), 80e6),
-        (codestream(4000, 4000, 16, 16), 900e6),  # 62,500 of them
-        (codestream(10_000, 10_000, 1, 1), 2e12),
-    ],
-)
-def test_memory_for_a_jpeg_2000_follows_from_its_tiles(stream: bytes, most: float) -> None:
-    with pytest.raises(MemoryNeeded) as caught:
-        look(stream, "JPEG2000", max_pixels=100_000_000, memory=64_000_000)
-    assert most / 2 < caught.value.needed < most
 
 
 @pytest.mark.parametrize(
@@ -353,26 +317,6 @@ def test_every_kind_of_ppm_is_read(body: bytes) -> None:
     assert (made.facts.width, made.facts.height, made.facts.format) == (2, 1, "PPM")
     with Image.open(io.BytesIO(made.thumbnails[0].data)) as thumbnail:
         assert grey(thumbnail, 1, 0) - grey(thumbnail, 0, 0) > 200
-
-
-@pytest.mark.parametrize(
-    "size", [(8, 8), (256, 256), (256, 8), (120, 90), (513, 513), (640, 360), (2000, 3), (1, 1)]
-)
-@pytest.mark.parametrize("options", [{}, {"use_container": True}])
-def test_the_size_of_a_jpeg_xl_is_read_from_its_header(size: tuple[int, int], options: dict[str, Any]) -> None:
-    """Each of these is written in another way: in multiples of 8 or not, by a ratio or not."""
-    body = picture("JXL", size, effort=1, **options)
-    assert headers.jxl(body)[:2] == size
-    facts = look(body, "JXL").facts
-    assert (facts.width, facts.height) == size
-
-
-def test_a_jpeg_xl_is_measured_before_it_is_opened() -> None:
-    needs("JXL")
-    # 30-bit height and width in a header, and nothing behind it.
-    bits = 0 | 3 << 1 | (29_999 << 3) | 0 << 33 | 3 << 36 | (29_999 << 38)
-    body = b"\xff\x0a" + bits.to_bytes(12, "little")
-    assert "too many pixels: 30000 x 30000" in reason(body, "JXL")
 
 
 def test_a_heif_that_holds_more_than_its_header_says_is_not_decoded() -> None:

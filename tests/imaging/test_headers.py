@@ -13,7 +13,7 @@ from benchmarks import slow_pictures
 from crawlproject.imaging import headers
 from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
-from crawlproject.imaging.headers import MAX_LAYERS, MAX_PARTS, MAX_SCANNED, MAX_SCANS
+from crawlproject.imaging.headers import MAX_PARTS, MAX_SCANNED, MAX_SCANS
 from crawlproject.models import DEFAULT_FORMATS
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
@@ -133,9 +133,3 @@ def test_a_jpeg_of_several_scans_needs_memory_for_its_coefficients(body: bytes, 
         analyse(body, max_pixels=LIMIT, memory=90 * 60 * each - 1)
     assert caught.value.needed == 90 * 60 * each
     assert analyse(body, max_pixels=LIMIT, memory=90 * 60 * each).facts.width == 90
-
-
-def test_quality_layers_are_bounded() -> None:
-    assert analyse(slow_pictures.layers(MAX_LAYERS, (90, 60)), max_pixels=LIMIT, formats=FORMATS).facts.width == 90
-    words = f"JPEG2000: more than {MAX_LAYERS} quality layers"
-    assert reason(slow_pictures.layers(MAX_LAYERS + 1, (90, 60))) == words

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from crawlproject.pages.revisits import LONGEST_S, Look, found, is_home, look_of
+from crawlproject.pages.revisits import LONGEST_S, Look, is_home, look_of, verdict
 
 HOUR = 3600.0
 LOOK = Look(HOUR, "digest", "http://museum.example/", '"1"', "Sun, 22 Nov 2026 10:30:00 GMT")
-
-_JUNK: list[tuple[str, Any]] = [
-    ("interval", "1"),
-    ("interval", True),
-    ("interval", 0),
-    ("interval", -1.0),
-    ("interval", float("nan")),
-    ("interval", float("inf")),
-    ("digest", 5),
-    ("digest", "x" * 65),
-    ("etag", "no quotes"),
-    ("etag", '"1"\r\nCookie: a'),
-    ("etag", '"\u00e9"'),
-    ("modified", "yesterday"),
-    ("modified", "Sun, 22 Nov 2026 10:30:00 GMT\n"),
-    ("kept_at", None),
-    ("sha1", "x" * 33),
-]
 
 
 def test_the_less_a_page_changes_the_later_it_is_looked_at_again() -> None:
@@ -43,27 +23,7 @@ def test_the_less_a_page_changes_the_later_it_is_looked_at_again() -> None:
 
 
 def test_a_look_says_whether_it_has_found_something_new() -> None:
-    assert [found(None, "x"), found(LOOK, "digest"), found(LOOK, "x")] == [None, "unchanged", "changed"]
-
-
-def test_what_a_look_knows_is_what_is_stored_of_it() -> None:
-    for look in (LOOK, LOOK._replace(etag="", modified=""), LOOK._replace(kept_at="2026", sha1="A" * 32)):
-        assert Look.of_stored(list(look)) == look
-
-
-@pytest.mark.parametrize(
-    "junk",
-    [
-        None,
-        "text",
-        [],
-        list(LOOK)[:-1],
-        [*LOOK, ""],
-        *(list(LOOK._replace(**{name: value})) for name, value in _JUNK),
-    ],
-)
-def test_what_others_have_stored_is_no_look(junk: Any) -> None:
-    assert Look.of_stored(junk) is None
+    assert [verdict(None, "x"), verdict(LOOK, "digest"), verdict(LOOK, "x")] == [None, "unchanged", "changed"]
 
 
 def test_a_site_is_told_what_it_has_named_and_nothing_that_is_no_header() -> None:

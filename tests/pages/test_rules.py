@@ -39,12 +39,10 @@ def test_headers_and_meta_tags_apply_together(
 
 
 @pytest.mark.parametrize(
-    ("rule", "noindex", "noimages"),
-    [("noindex", True, False), ("noimageindex", False, True), ("noai", False, True), ("noimageai", False, True)],
+    ("rule", "noimages"), [("noindex", False), ("noimageindex", True), ("noai", True), ("noimageai", True)]
 )
-def test_what_a_rule_forbids(rule: str, noindex: bool, noimages: bool) -> None:
-    rules = rules_of({}, [("robots", rule)], NOW)
-    assert (rules.noindex, rules.noimages) == (noindex, noimages)
+def test_what_a_rule_forbids(rule: str, noimages: bool) -> None:
+    assert rules_of({}, [("robots", rule)], NOW).noimages is noimages
 
 
 @given(st.dictionaries(st.binary(), st.lists(st.binary())), st.lists(st.tuples(st.text(), st.text())))

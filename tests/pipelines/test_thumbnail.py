@@ -113,7 +113,7 @@ async def test_the_quality_of_thumbnails_is_a_setting(make: Make) -> None:
 
 async def test_size_and_format_of_thumbnails_are_settings(make: Make) -> None:
     store = Memory()
-    pipeline = make(store, CRAWL_THUMBNAIL_SIZES=200, CRAWL_THUMBNAIL_FORMAT="WebP")
+    pipeline = make(store, CRAWL_THUMBNAIL_SIZES="200", CRAWL_THUMBNAIL_FORMAT="WebP")
     item = await pipeline.process_item(fetched(picture((900, 600))))
     assert (item.width, item.height) == (900, 600)
     assert item.thumbnail == thumbnail_name("6f1c", "WebP")

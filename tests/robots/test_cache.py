@@ -147,7 +147,6 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
 def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_replaced(crawl: Crawl) -> None:
     """Two crawls: between them days pass, and sites and catalogue change."""
     slow = "User-agent: *\nCrawl-delay: 1.5\nDisallow: /p/\n"
-    site(crawl, "skipped", 100, "User-agent: *\nCrawl-delay: 61\n", pictures=5)
     site(crawl, "fresh", 100, pictures=2)
     renewed = site(crawl, "renewed", 100, pictures=2)
     stale = site(crawl, "stale", 100, pictures=2)
@@ -161,11 +160,8 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
     with gallery_of(crawl) as crawl.gallery:
         for name in ("fresh", "renewed", "stale", "weeks", "month", "freed", "shared", "permitted"):
             crawl.seed(name, "0.jpg")
-        crawl.seed("skipped", *(f"{n}.jpg" for n in range(5)))
-        push(crawl, "fresh", "skipped", "p/5.jpg", "6.jpg")  # another host of that source: not slowed down
         settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60"}
         crawl.run(1, **settings)
-        assert crawl.arrivals("skipped") == []
         before = len(crawl.gallery.arrivals())
         assert 0.99 * DAY < lasts(crawl, "fresh") <= DAY
 
@@ -211,14 +207,10 @@ def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_repla
     delays = {key.decode() for key in crawl.redis.keys(KEYS.robots_delays_of + "*")}
     assert delays == {KEYS.robots_delays_of + name for name in ("shared", "guest")}
     reasons = crawl.dead()
-    refused = dict.fromkeys(
-        ("fresh-p/1.jpg", "stale-p/1.jpg", "skipped-p/5.jpg"), "robots.txt: line 2, Disallow: /p/"
-    )
+    refused = dict.fromkeys(("fresh-p/1.jpg", "stale-p/1.jpg"), "robots.txt: line 2, Disallow: /p/")
     refused["renewed-1.jpg"] = "robots.txt: line 2, Disallow: /1"
     down_yet = ("weeks-0.jpg", "weeks-1.jpg", "weeks-p/1.jpg", "month-0.jpg")
     refused |= dict.fromkeys(down_yet, "robots unreachable: status 503")
-    too_slow = "robots.txt: it requests a delay of 61 s, CRAWL_ROBOTS_DELAY_MAX is 60"
-    refused |= {f"skipped-{n}.jpg": too_slow for n in range(5)}
     assert reasons == refused
     assert crawl.redis.xlen(KEYS.dead) == len(refused)
     ended_well(crawl)

@@ -93,9 +93,6 @@ def samples_of(folder: Path) -> list[dict[str, Any]]:
         rows = pq.read_table(path.with_suffix(".parquet")).to_pylist()
         expected = [(row["key"], row["identifier"]) for row in rows if row["key"] is not None]
         assert [(one["__key__"], json.loads(one["json"])["identifier"]) for one in samples] == expected
-        stats = json.loads(path.with_name(f"{path.stem}_stats.json").read_text())
-        assert (stats["count"], stats["successes"]) == (len(rows), len(samples))
-        assert sum(stats["status_dict"].values()) == len(rows)
         found += samples
     return found
 
@@ -144,29 +141,6 @@ def test_keys_of_several_shards_of_a_crawl_differ(client: redis.Redis, tmp_path:
     assert [sample["__key__"] for sample in samples_of(tmp_path / "out")] == ["030000000000000", "030000000000001"]
 
 
-def test_the_statistics_have_the_names_of_img2dataset(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, range(6))
-    drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(6)), samples=100)
-    stats = json.loads((tmp_path / "out" / "00000000_stats.json").read_text())
-    assert stats.keys() == {
-        "count", "successes", "failed_to_download", "failed_to_resize", "duration", "start_time", "end_time",
-        "status_dict",
-    }  # fmt: skip
-    assert (stats["count"], stats["successes"], stats["failed_to_download"]) == (6, 4, 2)
-    assert stats["status_dict"] == {"success": 4, "HTTP Error 410": 1, "HTTP Error 503": 1}
-
-
-def test_a_probe_is_no_failed_download(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, range(6))
-    for number, revisit in ((6, None), (7, "unchanged"), (8, "changed")):
-        probe = image(number, event="image_probes", revisit=revisit, thumbnail=None)
-        client.xadd(KEYS.probe_events, {"event": json.dumps(probe)})
-    drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(6)), samples=100)
-    stats = json.loads((tmp_path / "out" / "00000000_stats.json").read_text())
-    assert (stats["count"], stats["successes"], stats["failed_to_download"]) == (9, 4, 2)
-    assert (stats["status_dict"]["probed"], stats["status_dict"]["unchanged"]) == (2, 1)
-
-
 def test_rows_bound_a_shard_of_few_samples(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(2, 200, 6))  # all of them gone
     drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(0)), rows=10)
@@ -213,8 +187,6 @@ def test_a_sample_has_the_original_as_it_is_stored(client: redis.Redis, tmp_path
     )
     assert rows_of(out) == [0, 1, 2, 3, 8, 9]
     assert form.missing == 1
-    stats = json.loads((out / "00000000_stats.json").read_text())
-    assert stats["status_dict"] == {"success": 4, "HTTP Error 410": 1, "no original": 1}
 
 
 def test_originals_are_read_some_megabytes_at_a_time(
@@ -300,7 +272,7 @@ def in_a_child(redis_url: str, act: Callable[[redis.Redis], object]) -> bool:
         os._exit(1)
 
 
-MOMENTS = [("replace", False), ("replace", True), ("put_new", False), ("put_new", True)]
+MOMENTS = [("put_new", False), ("put_new", True)]
 
 
 @pytest.mark.parametrize(("name", "after"), MOMENTS)
@@ -324,7 +296,7 @@ def test_killed_at_each_moment_of_a_commit_in_a_folder(
     assert rows_of(out) == list(range(36))
 
 
-@pytest.mark.parametrize("whole", ["tar", "parquet", "json"])
+@pytest.mark.parametrize("whole", ["tar", "parquet"])
 def test_killed_at_each_moment_of_a_commit_in_s3(
     redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, whole: str
 ) -> None:

@@ -63,8 +63,6 @@ def test_every_response_is_one_item(spider: PagesSpider) -> None:
     assert isinstance(page, FetchedPage)
     assert (page.url, page.fetch.final_url, page.fetch.redirects) == ("https://museum.org/first", URL, 1)
     assert (page.source, page.depth, page.scope, page.most_depth) == ("museum", 4, "x.org/*", 9)
-    foreign = item(200, **{SCOPE: ["x"], MOST_DEPTH: True})
-    assert (foreign.scope, foreign.most_depth, foreign.depth) == (None, None, 0)
     gone, failed = item(404), item(503)
     assert isinstance(gone, LinkRotEvent)
     assert (gone.identifier, gone.url) == ("1ed3d01f-9513-58b4-a151-5ef72ea0b562", URL)
@@ -74,32 +72,15 @@ def test_every_response_is_one_item(spider: PagesSpider) -> None:
 
 def test_only_the_beginning_of_a_body_is_wanted(spider: PagesSpider) -> None:
     assert spider.wanted_bytes(Request(URL)) == 250_000
-    assert spider.wanted_bytes(Request(URL, meta={SITEMAP: [0, 500]})) == 50 * 1024 * 1024
+    assert spider.wanted_bytes(Request(URL, meta={SITEMAP: 0})) == 50 * 1024 * 1024
 
 
-@pytest.mark.parametrize(
-    ("stored", "expected"),
-    [
-        ([0, 500], (0, 500)),
-        ([1, 3], (1, 3)),
-        ([], (2, 0)),
-        ([0], (2, 0)),
-        ([0, 501], (2, 0)),
-        ([-1, 5], (2, 0)),
-        (["0", 5], (2, 0)),
-        ([0, 5, 5], (2, 0)),
-        (3, (2, 0)),
-        (None, (2, 0)),
-    ],
-)
-def test_a_sitemap_comes_back_with_what_it_may_lead_to(
-    spider: PagesSpider, stored: Any, expected: tuple[int, int]
-) -> None:
+def test_a_sitemap_comes_back_with_what_it_may_lead_to(spider: PagesSpider) -> None:
     links = Discovery(None, spider.config)  # type: ignore[arg-type]
-    meta = {SCOPE: "host:museum.org", SITEMAP: stored}
+    meta = {SCOPE: "host:museum.org", SITEMAP: 1}
     request = codec.decode(links.stored(Link(URL, 2, 1, source="museum", meta=meta)), spider)
     item = spider.parse(Response(URL, request=request))
     assert isinstance(item, FetchedSitemap)
-    assert (item.indexes, item.sitemaps) == expected
-    assert (item.url, item.depth, item.scope, item.most_depth) == (URL, 1, "host:museum.org", None)
+    assert (item.url, item.depth, item.indexes) == (URL, 1, 1)
+    assert (item.scope, item.most_depth) == ("host:museum.org", None)
     assert spider.parse(Response(URL, status=404, request=request)) == ReadPage(None, 404)

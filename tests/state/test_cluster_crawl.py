@@ -79,7 +79,7 @@ def test_each_seed_ends_once_though_the_master_is_killed_and_the_slot_moved(
             assert {f"photos-{number}.jpg": 1 for number in range(count)}.items() <= named.items()
             (tmp_path / "more.txt").write_text("http://museum.example/1.jpg\n")
             crawl.command(f"feed {tmp_path}/more.txt")
-            assert crawl.redis.llen("{images:start_urls}:images:foreign:0") == 1
+            assert crawl.redis.llen("images:start_urls") == 1
             arrivals = crawl.arrivals("photos")
         assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
         assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"

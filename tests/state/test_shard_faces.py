@@ -20,9 +20,9 @@ from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
 from crawlproject.status.reporter import Report, Reporter
+from crawlproject.status.sample import Survey
 from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
-from crawlproject.status.snapshot_reader import SnapshotReader
 from crawlproject.status.source_status import source_statuses
 from crawlproject.status.spiders import present_spiders
 from tests.leading import lead
@@ -83,14 +83,14 @@ def without(cluster: Cluster, shard: State) -> Iterator[set[int]]:
         until(cluster.is_whole)
 
 
-async def look(reader: SnapshotReader) -> Snapshot:
+async def look(reader: Survey) -> Snapshot:
     made: Any = await until_async(reader.look, despite=redis.RedisError)
     assert isinstance(made, Snapshot)
     return made
 
 
 async def test_what_all_shards_have_is_summed(state: State) -> None:
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     assert await reader.look() is None
     made = await look(reader)
     assert (made.general["outstanding"], made.general["sources"], made.general["workers"]) == (24, 12, 4)
@@ -129,7 +129,7 @@ async def test_all_sources_are_listed_however_they_are_divided_if_they_are_not_t
     shard = state.shards[2]
     many = [name for name in map("photos{}.example".format, range(5000)) if state.shard_for(name) is shard]
     await shard.redis.sadd(shard.keys.sources, *many[:600])
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     await reader.look()
     assert len((await look(reader)).specific) == 612
     await shard.redis.sadd(shard.keys.sources, *many[:990])  # too many of all
@@ -141,7 +141,7 @@ async def test_all_sources_are_listed_however_they_are_divided_if_they_are_not_t
 
 @pytest.mark.slow
 async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(cluster: Cluster, state: State) -> None:
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     await reader.look()
     before = await look(reader)
     gone = next(
@@ -203,9 +203,9 @@ async def test_without_a_node_a_worker_is_well_and_commands_say_what_is_missing(
     gone = next(shard for shard in state.shards if cluster.owner_of(shard.keys.rates) is noted)
     with without(cluster, gone) as away:
         there = [name for name in NAMES if state.shard_for(name).number not in away]
-        assert await asyncio.to_thread(healthcheck.check, config.load(environ), "vm1") is None
+        assert await healthcheck.check(config.load(environ), "vm1") is None
         with pytest.raises(redis.RedisError):  # it may be in those that are away
-            await asyncio.to_thread(healthcheck.check, config.load(environ), "vm2")
+            await healthcheck.check(config.load(environ), "vm2")
 
         async def said(*words: str, code: int = 0) -> Any:
             done = await asyncio.to_thread(scrapy, *words, "--json", **environ)

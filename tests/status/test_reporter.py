@@ -22,7 +22,7 @@ from crawlproject.state.scripts import NewRequest, Overview, Pause, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import LineFile, Reporter
-from crawlproject.status.snapshot_reader import SnapshotReader
+from crawlproject.status.sample import Survey
 from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
@@ -301,7 +301,7 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
     for _ in range(12):  # some have nothing but requests in flight, some have both
         await crawl.lease(2)
     in_progress = {f"s{number}" for number in range(30)}
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     assert await reader.look() is None
     await asyncio.sleep(0.01)
     made = await reader.look()
@@ -359,7 +359,7 @@ async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -
 
 
 async def test_the_bound_of_dead_letters_is_that_of_the_settings(crawl: Crawl, state: State) -> None:
-    state.config = replace(state.config, stream_maxlen=3)
+    state.scripts = within(state.scripts, dead_maxlen=3)
     await crawl.fail("museum", "dns", 2)
     assert (await crawl.collect()).pause == await pause(state) == Pause("", "")
     await crawl.fail("museum", "dns", 1)
@@ -378,7 +378,7 @@ async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(craw
             for url in of_source
         ]
         await within(crawl.scripts, high_water=99).enqueue("w", requests)
-    reader = SnapshotReader(state)
+    reader = Survey(state)
     assert await reader.look() is None
     await crawl.lease(6)
     await asyncio.sleep(0.01)

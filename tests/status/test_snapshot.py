@@ -35,7 +35,7 @@ def row(name: str, **more: Any) -> SourceRow:
 def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     base: dict[str, Any] = {
         "now": now, "leads": True, "outstanding": 0, "seeds": 0, "overflow": 0,
-        "dead": 0, "alive": 1, "workers": ["w"], "pause": Pause("", ""), "known": len(sources), "due": 0,
+        "dead": 0, "alive": 1, "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
         "fetches": (0,) * BUCKETS, "fetch_us": 0, "parses": (0,) * (len(PARSE_BOUNDS) + 1), "parse_us": 0,
         "sources": [], "feeding": Feeding(0, 0), "ready": 0, "redis_bytes": 0, "spilled": 0,

@@ -63,7 +63,6 @@ class Overview(NamedTuple):
     overflow: int
     dead: int
     alive: int
-    workers: list[str]
     pause: Pause
     known: int
     due: int

@@ -59,7 +59,6 @@ register('collect', function(ctx, K, A)
     overflow = ctx.counters.overflow,
     dead = redis.call('XLEN', K.dead),
     alive = pause.workers_alive(ctx),
-    workers = redis.call('ZRANGE', K.workers, 0, -1),
     pause = pause.reason(ctx),
     known = known,
     due = due,
