@@ -143,8 +143,6 @@ def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
     failed = next(line for line in lines if line["message"].startswith("Error processing FetchedImage"))
     assert (failed["identifier"], failed["level"]) == ("photos-3.jpg", "ERROR")
     assert "Traceback" in failed["exception"]
-    (capped,) = [line for line in lines if "sent a Retry-After of 2 s" in line["message"]]
-    assert capped["identifier"] == "photos-busy.jpg"
     assert not [line for line in lines if "Scraped" in line["message"] or "FetchedImage(" in line["message"]]
 
 
