@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from crawlproject.texts import one_line
+from crawlproject.texts import one_line, without_userinfo
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -340,6 +340,18 @@ class Fetch:
     redirects: int
     attempts: int
     fetch_s: float | None
+
+    @classmethod
+    def of(cls, request: Request, url: str) -> Self:
+        """Return how `url`, where a request has led, was obtained."""
+        meta = request.meta
+        took = meta.get(FETCH_TIME)
+        return cls(
+            final_url=without_userinfo(url),
+            redirects=len(meta.get("redirect_urls", ())),
+            attempts=1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
+            fetch_s=None if took is None else round(took, 3),
+        )
 
 
 @dataclass(slots=True)
