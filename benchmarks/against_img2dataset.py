@@ -53,7 +53,8 @@ _THREADS = 32  # of each of img2dataset's processes: its default, 256, is slower
 _IMAGING = {
     OURS: """
 from crawlproject.imaging.analyse import analyse
-def look(body): return analyse(body, max_pixels=10**9).thumbnails[0].data
+from crawlproject.imaging.messages import Job
+def look(body): return analyse(body, Job(10**9, 10**9, 85, 60)).thumbnails[0].data
 """,
     THEIRS: """
 import exifread, hashlib, io, json

@@ -115,10 +115,11 @@ class LogFile(logging.handlers.RotatingFileHandler, logging.handlers.WatchedFile
         *,
         append: bool,
         encoding: str | None,
+        delay: bool = False,
     ) -> None:
         if not append:
             Path(path).write_bytes(b"")  # where files are rotated, the handler itself always appends
-        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding)
+        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding, delay=delay)
         self.dev = self.ino = -1
         self._statstream()
 

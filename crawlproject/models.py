@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from crawlproject.texts import one_line
+from crawlproject.texts import one_line, without_userinfo
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -341,6 +341,18 @@ class Fetch:
     attempts: int
     fetch_s: float | None
 
+    @classmethod
+    def of(cls, request: Request, url: str) -> Self:
+        """Return how `url`, where a request has led, was obtained."""
+        meta = request.meta
+        took = meta.get(FETCH_TIME)
+        return cls(
+            final_url=without_userinfo(url),
+            redirects=len(meta.get("redirect_urls", ())),
+            attempts=1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
+            fetch_s=None if took is None else round(took, 3),
+        )
+
 
 @dataclass(slots=True)
 class FetchedImage:
@@ -375,22 +387,33 @@ class FetchedBeginning:
     whole: bool
 
 
+class Event:
+    """An event: its stream, and its fields that are left out when they are empty."""
+
+    __slots__: ClassVar[tuple[str, ...]] = ()
+    STREAM: ClassVar[str]
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset((EXTRA,))
+
+    def to_json(self) -> str:
+        """Return the event as JSON."""
+        data: dict[str, Any] = {"event": self.STREAM}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value or name not in self.OPTIONAL:
+                data[name] = [asdict(each) for each in value] if name == "thumbnails" else value
+        return one_line(data)
+
+
 @dataclass(frozen=True, slots=True)
-class ImageEvent:
+class ImageEvent(Event):
     """Event `image_metadata_updates`, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_metadata_updates"
-    _LEFT_OUT: ClassVar[Sequence[str]] = (
-        "exif",
-        "tls_failure",
-        *OF_FOUND,
-        "thumbnails",
-        "original",
-        "analysis",
-        "analysis_errors",
-        EXTRA,
-        "etag",
-        "last_modified",
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(
+        (
+            *("exif", "tls_failure", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
+            *(EXTRA, "etag", "last_modified"),
+        )
     )
 
     identifier: str
@@ -426,16 +449,13 @@ class ImageEvent:
     etag: str | None = None
     last_modified: str | None = None
 
-    def to_json(self) -> str:
-        """Return the event as JSON, leaving out what `_LEFT_OUT` names when empty."""
-        return _as_json(self, self._LEFT_OUT)
-
 
 @dataclass(frozen=True, slots=True)
-class ProbeEvent:
+class ProbeEvent(Event):
     """Event `image_probes`: the picture is there, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_probes"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(("tls_failure", EXTRA))
 
     identifier: str
     url: str
@@ -462,16 +482,13 @@ class ProbeEvent:
     tls_failure: str | None = None
     extra: Mapping[str, Any] | None = None
 
-    def to_json(self) -> str:
-        """Return the event as JSON, without `tls_failure` and `extra` when they are empty."""
-        return _as_json(self, ("tls_failure", EXTRA))
-
 
 @dataclass(frozen=True, slots=True)
-class LinkRotEvent:
+class LinkRotEvent(Event):
     """Event `link_rot`: the source says that the picture, or the page, is gone (404, 410)."""
 
     STREAM: ClassVar[str] = "link_rot"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset((EXTRA, PROBE))
 
     identifier: str
     url: str
@@ -486,13 +503,9 @@ class LinkRotEvent:
     extra: Mapping[str, Any] | None = None
     probe: bool = False
 
-    def to_json(self) -> str:
-        """Return the event as JSON, without `extra` and `probe` when they are empty."""
-        return _as_json(self, (EXTRA, PROBE))
-
 
 @dataclass(frozen=True, slots=True)
-class PageEvent:
+class PageEvent(Event):
     """Event `pages`: a page was fetched and read, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "pages"
@@ -515,18 +528,3 @@ class PageEvent:
     record: Mapping[str, Any] | None = None
     revisit: str | None = None
     extra: Mapping[str, Any] | None = None
-
-    def to_json(self) -> str:
-        """Return the event as JSON, without `extra` when it is empty."""
-        return _as_json(self, (EXTRA,))
-
-
-def _as_json(event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent, optional: Iterable[str]) -> str:
-    """Return an event as JSON, without those of `optional` that are empty."""
-    data = {"event": event.STREAM} | {name: getattr(event, name) for name in event.__slots__}
-    if isinstance(event, ImageEvent):
-        data["thumbnails"] = [asdict(each) for each in event.thumbnails]
-    for name in optional:
-        if not data[name]:
-            del data[name]
-    return one_line(data)

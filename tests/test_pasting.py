@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlproject import config
-from crawlproject.ingest.hold import Hold
+from crawlproject.ingest.hold import why_held
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview
@@ -78,7 +78,7 @@ async def test_what_holds_seeds_back_runs_nothing(redis_url: str, name: str) -> 
         for source in (name, "museum.org"):
             await redis.rpush(f"{one.keys.overflow_of}0:{source}", "x", "x")
         await redis.hset(one.keys.counters, "overflow", 2)
-        assert pasted(await Hold(one, ["http://museum.org/a"]).reason()) == [["sources", "--", "museum.org"]]
+        assert pasted(await why_held(one, ["http://museum.org/a"])) == [["sources", "--", "museum.org"]]
     finally:
         await one.close()
 

@@ -15,7 +15,6 @@ from scrapy.commands import crawl
 from crawlproject import cli, config
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
-from crawlproject.frontier.worker import MOVES_TO
 from crawlproject.models import IMAGE_FORMATS
 from crawlproject.state.client import check_redis
 from crawlproject.storage.blobs import check_storage, is_same_place
@@ -90,6 +89,8 @@ class Command(crawl.Command):
         if settings.shard and len(args) == 1:
             self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
+        from crawlproject.frontier.worker import MOVES_TO  # here: it would slow every command
+
         if MOVES_TO in os.environ and signal.getsignal(signal.SIGTERM) == self.crawler_process._signal_shutdown:
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nobody has told it to stop
 

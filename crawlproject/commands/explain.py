@@ -29,7 +29,6 @@ from crawlproject.robots.verdicts import quoted, refusal_for_opt_outs, refusal_f
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
-from crawlproject.state.scripts import RobotsReply
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import attribution, reason_for_name, reason_for_url
@@ -71,8 +70,7 @@ class Command(cli.Command):
         if name is not None and (opts.source or opts.uuid):
             raise UsageError(f"--source and --uuid apply only to a URL, and {args[0]!r:.60} is a source name")
         said = asyncio.run(self._explain(args[0], name, opts))
-        in_words = _for_people if name is None else _source_for_people
-        cli.show(json.dumps(said, indent=2) if opts.json else in_words(said))
+        cli.show(json.dumps(said, indent=2) if opts.json else _in_words(said))
 
     async def _explain(self, url: str, name: str | None, opts: argparse.Namespace) -> dict[str, Any]:
         async with cli.opened_state(self, opts.spider) as state:
@@ -219,28 +217,24 @@ async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
     """Return what is known of a URL's robots.txt, without fetching it."""
     origin = robots_url(url)
     reply = await look(state, None, origin, source)
-    said: dict[str, Any] = {"url": origin, "verdict": "unknown", "reason": "not fetched yet"}
-    said |= {"line": None, "rule": None, "delay_s": None, "for_s": None}
-    if reply.what == "ignore":
-        return said | {"verdict": "ignored", "reason": "its source has given permission (catalogue)"}
-    if reply.what == "wait":
-        return said
-    return said | _verdict(reply, url, state.config) | {"for_s": reply.seconds}
-
-
-def _verdict(reply: RobotsReply, url: str, config: Config) -> dict[str, Any]:
-    if reply.what == "rules":
-        return _by_rules(Rules.parse(reply.body), url, config)
-    if reply.what == "refused":
-        return {"verdict": "disallowed", "reason": reply.body.decode(errors="replace")}
-    if reply.what == "unreachable":
-        return {"verdict": "unreachable", "reason": f"cannot be fetched ({reply.reason})"}
-    missing = (
-        f"could not be fetched for so long that it no longer counts ({reply.reason})"
-        if reply.reason
-        else "there is no robots.txt, or it has no rules for crawlproject"
-    )
-    return {"verdict": "allowed", "reason": missing}
+    verdict: dict[str, Any] = {"verdict": "unknown", "reason": "not fetched yet"}
+    match reply.what:
+        case "ignore":
+            verdict = {"verdict": "ignored", "reason": "its source has given permission (catalogue)"}
+        case "rules":
+            verdict = _by_rules(Rules.parse(reply.body), url, state.config)
+        case "refused":
+            verdict = {"verdict": "disallowed", "reason": reply.body.decode(errors="replace")}
+        case "unreachable":
+            verdict = {"verdict": "unreachable", "reason": f"cannot be fetched ({reply.reason})"}
+        case "none" if reply.reason:
+            why = f"could not be fetched for so long that it no longer counts ({reply.reason})"
+            verdict = {"verdict": "allowed", "reason": why}
+        case "none":
+            why = "there is no robots.txt, or it has no rules for crawlproject"
+            verdict = {"verdict": "allowed", "reason": why}
+    until = None if reply.what in {"ignore", "wait"} else reply.seconds
+    return {"url": origin, "line": None, "rule": None, "delay_s": None, "for_s": until, **verdict}
 
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
@@ -289,31 +283,6 @@ _LOOKED_BACK = {
 }
 
 
-def _source_for_people(said: dict[str, Any]) -> str:
-    return _listed(
-        {"source": f"{said['source']}, {said['state']}", "crawled as": said["crawled_as"]}
-        | _status_lines(said)
-        | _link_lines(said)
-        | {"obstacles": "\n            ".join(said["obstacles"]) or "none"}
-    )
-
-
-def _status_lines(said: dict[str, Any]) -> dict[str, str]:
-    return {
-        "rate": f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}",
-        "work": f"{said['queued']} queued, {said['waiting']} waiting"
-        + (f" ({said['spilled']} of them on disk)" if said["spilled"] else "")
-        + f", {said['delayed']} delayed, "
-        f"{said['in_flight']} in flight",
-        "statuses": ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items()) or "none yet",
-        "seen on": seen_on(said["hosts"]) or "no host in the last minutes",
-    }
-
-
-def _listed(lines: dict[str, str]) -> str:
-    return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
-
-
 def _page_lines(said: dict[str, Any]) -> dict[str, str]:
     """Return where a page is in the frontier, when it is looked at again, and what a link to it is worth."""
     place, link, look = said["place"], said["link"], said["revisit"]
@@ -330,31 +299,39 @@ def _page_lines(said: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _link_lines(said: dict[str, Any]) -> dict[str, str]:
-    """Return the budget of a source for links, and what became of them."""
+def _in_words(said: dict[str, Any]) -> str:
+    """Return what is said of a URL, or of a source, in lines for people."""
+    is_url, budget = "url" in said, said["budget"]
     lines = {}
-    if budget := said["budget"]:
+    if is_url:
+        lines["url"] = said["url"]
+        lines["identifier"] = f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}"
+        lines["outcome"] = _outcome(said)
+        lines["source"] = f"{said['source']} (by {said['source_from']}), {said['state']}"
+        lines["because"] = said["belongs"]
+    else:
+        lines["source"] = f"{said['source']}, {said['state']}"
+        lines["crawled as"] = said["crawled_as"]
+    on_disk = f" ({said['spilled']} of them on disk)" if said["spilled"] else ""
+    work = f"{said['queued']} queued, {said['waiting']} waiting{on_disk}, {said['delayed']} delayed, "
+    statuses = ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items())
+    lines["rate"] = f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}"
+    lines["work"] = f"{work}{said['in_flight']} in flight"
+    lines["statuses"] = statuses or "none yet"
+    lines["seen on"] = seen_on(said["hosts"]) or "no host in the last minutes"
+    if "place" in said:
+        lines |= _page_lines(said)
+    if budget:
         allowed = "without bound" if budget["allowed"] is None else f"of {budget['allowed']}"
         lines["budget"] = f"{budget['admitted']} links admitted {allowed}, {budget['poor']} of them poor"
     if links := said_of_links(said["links"]):
         lines["links"] = links
-    return lines
-
-
-def _for_people(said: dict[str, Any]) -> str:
-    robots = said["robots"]
-    lines = {
-        "url": said["url"],
-        "identifier": f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}",
-        "outcome": _outcome(said),
-        "source": f"{said['source']} (by {said['source_from']}), {said['state']}",
-        "because": said["belongs"],
-        **_status_lines(said),
-        **(_page_lines(said) if "place" in said else {}),
-        **_link_lines(said),
-        "robots.txt": f"{robots['verdict']}: {robots['reason']}"
-        + ("" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"),
-        "obstacles": "\n            ".join(said["obstacles"]) or "none",
-        "due": "never, as things are" if said["due_s"] is None else f"in about {duration(said['due_s'])}",
-    }
-    return _listed(lines)
+    if is_url:
+        robots = said["robots"]
+        more = "" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"
+        lines["robots.txt"] = f"{robots['verdict']}: {robots['reason']}{more}"
+    lines["obstacles"] = "\n            ".join(said["obstacles"]) or "none"
+    if is_url:
+        due = said["due_s"]
+        lines["due"] = "never, as things are" if due is None else f"in about {duration(due)}"
+    return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())

@@ -19,7 +19,7 @@ from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.feeders import Feeder
 from crawlproject.ingest.feeds import Feed
-from crawlproject.ingest.hold import Hold
+from crawlproject.ingest.hold import why_held
 from crawlproject.ingest.positions import Position, feed_name
 from crawlproject.ingest.seed_files import STDIN, SeedFile
 from crawlproject.ingest.seed_rows import Columns
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _BATCH = 1000
-_LOOK_S = 0.2  # between two checks of what holds a batch back
+_LOOK_S = 0.5  # between two checks of what holds a batch back
 _PATIENCE_S = 5.0  # until that is reported
 _RETRY_S = 1.0
 
@@ -256,8 +256,8 @@ class _Pusher:
 
     async def push(self, batch: list[str], position: str) -> int:
         """Put a batch into the list, and empty it; return its size. `position` is that behind it."""
-        hold, began = Hold(self.state, batch), time.monotonic()
-        while batch and (reason := await hold.reason()):
+        began = time.monotonic()
+        while batch and (reason := await why_held(self.state, batch)):
             if reason != self.said and time.monotonic() > began + _PATIENCE_S:
                 self.say(f"scrapy feed: waiting: {reason}")
                 self.said = reason

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Self, cast
 
@@ -25,18 +26,18 @@ from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
-    FETCH_TIME,
     FOUND,
     FREE_RETRIES,
     LEASE,
     PACED_AS,
     RETRIES,
     REVISIT,
+    Event,
+    Fetch,
     ImageEvent,
     ImageFacts,
     Lease,
     LinkRotEvent,
-    PageEvent,
     ProbeEvent,
 )
 from crawlproject.pages.items import ReadPage
@@ -205,7 +206,7 @@ class LeaseKeeper:
         self,
         lease: Lease,
         request: Request,
-        event: ImageEvent | ProbeEvent | LinkRotEvent | PageEvent | None,
+        event: Event | None,
         status: int,
         counts: Mapping[str, int],
         gone: Collection[int] = (),
@@ -429,18 +430,8 @@ def _dead_letter(
 
 def _attempt(request: Request, outcome: Outcome, status: int | None) -> str:
     """Return what the event of a dead letter says of the attempt that was its last, as JSON."""
-    meta = request.meta
-    took = meta.get(FETCH_TIME)
-    return one_line(
-        {
-            "status": status,
-            "kind": outcome.kind,
-            "final_url": None if status is None else without_userinfo(request.url),
-            "redirects": len(meta.get("redirect_urls", ())),
-            "attempts": 1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
-            "fetch_s": None if took is None else round(took, 3),
-        }
-    )
+    said = {"status": status, "kind": outcome.kind, **asdict(Fetch.of(request, request.url))}
+    return one_line(said if status is not None else {**said, "final_url": None})
 
 
 def _counts(outcome: Outcome) -> dict[str, int]:

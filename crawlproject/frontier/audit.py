@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from crawlproject.frontier.contents import Counters, read_counters
+from crawlproject.frontier.contents import Counters, count_leases, read_counters
 from crawlproject.state.client import State
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ _KINDS = {  # what keys of a spider begin with (state/keys.py) to what mend.lua 
     "leases": "workers",
     "in_hand": "workers",
 }
+_LISTS = {"queues", "overflows", "extents"}
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class _Frontier:
 
     state: State
     before: Counters  # when the sweep began
+    held: int  # leases of all workers, then
     sums: list[int] = field(default_factory=lambda: [0, 0, 0])
     sources: int = 0
     workers: int = 0
@@ -84,7 +86,8 @@ class Audit:
         names = [name.decode() for name in await redis.zrange(self.state.keys.spiders, 0, -1)]
         for spider in {self.state.keys.spider, *names}:
             frontier = self.state.beside(spider)
-            self._frontiers[spider] = _Frontier(frontier, await read_counters(frontier))
+            held = (await count_leases(frontier)).total()
+            self._frontiers[spider] = _Frontier(frontier, await read_counters(frontier), held)
 
     async def _go_on(self) -> None:
         redis: Any = self.state.redis
@@ -120,7 +123,7 @@ class Audit:
     async def _end(self) -> None:
         """Set the counters, and say what was mended."""
         for frontier in self._frontiers.values():
-            wrong = await frontier.state.scripts.recount(frontier.before, frontier.sums)
+            wrong = await frontier.state.scripts.recount(frontier.before, frontier.held, frontier.sums)
             mended = [
                 f"{number} {what}"
                 for number, what in (
@@ -143,4 +146,6 @@ def _parts_of(key: bytes) -> tuple[str, str | None, bytes]:
     """Return the spider of a key, what mend.lua calls its kind, None if it takes none such, and the rest."""
     spider, _, rest = key.partition(b":")
     word, _, name = rest.partition(b":")
-    return spider.decode(errors="replace"), _KINDS.get(word.decode(errors="replace")) if name else None, name
+    kind = _KINDS.get(word.decode(errors="replace"))
+    is_one = name[1:2] == b":" if kind in _LISTS else bool(name)  # priority:source, of a list
+    return spider.decode(errors="replace"), kind if is_one else None, name

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from crawlproject.state.client import State
-from crawlproject.state.numbers import whole_number
 
 
 class Counters(NamedTuple):
@@ -27,9 +26,7 @@ class Counters(NamedTuple):
 async def read_counters(state: State) -> Counters:
     """Return what is counted of a frontier."""
     redis: Any = state.redis
-    return Counters(
-        *(whole_number(value) or 0 for value in await redis.hmget(state.keys.counters, *Counters._fields))
-    )
+    return Counters(*(int(value or 0) for value in await redis.hmget(state.keys.counters, *Counters._fields)))
 
 
 async def alive_workers(state: State) -> list[str]:

@@ -7,7 +7,6 @@ import heapq
 import logging
 import math
 import random
-import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -40,7 +39,6 @@ _SETTLE_BATCH = 200
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
 _MAX_STAT_SOURCES = 1000
-_LEASE_ID = re.compile(r"(\d{1,16})\.\d{1,16}:[^\s\udc80-\udcff]+")
 
 
 class _Waiting(NamedTuple):
@@ -270,10 +268,13 @@ class LeaseQueue:
         )
         return self.settle(lease, settlement)
 
-    def _return_waiting(self) -> None:
-        for waiting in sorted(self._waiting, reverse=True):  # the last first, so that they keep their order
+    def _return_waiting(self, sources: set[str] | None = None) -> None:
+        """Return the leases that have not started, or those of `sources`: the last first, to keep their order."""
+        returned = [one for one in self._waiting if sources is None or one.lease.source in sources]
+        self._waiting = [one for one in self._waiting if sources is not None and one.lease.source not in sources]
+        heapq.heapify(self._waiting)
+        for waiting in sorted(returned, reverse=True):
             self.give_back(waiting.lease)
-        self._waiting.clear()
 
     def give_back_waiting(self) -> None:
         """Return all leases that have not started, while leasing is paused or at shutdown."""
@@ -287,19 +288,6 @@ class LeaseQueue:
         """Return every lease; the results of requests under way come too late, and are dropped."""
         for lease in sorted(self.leases.values(), key=lambda lease: lease.slot, reverse=True):
             self.give_back(lease)
-
-    def _return_waiting_of(self, sources: set[str]) -> None:
-        """Return the leases of `sources` that have not started: these sources were halted or held meanwhile.
-
-        Those whose connection is being made return when it is there.
-        """
-        for lease in self.leases.values():
-            lease.revoked |= lease.source in sources
-        stopped = sorted((waiting for waiting in self._waiting if waiting.lease.source in sources), reverse=True)
-        self._waiting = [waiting for waiting in self._waiting if waiting.lease.source not in sources]
-        heapq.heapify(self._waiting)
-        for waiting in stopped:  # the last first, so that they keep their order
-            self.give_back(waiting.lease)
 
     def forget_waiting(self) -> None:
         """Drop all leases that have not been sent: this worker lapsed, and others may have them."""
@@ -401,8 +389,12 @@ class LeaseQueue:
             for settlement, known in zip(self._sending, reply.settled, strict=True):
                 self._count(settlement, known)
             self._sending.clear()
-            if reply.held_back:
-                self._return_waiting_of(set(reply.held_back))
+            if held_back := set(reply.held_back):  # these sources were halted or held meanwhile
+                for lease in self.leases.values():
+                    lease.revoked |= (
+                        lease.source in held_back
+                    )  # one whose connection is being made returns when it is there
+                self._return_waiting(held_back)
         if self._settlements:
             self.settled.set()
 
@@ -436,8 +428,7 @@ class LeaseQueue:
             lost = {
                 name: entry for name, entry in stored.items() if name not in self.leases and name not in ending
             }
-            ours = {name: int(match[1]) for name in lost if (match := _LEASE_ID.fullmatch(name))}
-            for name in sorted(ours, key=lambda name: -ours[name]):
+            for name in sorted(lost, key=lambda name: -int(name.partition(".")[0])):  # they keep their order
                 self._add(Settlement(name, name.partition(":")[2], lost[name]))
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))

@@ -8,7 +8,6 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from crawlproject.state.client import State
@@ -44,11 +43,11 @@ class Overflow:
     the store is down, the reason is noted in Redis, where leasing pauses when the tails grow too long.
     """
 
-    def __init__(self, state: State, packs: Packs, spider: str | None = None) -> None:
+    def __init__(self, state: State, packs: Packs) -> None:
         self._state = state
         self._packs = packs
-        self._keys = replace(state.keys, spider=spider or state.keys.spider)
-        self._scripts = state.scripts if spider is None else state.scripts_of(spider)
+        self._keys = state.keys
+        self._scripts = state.scripts
         self._folder = ""  # once it is known that this is the store of the packs there
         self._fault = ""
         self._retry_s = _RETRY_S

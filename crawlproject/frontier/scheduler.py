@@ -266,8 +266,8 @@ class FrontierScheduler(Scheduler):
             raise ConfigError(
                 f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
             ) from None
-        for spider in (None, *getattr(self.spider, "finds_for", ())):
-            overflow = Overflow(self.state, packs, spider)
+        for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
+            overflow = Overflow(state, packs)
             self._loops.start(overflow.keep, overflow.keep_sweeping)
 
     async def _close(self) -> None:

@@ -9,7 +9,6 @@ from crawlproject.frontier.contents import read_counters
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import UsersSeedsScripts
 
 FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
@@ -99,16 +98,14 @@ def _half(state: State) -> int:
 # For the worker that reads
 
 
-async def await_seed(state: State) -> bool:
-    """Wait a second at most for a seed, and tell whether there is one. Nothing is moved.
+async def await_seed(redis: Any, seeds: str) -> bool:
+    """Wait a second at most for a seed in a list, and tell whether there is one. Nothing is moved.
 
     The one blocking command that a worker sends: it hears of a seed at once. The command takes the last seed and
     puts it back to its place: carried out late, when the worker has been given up, it does no harm. Where seeds
     wait already, none is sent here.
     """
-    seeds = state.keys.seeds
-    waiting: Any = await state.redis.llen(seeds)
-    return bool(waiting) or await state.redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
+    return bool(await redis.llen(seeds)) or await redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
 
 
 async def has_taken(state: State) -> bool:
@@ -124,35 +121,3 @@ async def room(state: State) -> Room:
         max(config.high_water - counted.outstanding, 0),
         max(config.overflow_maxlen - counted.in_tails, 0),
     )
-
-
-class UsersList:
-    """The list that users push seeds to, of several shards or on a Redis Cluster, and what waits beside it."""
-
-    def __init__(self, state: State) -> None:
-        keys = users_seeds(state)
-        assert keys is not None, "a shard that is not one of several reads the list itself"
-        self._key = keys.users_seeds
-        self._waiting = [f"{prefix}{n}" for prefix in (keys.foreign_of, keys.batch_of) for n in range(state.count)]
-        self._redis: Any = state.client_for(self._key)
-        self.scripts = UsersSeedsScripts(
-            self._redis,
-            keys,
-            state.clock,
-            state.health,
-            shard=0,
-            shards=state.count,
-            overflow_maxlen=state.bounds.overflow_maxlen,
-        )
-
-    async def await_seed(self) -> bool:
-        """Do what `await_seed` does for the list of a shard."""
-        return await self._redis.blmove(self._key, self._key, _WAIT_S, "RIGHT", "RIGHT") is not None
-
-    async def is_empty(self) -> bool:
-        """Tell whether no seed waits here."""
-        return not await self._redis.exists(self._key, *self._waiting)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._redis.aclose()

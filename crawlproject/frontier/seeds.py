@@ -25,7 +25,7 @@ from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Rejected
+from crawlproject.state.scripts import NewRequest, Rejected, UsersSeedsScripts
 from crawlproject.state.shards import shard_of
 from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
 
@@ -205,7 +205,7 @@ class SeedReader:
     async def read(self) -> float:
         """Wait a second at most for seeds and enqueue a batch; return the seconds to pause before the next."""
         state = self.state
-        if not self.full and not self.unfinished and not await seed_list.await_seed(state):
+        if not self.full and not self.unfinished and not await seed_list.await_seed(state.redis, state.keys.seeds):
             # A call that was given up while Redis hung may have been carried out since.
             self.unfinished = await seed_list.has_taken(state)
             return 0.0
@@ -263,16 +263,30 @@ class UsersSeeds:
     """
 
     def __init__(self, state: State, request_of: Callable[[bytes], Request]) -> None:
+        keys = seed_list.users_seeds(state)
+        assert keys is not None, "a shard that is not one of several reads the list itself"
         self._state = state
         self._request_of = request_of
-        self._list = seed_list.UsersList(state)
-        self._forwarder = Forwarder(state, self._list.scripts)
+        self._key = keys.users_seeds
+        self._waiting = [f"{prefix}{n}" for prefix in (keys.foreign_of, keys.batch_of) for n in range(state.count)]
+        self._redis: Any = state.client_for(self._key)
+        self.scripts = UsersSeedsScripts(
+            self._redis,
+            keys,
+            state.clock,
+            state.health,
+            shard=0,
+            shards=state.count,
+            overflow_maxlen=state.bounds.overflow_maxlen,
+        )
+        self._forwarder = Forwarder(state, self.scripts)
+        self.forward = self._forwarder.step  # give the shards what is theirs
 
     async def split(self) -> None:
         """Divide some; without seeds, or while another worker divides them, wait."""
-        seeds = await self._list.scripts.peek_seeds(self._state.worker_id, _SPLIT)
+        seeds = await self.scripts.peek_seeds(self._state.worker_id, _SPLIT)
         if not seeds:
-            if await self._list.await_seed():
+            if await seed_list.await_seed(self._redis, self._key):
                 await asyncio.sleep(_FULL_S)
             return
         to = []
@@ -280,12 +294,8 @@ class UsersSeeds:
             to.append(self._shard_for(seed))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
-        if not await self._list.scripts.split_seeds(seeds, to):
+        if not await self.scripts.split_seeds(seeds, to):
             await asyncio.sleep(_FULL_S)
-
-    async def forward(self) -> None:
-        """Give the shards what is theirs."""
-        await self._forwarder.step()
 
     def _shard_for(self, seed: bytes) -> int:
         count = self._state.count
@@ -297,12 +307,12 @@ class UsersSeeds:
 
     async def is_empty(self) -> bool:
         """Tell whether no seed waits here."""
-        return await self._list.is_empty()
+        return not await self._redis.exists(self._key, *self._waiting)
 
     async def close(self) -> None:
         """Forward no more, and close all connections."""
         await self._forwarder.stop()
-        await self._list.close()
+        await self._redis.aclose()
 
 
 def has_starts(spider: Spider) -> bool:

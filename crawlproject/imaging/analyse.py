@@ -14,7 +14,7 @@ import math
 import re
 import struct
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
@@ -26,9 +26,9 @@ from crawlproject.imaging import analysis_runner, headers, svg
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
-from crawlproject.imaging.messages import MAX_MEMORY
+from crawlproject.imaging.messages import MAX_MEMORY, Job
 from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
-from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
+from crawlproject.models import IMAGE_FORMATS, Analysis, ImageFacts
 
 # Pillow copies up to a megabyte for each comment among the plain numbers of a PPM: a megabyte of comments would
 # take minutes.
@@ -58,28 +58,19 @@ set_up_pillow()
 
 
 def analyse(
-    body: bytes,
-    *,
-    max_pixels: int,
-    sizes: Sequence[int] = (640,),
-    mode: str = "keep_ratio_largest",
-    quality: int = 85,
-    form: str = "JPEG",
-    memory: float = math.inf,
-    formats: Sequence[str] = DEFAULT_FORMATS,
-    functions: Mapping[str, analysis_runner.Analyse] | None = None,
+    body: bytes, job: Job, memory: float = math.inf, functions: Mapping[str, analysis_runner.Analyse] | None = None
 ) -> Analysis:
-    """Return facts and thumbnails of the picture in `body`, in one of `formats`; an SVG has no thumbnail.
+    """Return facts and thumbnails of the picture in `body`, in one of the job's formats; an SVG has no thumbnail.
 
     `functions` are analyses by their names; each gets the picture in the largest of its sizes.
 
-    A picture of more than `max_pixels` pixels is refused before anything is decoded. Of the thumbnails, `sizes`
-    are in pixels, `mode` is one of `THUMBNAIL_MODES`, `quality` 1 to 95, `form` one of `THUMBNAIL_FORMATS`. Raises
-    UnreadableImage, with a reason of one line and what its header says, and MemoryError; before decoding that is
-    MemoryNeeded, if it would take more than `memory` bytes.
+    A picture of more than `max_pixels` pixels is refused before anything is decoded. Raises UnreadableImage, with
+    a reason of one line and what its header says, and MemoryError; before decoding that is MemoryNeeded, if it
+    would take more than `memory` bytes.
     """
     if not body:
         raise UnreadableImage("empty body")
+    formats = job.formats
     load_plugins(*formats)
     names = [name for name in formats if name != "SVG" and begins_like(name, body)]
     name = names[0] if names else "SVG"
@@ -95,11 +86,11 @@ def analyse(
             with suppress(struct.error, OverflowError):  # Pillow will say what is broken
                 headers.BOUNDS[name](body)
         if name in headers.READERS and (header := headers.READERS[name](body)) is not None:
-            check_size(name, header[:2], max_pixels, memory, header.memory)
+            check_size(name, header[:2], job.max_pixels, memory, header.memory)
         image = opened(body, names)
         for size in _sizes(image):
             needed = size[0] * size[1] * _bytes_a_pixel(image)
-            check_size(str(image.format), size, max_pixels, memory, needed)
+            check_size(str(image.format), size, job.max_pixels, memory, needed)
         if isinstance(image, JpegImageFile):
             headers.bound_scans(body)
             image.decodermaxblock = len(body)  # one piece: libjpeg would look back at each of 64 KiB
@@ -108,8 +99,8 @@ def analyse(
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
-        miniature = miniature_of(image, sizes, mode)
-        thumbnails = thumbnails_of(miniature, sizes, mode, quality, form)
+        miniature = miniature_of(image, job.sizes, job.mode)
+        thumbnails = thumbnails_of(miniature, job.sizes, job.mode, job.quality, job.form)
         return Analysis(facts, thumbnails, b"", *analysis_runner.run(functions or {}, miniature.image))
     except MemoryError:
         raise

@@ -77,17 +77,7 @@ def _reply(
         if wanted in (protocol.Wanted.BEGINNING, protocol.Wanted.WHOLE):
             return protocol.PROBED, _json(asdict(_probe(codings, body, job, wanted == protocol.Wanted.WHOLE))), b""
         body = content_codings.decoded(body, codings, job.max_size)
-        made = analyse(
-            body,
-            max_pixels=job.max_pixels,
-            sizes=job.sizes,
-            mode=job.mode,
-            quality=job.quality,
-            form=job.form,
-            formats=job.formats,
-            memory=expected,
-            functions=functions,
-        )
+        made = analyse(body, job, expected, functions)
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:

@@ -53,7 +53,8 @@ class Wanted(IntEnum):
 class Job:
     """What a decoder does with each picture; `timeout` is in seconds.
 
-    `max_pixels`, `quality`, `sizes`, `mode`, `form` (of the thumbnails) and `formats` are as in `analyse`.
+    Of the thumbnails, `sizes` are in pixels, `mode` is one of `THUMBNAIL_MODES`, `quality` 1 to 95, `form` one of
+    `THUMBNAIL_FORMATS`. A picture of another of the `formats`, or of more than `max_pixels` pixels, is refused.
     `max_size` is the largest size of a body in bytes, without its content codings; with `return_bodies` it is
     returned like that, if it had any. `analyses` are functions, named as in `CRAWL_ANALYSES`. Of what is only
     probed, `beginning` bytes are looked at.

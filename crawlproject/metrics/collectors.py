@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from datetime import datetime
 from itertools import accumulate
+from operator import attrgetter
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
@@ -56,78 +57,50 @@ _OF_WORKER = (
     ),
 )
 
-# Gauges: their names, their help, and the value.
-_GAUGES_OF_SOURCES: tuple[tuple[str, str, Callable[[SourceSample], float | None]], ...] = (
-    ("crawl_rate_limit", "Limit in force, in requests a second.", lambda one: one.row.rate_limit),
+# Gauges: their names, their help, and where the value is; of a list its length counts.
+_GAUGES_OF_SOURCES = (
+    ("crawl_rate_limit", "Limit in force, in requests a second.", "row.rate_limit"),
     (
         "crawl_effective_rate",
         "What is left of the limit after back-off and robots.txt delays.",
-        lambda one: one.row.effective_rate,
+        "row.effective_rate",
     ),
-    ("crawl_queued_requests", "Requests that wait for a slot.", lambda one: one.row.queued),
-    ("crawl_overflow_requests", "Requests beyond its window.", lambda one: one.row.waiting),
-    ("crawl_delayed_requests", "Requests that wait for their retry.", lambda one: one.row.delayed),
-    ("crawl_in_flight_requests", "Requests that workers hold.", lambda one: one.row.in_flight),
-    ("crawl_dead_letters", "Dead letters at present.", lambda one: one.dead),
-    (
-        "crawl_eta_seconds",
-        "Time until its work is done; absent while nothing goes out.",
-        lambda one: one.row.eta_s,
-    ),
+    ("crawl_queued_requests", "Requests that wait for a slot.", "row.queued"),
+    ("crawl_overflow_requests", "Requests beyond its window.", "row.waiting"),
+    ("crawl_delayed_requests", "Requests that wait for their retry.", "row.delayed"),
+    ("crawl_in_flight_requests", "Requests that workers hold.", "row.in_flight"),
+    ("crawl_dead_letters", "Dead letters at present.", "dead"),
+    ("crawl_eta_seconds", "Time until its work is done; absent while nothing goes out.", "row.eta_s"),
 )
-_GAUGES: tuple[tuple[str, str, Callable[[CrawlSample], float | None]], ...] = (
-    ("crawl_outstanding_requests", "Requests queued, delayed or leased.", lambda one: one.overview.outstanding),
-    ("crawl_leased_requests", "Requests that workers hold, of all sources.", lambda one: one.in_flight.requests),
-    ("crawl_in_flight_sources", "Sources of which workers hold requests.", lambda one: one.in_flight.sources),
-    ("crawl_in_flight_domains", "Registrable domains to which these go.", lambda one: one.in_flight.domains),
-    ("crawl_waiting_seeds", "Seeds in the list.", lambda one: one.overview.seeds),
-    (
-        "crawl_all_overflow_requests",
-        "Requests beyond their sources' windows, of all.",
-        lambda one: one.overview.overflow,
-    ),
-    (
-        "crawl_spilled_requests",
-        "Those of them that are in CRAWL_OVERFLOW_STORE.",
-        lambda one: one.overview.spilled,
-    ),
-    ("crawl_all_dead_letters", "Dead letters at present, of all sources.", lambda one: one.overview.dead),
-    (
-        "crawl_feeders",
-        "Processes that feed seeds from files or Kafka.",
-        lambda one: one.overview.feeding.processes,
-    ),
-    (
-        "crawl_outside_seeds",
-        "Seeds that these have left, about; absent if unknown.",
-        lambda one: one.overview.feeding.left,
-    ),
-    ("crawl_workers", "Workers alive.", lambda one: one.overview.alive),
-    ("crawl_sources", "Sources known.", lambda one: one.overview.known),
-    ("crawl_sources_with_work", "Sources of which requests wait.", lambda one: one.overview.due),
-    ("crawl_due_sources", "Those of them that are due by now.", lambda one: one.overview.ready),
-    ("crawl_redis_bytes", "Memory that Redis uses, for all that is in it.", lambda one: one.overview.redis_bytes),
-    ("crawl_halted_sources", "Sources halted until an operator acts.", lambda one: len(one.overview.halted)),
+_GAUGES = (
+    ("crawl_outstanding_requests", "Requests queued, delayed or leased.", "overview.outstanding"),
+    ("crawl_leased_requests", "Requests that workers hold, of all sources.", "in_flight.requests"),
+    ("crawl_in_flight_sources", "Sources of which workers hold requests.", "in_flight.sources"),
+    ("crawl_in_flight_domains", "Registrable domains to which these go.", "in_flight.domains"),
+    ("crawl_waiting_seeds", "Seeds in the list.", "overview.seeds"),
+    ("crawl_all_overflow_requests", "Requests beyond their sources' windows, of all.", "overview.overflow"),
+    ("crawl_spilled_requests", "Those of them that are in CRAWL_OVERFLOW_STORE.", "overview.spilled"),
+    ("crawl_all_dead_letters", "Dead letters at present, of all sources.", "overview.dead"),
+    ("crawl_feeders", "Processes that feed seeds from files or Kafka.", "overview.feeding.processes"),
+    ("crawl_outside_seeds", "Seeds that these have left, about; absent if unknown.", "overview.feeding.left"),
+    ("crawl_workers", "Workers alive.", "overview.alive"),
+    ("crawl_sources", "Sources known.", "overview.known"),
+    ("crawl_sources_with_work", "Sources of which requests wait.", "overview.due"),
+    ("crawl_due_sources", "Those of them that are due by now.", "overview.ready"),
+    ("crawl_redis_bytes", "Memory that Redis uses, for all that is in it.", "overview.redis_bytes"),
+    ("crawl_halted_sources", "Sources halted until an operator acts.", "overview.halted"),
     (
         "crawl_tripped_sources",
         "Sources halted for the open period of their circuit.",
-        lambda one: len(one.overview.halted_for_a_while),
+        "overview.halted_for_a_while",
     ),
-    ("crawl_exclusions", "Domains and sources that are excluded.", lambda one: one.overview.excluded),
-    (
-        "crawl_pulse",
-        "1 while a leader has set the rates; 0: nothing goes out.",
-        lambda one: one.overview.pause.kind != "no pulse",
-    ),
-    (
-        "crawl_stopped_shards",
-        "Shards of which nothing goes out, or that do not answer.",
-        lambda one: len(one.stopped),
-    ),
+    ("crawl_exclusions", "Domains and sources that are excluded.", "overview.excluded"),
+    ("crawl_pulse", "1 while a leader has set the rates; 0: nothing goes out.", "has_pulse"),
+    ("crawl_stopped_shards", "Shards of which nothing goes out, or that do not answer.", "stopped"),
     (
         "crawl_paused",
         "1 while unread events or dead letters are at their bound: nothing goes out.",
-        lambda one: one.overview.pause.kind == "paused",
+        "is_paused",
     ),
 )
 
@@ -251,9 +224,9 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
     )
     text = "Time of whole fetches, time-outs included, of the last minutes."
     yield metric("summary", "crawl_source_fetch_seconds", text, *taken)
-    for name, text, of_source in _GAUGES_OF_SOURCES:
+    for name, text, path in _GAUGES_OF_SOURCES:
         yield metric(
-            "gauge", name, text, *(("", of_source(one), {"source": source}) for source, one in labelled.items())
+            "gauge", name, text, *(("", _value(one, path), {"source": source}) for source, one in labelled.items())
         )
     states = (
         ("", one.row.state == state, {"source": source, "state": state})
@@ -280,8 +253,13 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
         upto = zip((*(f"{bound:g}" for bound in bounds), "+Inf"), accumulate(buckets), strict=True)
         below = (("_bucket", number, {"le": bound}) for bound, number in upto)
         yield metric("histogram", name, text, *below, ("_count", sum(buckets), {}), ("_sum", in_all / 1e6, {}))
-    for name, text, value_of in _GAUGES:
-        yield metric("gauge", name, text, ("", value_of(sample), {}))
+    for name, text, path in _GAUGES:
+        yield metric("gauge", name, text, ("", _value(sample, path), {}))
+
+
+def _value(of: CrawlSample | SourceSample, path: str) -> float | None:
+    value = attrgetter(path)(of)
+    return float(len(value)) if isinstance(value, Sized) else value
 
 
 def _results(source: SourceSample) -> int:

@@ -39,20 +39,28 @@ def canonical_url(url: str, base: str | None = None) -> str | None:
     by w3lib, which sorts the query, then without session identifiers and tracking parameters. The result is its
     own canonical form.
     """
+    found = _joined(url, base)
+    if found is None or len(found) > LONGEST:  # first: it would take the longer
+        return None
+    if not _PLAIN.fullmatch(found):
+        if found.count("&") >= MOST_PARAMETERS:
+            return None
+        try:
+            found = _without_noise(found)
+        except ValueError:
+            return None
+    return _at_site(found) if len(found) <= LONGEST else None
+
+
+def _joined(url: str, base: str | None) -> str | None:
+    """Return an absolute address on the web, without its fragment; None if it is none."""
     if len(url) > LONGEST:
         return None
     try:
         joined = ada_url.join_url(base, url) if base is not None else ada_url.normalize_url(url)
-        found = joined.partition("#")[0]
-        if len(found) > LONGEST:  # first: it would take the longer
-            return None
-        if not _PLAIN.fullmatch(found):
-            if not found.startswith(("http://", "https://")) or found.count("&") >= MOST_PARAMETERS:
-                return None
-            found = _without_noise(found)
     except ValueError:
         return None
-    return _at_site(found) if len(found) <= LONGEST else None
+    return joined.partition("#")[0] if joined.startswith(("http://", "https://")) else None
 
 
 def _without_noise(url: str) -> str:
@@ -81,11 +89,5 @@ def image_url(url: str, base: str | None = None) -> str | None:
 
     As the page has it, for each parameter may choose another image: only joined, and without its fragment.
     """
-    if len(url) > LONGEST:
-        return None
-    try:
-        joined = ada_url.join_url(base, url) if base is not None else ada_url.normalize_url(url)
-    except ValueError:
-        return None
-    found = joined.partition("#")[0]
-    return _at_site(found) if found.startswith(("http://", "https://")) else None
+    found = _joined(url, base)
+    return found and _at_site(found)

@@ -26,7 +26,7 @@ _MOST_NAMES = 1000  # of elements and attributes; and namespaces
 _LONGEST_TOKEN = 1024 * 1024  # bytes: a tag, a comment; the parser keeps them until their end
 _CHUNK = 65_536
 _LONGEST_TEXT = 4 * LONGEST  # characters of an element
-_ADDRESS_LINE = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*(https?://[^\r\n]*)", re.MULTILINE)
+_ADDRESS_LINE = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*(https?://[^\n]*)", re.MULTILINE)
 _ROBOTS_LINE = re.compile(rb"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
 _XML = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe", b"\xfe\xff")
 
@@ -76,8 +76,7 @@ def read_sitemap(url: str, body: bytes) -> Sitemap:
         if body[:_CHUNK].lstrip().startswith(_XML):
             reader.read_xml(body)
         else:
-            for line in _ADDRESS_LINE.finditer(body.replace(b"\r", b"\n")):
-                reader.add_page(line[1][: LONGEST + 1].decode(errors="replace").strip())
+            reader.read_text(body.replace(b"\r", b"\n"))
     except (_Refused, expat.ExpatError, ValueError, LookupError):  # the latter of encodings that are none
         pass
     return reader.sitemap
@@ -113,6 +112,15 @@ class _Reader:
             if waiting > _LONGEST_TOKEN or len(self._names) > _MOST_NAMES:
                 raise _Refused
         self._parser.Parse(b"", True)
+
+    def read_text(self, body: bytes) -> None:
+        """Read a text of one address a line, by parts: while one is searched, no other thread runs."""
+        start = 0
+        while start < len(body):
+            end = body.rfind(b"\n", start, start + _CHUNK) + 1 or start + _CHUNK
+            for line in _ADDRESS_LINE.finditer(body, start, end):
+                self.add_page(line[1][: LONGEST + 1].decode(errors="replace").strip())
+            start = end
 
     def add_page(self, address: str) -> None:
         """Add a page with the images that were read before."""

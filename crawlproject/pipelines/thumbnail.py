@@ -21,11 +21,9 @@ from crawlproject.imaging.decoders import Decoders, decoders_of_process
 from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Job
 from crawlproject.models import (
-    Analysis,
     FetchedBeginning,
     FetchedImage,
     ImageEvent,
-    ProbedFacts,
     StoredThumbnail,
     Thumbnail,
 )
@@ -38,10 +36,6 @@ from crawlproject.texts import printable
 T = TypeVar("T")
 
 _WIDTH, _HEIGHT = 256, 192  # of the picture that analyses are tried on at the start
-
-
-class _Outage(Exception):
-    """No decoder can be started, as has been reported."""
 
 
 def job_of(settings: config.Config) -> Job:
@@ -153,11 +147,14 @@ class ThumbnailPipeline:
     async def process_item(self, item: Any) -> Any:
         """Return the event of a `FetchedImage` or a `FetchedBeginning`, or a failure; other items as they are."""
         if isinstance(item, FetchedBeginning):
-            facts = await self._looked(self._header_of(item), item.event.status)
+            turn = partial(self._turn, item.event.source)
+            probe = self.decoders.probe(item.body, item.codings, whole=item.whole, turn=turn)
+            facts = await self._looked(probe, item.event.status)
             return facts if isinstance(facts, Failure) else replace(item.event, **asdict(facts))
         if not isinstance(item, FetchedImage):
             return item
-        analysis = await self._looked(self._decode(item), 200)
+        look = self.decoders.analyse(item.body, item.codings, partial(self._turn, item.source))
+        analysis = await self._looked(look, 200)
         if isinstance(analysis, Failure):
             return analysis
         body = analysis.body or item.body
@@ -205,45 +202,28 @@ class ThumbnailPipeline:
             stored.append(StoredThumbnail(name, made.width, made.height))
         return tuple(stored)
 
-    async def _decode(self, item: FetchedImage) -> Analysis:
-        """Decode a picture when it is its source's turn."""
-        return await self.decoders.analyse(item.body, item.codings, lambda: self._turn(item.source))
-
-    async def _header_of(self, item: FetchedBeginning) -> ProbedFacts:
-        """Read the header of a picture when it is its source's turn."""
-        turn = partial(self._turn, item.event.source)
-        return await self.decoders.probe(item.body, item.codings, whole=item.whole, turn=turn)
-
     async def _looked(self, look: Awaitable[T], status: int) -> T | Failure:
         """Return what a decoder has found, or the failure that becomes of the picture."""
         try:
-            return await self._reported(look)
+            return await look
         except DecodersStopped:
             return Failure(STOPPED, "the worker stops and decodes no more pictures")
-        except NoDecoder as error:
-            return Failure(STORAGE_UNAVAILABLE, str(error))
         except UnreadableImage as error:
             return Failure(UNREADABLE, str(error), status=status, facts=error.facts)
-
-    async def _reported(self, look: Awaitable[T]) -> T:
-        """Return what a decoder has found; report it if none can be started."""
-        try:
-            return await look
-        except _Outage as error:
-            raise NoDecoder(str(error)) from None
         except NoDecoder as error:
             self.breaker.trip(
                 f"pictures cannot be decoded ({printable(str(error), 300)}): check this machine's memory, "
                 "its limits on processes and open files, and the worker's Python; retrying until it works",
                 self._probe,
             )
-            raise NoDecoder(self.breaker.outage) from error
+            return Failure(STORAGE_UNAVAILABLE, self.breaker.outage)
 
     @asynccontextmanager
     async def _turn(self, source: str) -> AsyncIterator[None]:
+        """Wait until it is the turn of a picture of a source."""
         async with self.decoders.places.turn(source):
             if self.breaker.outage:
-                raise _Outage(self.breaker.outage)
+                raise NoDecoder(self.breaker.outage)
             yield
 
     async def _probe(self) -> Exception | None:

@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -20,8 +20,9 @@ from crawlproject.sources.names import source_name
 from crawlproject.sources.rates import rate_for
 
 MOST_BAD = 10  # bad rows that are kept with their reasons
-_LONGEST_ROW = 1_000_000  # characters
-_BLANKS = re.compile(r"[ \t\r\n]+")
+_LONGEST_ROW = 1_000_000  # bytes
+_LONGEST_ARRAY = 32 * 2**20  # bytes: an array is held as a whole
+_BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 _TABLES = """
@@ -202,109 +203,60 @@ def parse_catalogue(chunks: Iterable[bytes], most: int | None = None) -> Catalog
 
 def _rows(chunks: Iterable[bytes]) -> Iterator[Any]:
     """Yield the rows of a JSON array, or of JSON lines; a line that is not JSON as the ValueError that says so."""
-    text = _Text(chunks)
-    first = text.peek()
-    if first == "[":
-        yield from _array(text)
-    elif first == "{":
-        yield from _json_lines(text)
+    head, rest = b"", iter(chunks)
+    while not (begin := head.lstrip()[:1]) and (chunk := next(rest, b"")):
+        head += chunk.removeprefix(codecs.BOM_UTF8)
+    if begin == b"[":
+        yield from _array(chain([head], rest))
+    elif begin == b"{":
+        yield from _json_lines(chain([head], rest))
     else:
-        kind = type(text.value()).__name__
-        raise CatalogueError(f"the catalogue must be a JSON array of rows, or JSON lines, not {kind}")
+        raise CatalogueError("the catalogue is not JSON: it must be an array of rows, or JSON lines")
 
 
-def _array(text: _Text) -> Iterator[Any]:
-    text.skip()
-    if text.peek() != "]":
-        yield text.value()
-        while text.peek() == ",":
-            text.skip()
-            yield text.value()
-    if text.peek() != "]":
-        raise text.error("expected , or ]")
-    text.skip()
-    if text.peek():
-        raise text.error("more after the end of the array")
+def _array(chunks: Iterable[bytes]) -> Iterator[Any]:
+    """Yield the rows one by one: all at once would hold up the threads beside."""
+    whole = bytearray()
+    for chunk in chunks:
+        whole += chunk
+        if len(whole) > _LONGEST_ARRAY:
+            raise CatalogueError(
+                f"the catalogue is an array of more than {_LONGEST_ARRAY} bytes: write it as JSON lines, a row in "
+                "each, or as Parquet"
+            )
+    at = 0
+    try:
+        text = whole.decode().strip()
+        while at == 0 or text[at : at + 1] == ",":
+            at = _behind_blanks(text, at + 1)
+            if text[at] == "]" and not text[1:at].strip():
+                break
+            row, at = _DECODER.raw_decode(text, at)
+            yield row
+            at = _behind_blanks(text, at)
+        if text[at:] != "]":
+            raise ValueError("expected , or ]")
+    except (ValueError, IndexError, RecursionError) as error:
+        raise CatalogueError(f"the catalogue is not JSON after character {at}: {error}") from None
 
 
-def _json_lines(text: _Text) -> Iterator[Any]:
-    while text.peek():
-        try:
-            yield json.loads(text.line())
-        except (ValueError, RecursionError) as error:
-            yield ValueError(f"not JSON: {error}")
+def _behind_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    assert blanks is not None
+    return blanks.end()
 
 
-class _Text:
-    """A JSON text that comes in chunks. Only what is being parsed is kept, `_LONGEST_ROW` characters at most."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._text = ""
-        self._at = 0  # in `_text`
-        self._before = 0  # characters of the catalogue before `_text`
-        self._ended = False
-
-    def peek(self) -> str:
-        """Return the next character that is not a blank, "" at the end."""
-        while True:
-            blank = _BLANKS.match(self._text, self._at)
-            self._at = blank.end() if blank else self._at
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._read():
-                return ""
-
-    def skip(self) -> None:
-        """Leave out the character that `peek` returned."""
-        self._at += 1
-
-    def value(self) -> Any:
-        """Return the value that begins here."""
-        self.peek()
-        while True:
+def _json_lines(chunks: Iterable[bytes]) -> Iterator[Any]:
+    rest = b""
+    for chunk in chain(chunks, [b"\n"]):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LONGEST_ROW:
+            raise CatalogueError(f"a row of more than {_LONGEST_ROW} bytes")
+        for line in filter(bytes.strip, lines):
             try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
+                yield json.loads(line)
             except (ValueError, RecursionError) as error:
-                if isinstance(error, RecursionError) or not self._read():
-                    raise self.error(str(error)) from None
-                continue
-            if end < len(self._text) or not self._read():  # else it may be a part of a number
-                self._at = end
-                return value
-
-    def line(self) -> str:
-        """Return what is left of the line."""
-        while (end := self._text.find("\n", self._at)) < 0 and self._read():
-            pass
-        end = len(self._text) if end < 0 else end
-        line, self._at = self._text[self._at : end], end
-        return line
-
-    def error(self, reason: str) -> CatalogueError:
-        """Return the error of a text that is not JSON."""
-        return CatalogueError(f"the catalogue is not JSON after character {self._before + self._at}: {reason}")
-
-    def _read(self) -> bool:
-        """Read as much again as there is; False at the end."""
-        if self._ended:
-            return False
-        self._before, self._text, self._at = self._before + self._at, self._text[self._at :], 0
-        if len(self._text) > _LONGEST_ROW:
-            raise self.error(f"a row of more than {_LONGEST_ROW} characters")
-        wanted = max(len(self._text), 1)
-        more: list[str] = []
-        while wanted > 0 and not self._ended:
-            chunk = next(self._chunks, b"")
-            self._ended = not chunk
-            try:
-                more.append(self._decoder.decode(chunk, final=self._ended))
-            except UnicodeDecodeError as error:
-                raise self.error(f"not UTF-8: {error.reason}") from None
-            wanted -= len(more[-1])
-        self._text += "".join(more)
-        return True
+                yield ValueError(f"not JSON: {error}")
 
 
 def _source_of(row: Any) -> str | None:

@@ -20,6 +20,7 @@ from crawlproject.models import (
     PROBE,
     SOURCE,
     TLS_FAILURE,
+    Fetch,
     FetchedBeginning,
     FetchedImage,
     ProbeEvent,
@@ -30,7 +31,7 @@ from crawlproject.politeness.conditions import Version
 from crawlproject.politeness.outcomes import Outcome, of_status
 from crawlproject.politeness.probes import PROBE_BYTES, Known, Part, outcome_of
 from crawlproject.politeness.reasons import retry_after_of
-from crawlproject.spiders.one_item import OneItemSpider, fetch_of
+from crawlproject.spiders.one_item import OneItemSpider
 from crawlproject.texts import printable, without_userinfo
 
 _MIDDLEWARES = {
@@ -92,7 +93,7 @@ class ImagesSpider(OneItemSpider):
             **self.who(request),
             content_type=_content_type(response),
             fetched_at=utc_now(),
-            fetch=fetch_of(response, request),
+            fetch=Fetch.of(request, response.url),
             body=response.body,
             codings=content_codings(response.headers.getlist("Content-Encoding")),
             opt_out=tuple(request.meta.get(OPT_OUT, ())),
@@ -130,7 +131,7 @@ class ImagesSpider(OneItemSpider):
             received=len(response.body),
             fetched_at=utc_now(),
             status=response.status,
-            **asdict(fetch_of(response, request)),
+            **asdict(Fetch.of(request, response.url)),
             opt_out=tuple(request.meta.get(OPT_OUT, ())),
             tls_failure=request.meta.get(TLS_FAILURE),
             extra=request.meta.get(EXTRA),

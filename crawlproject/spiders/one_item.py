@@ -15,10 +15,7 @@ from crawlproject import config
 from crawlproject.models import (
     AGAIN,
     EXTRA,
-    FETCH_TIME,
-    FREE_RETRIES,
     PROBE,
-    RETRIES,
     SOURCE,
     Fetch,
     LinkRotEvent,
@@ -27,7 +24,6 @@ from crawlproject.models import (
 )
 from crawlproject.politeness.outcomes import Becomes, Failure, Outcome, of_status
 from crawlproject.politeness.reasons import retry_after_of
-from crawlproject.texts import without_userinfo
 
 # No callback makes a request; and every status reaches the spider, which makes an item for each lease.
 _UNUSED = {
@@ -99,22 +95,10 @@ class OneItemSpider(Spider):
         wait = retry_after_of(response)
         outcome = self.outcome_of(response, request)
         if outcome.becomes is Becomes.LINK_ROT:
-            how = asdict(fetch_of(response, request))
+            how = asdict(Fetch.of(request, response.url))
             how |= {"spider": self.name, "extra": request.meta.get(EXTRA), "probe": PROBE in request.meta}
             return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
         if outcome.becomes not in {Becomes.IMAGE, Becomes.PROBE}:
             reason = f"status {status}"
             return Failure(outcome, reason, status, wait)
         return self.fetched(response, request)
-
-
-def fetch_of(response: Response, request: Request) -> Fetch:
-    """Return how a response was obtained."""
-    meta = request.meta
-    took = meta.get(FETCH_TIME)
-    return Fetch(
-        final_url=without_userinfo(response.url),
-        redirects=len(meta.get("redirect_urls", ())),
-        attempts=1 + meta.get(RETRIES, 0) + meta.get(FREE_RETRIES, 0),
-        fetch_s=None if took is None else round(took, 3),
-    )

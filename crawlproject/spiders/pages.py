@@ -20,6 +20,7 @@ from crawlproject.models import (
     SCOPE,
     SITEMAP,
     SOURCE,
+    Fetch,
     LinkRotEvent,
     Seed,
     utc_now,
@@ -30,7 +31,7 @@ from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.conditions import CONDITIONS
-from crawlproject.spiders.one_item import OneItemSpider, fetch_of
+from crawlproject.spiders.one_item import OneItemSpider
 from crawlproject.texts import without_userinfo
 
 _PIPELINES = {
@@ -116,5 +117,5 @@ class PagesSpider(OneItemSpider):
         }
         if SITEMAP in meta:
             return FetchedSitemap(**known, indexes=meta[SITEMAP])
-        fetch = fetch_of(response, request)
+        fetch = Fetch.of(request, response.url)
         return FetchedPage(**known, fetched_at=utc_now(), fetch=fetch, extra=meta.get(EXTRA))

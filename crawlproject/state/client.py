@@ -20,11 +20,11 @@ from redis.backoff import ExponentialBackoff
 from crawlproject.config import Config, cluster_address, project_dir, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
-from crawlproject.state.asking import REDIS_TROUBLE, ask_each
 from crawlproject.state.clock import MICROS, RedisClock
 from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.master import client_of, master_of
+from crawlproject.state.over_shards import REDIS_TROUBLE, ask_each
 from crawlproject.state.scripts import Scripts
 from crawlproject.state.shards import shard_namespace, shard_of
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgpack
 
 from crawlproject.state.client import State
-from crawlproject.state.numbers import whole_number
 from crawlproject.state.scripts import LATENCY_BOUNDS
 
 _PAGE = 1000  # sources a call
@@ -29,15 +28,15 @@ def counts_in(packed: bytes | None) -> dict[str, int]:
 async def read_dead_letter_counts(state: State, sources: Sequence[str]) -> list[int]:
     """Return how many dead letters each of `sources` has at present."""
     redis: Any = state.redis
-    return [whole_number(value) or 0 for value in await redis.hmget(state.keys.dead_sources, sources)]
+    return [int(value or 0) for value in await redis.hmget(state.keys.dead_sources, sources)]
 
 
 async def read_spent_budgets(state: State, sources: Sequence[str]) -> list[tuple[int, int]]:
     """Return how many links each of `sources` has admitted within its budget, and how many of them are poor."""
     redis: Any = state.redis
     reply = await redis.hmget(state.keys.ledger, sources)
-    lines = ([whole_number(part) for part in (line or b"").split(b" ")] for line in reply)
-    return [(parts[0] or 0, parts[1] or 0) if len(parts) in {2, 3} else (0, 0) for parts in lines]
+    lines = ((line or b"0 0").split() for line in reply)
+    return [(int(admitted), int(poor)) for admitted, poor, *_ in lines]
 
 
 async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, int]]:

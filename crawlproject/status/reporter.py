@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import logging.handlers
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from crawlproject.config import Config
-from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES
+from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES, LogFile
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
@@ -32,14 +31,11 @@ _TOLD = 200  # of its entries a call
 _TELL_OTHERS_S = 5.0  # between two looks at that of a shard that another process leads
 
 
-class LineFile(logging.handlers.RotatingFileHandler):
-    """A file of lines, opened for each line, so that a new leader may write it and `logrotate` may move it.
-
-    It rotates as the log does (logs.py).
-    """
+class LineFile(LogFile):
+    """A file of lines, which rotates as the log does, and that a new leader may write to as well."""
 
     def __init__(self, path: str, size: int = ROTATED_BYTES, files: int = ROTATED_FILES) -> None:
-        super().__init__(path, maxBytes=size, backupCount=files, encoding="utf-8", delay=True)
+        super().__init__(path, size, files, append=True, encoding="utf-8", delay=True)
 
     def write(self, line: str) -> None:
         """Append a line. Blocks.
@@ -48,16 +44,13 @@ class LineFile(logging.handlers.RotatingFileHandler):
             OSError: the file cannot be written.
 
         """
-        try:
-            self.emit(logging.makeLogRecord({"msg": "%s", "args": (line,)}))
-        finally:
-            self.close()
+        self.emit(logging.makeLogRecord({"msg": "%s", "args": (line,)}))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Raise what the standard library would print."""
         error = sys.exc_info()[1]
-        if error is not None:
-            raise error
+        assert error is not None
+        raise error
 
 
 class Report:

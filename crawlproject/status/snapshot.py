@@ -71,6 +71,16 @@ class CrawlSample:
     shards: Sequence[int] = (0,)
     stopped: Mapping[int, str] = field(default_factory=dict)
 
+    @property
+    def has_pulse(self) -> bool:
+        """A leader has set the rates."""
+        return self.overview.pause.kind != "no pulse"
+
+    @property
+    def is_paused(self) -> bool:
+        """Unread events or dead letters are at their bound."""
+        return self.overview.pause.kind == "paused"
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgpack
+
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, folder_of
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 
-_LENGTH = 3  # bytes before each request
 _MOST_BYTES = 256 * 1024 * 1024  # of an extent, decompressed
 
 
@@ -107,7 +108,7 @@ def probe(packs: Packs) -> None:
 
 def compressed(entries: Sequence[bytes]) -> bytes:
     """Return the extent of these requests."""
-    return zlib.compress(b"".join(len(entry).to_bytes(_LENGTH) + entry for entry in entries), 1)
+    return zlib.compress(msgpack.packb(list(entries)), 1)
 
 
 def decompressed(extent: bytes) -> list[bytes]:
@@ -124,11 +125,5 @@ def decompressed(extent: bytes) -> list[bytes]:
         raise ValueError(f"extent cannot be read: {error}") from None
     if not decompressor.eof:
         raise ValueError("extent is not whole")
-    entries, at = [], 0
-    while at < len(data):
-        length = int.from_bytes(data[at : at + _LENGTH])
-        entries.append(data[at + _LENGTH : at + _LENGTH + length])
-        at += _LENGTH + length
-    if at != len(data):
-        raise ValueError("extent is not whole")
+    entries: list[bytes] = msgpack.unpackb(data)
     return entries

@@ -311,8 +311,6 @@ async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_so
     assert "next look:  in " in scrapy("explain", *args).stdout
     poor = explained(scrapy, "https://museum.org/p?a=1", "--spider", "pages")
     assert poor["link"] == {"worth": "poor", "reason": "query"}
-    await redis.hset(keys.ledger, said["source"], "junk")
-    assert explained(scrapy, "https://museum.org/none", "--spider", "pages")["budget"]["admitted"] == 0
     assert "place" not in explained(scrapy, "https://museum.org/p7")
 
 
@@ -453,11 +451,9 @@ async def test_robots_that_is_missing_unreachable_or_of_no_account(scrapy: Scrap
     await keep(museum, "rules", b"User-agent: *\nDisallow: /")
     permission: dict[str, Any] = {"robots": "ignore"}
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     assert explained(scrapy, URL)["robots"]["verdict"] == "disallowed"  # permission is for hosts
     permission["hosts"] = ["museum.org"]
     await museum.catalogue({"citymuseum": 5.0}, {"citymuseum": json.dumps(permission)})
-    await museum.redis.hset("crawl:claims", "citymuseum", " museum.org ")
     said = explained(scrapy, URL)
     assert (said["robots"]["verdict"], said["obstacles"]) == ("ignored", [])
 

@@ -162,12 +162,11 @@ async def test_the_crawl_is_shown_until_ctrl_c(
     assert workers == [b"w"]
 
 
-@pytest.mark.parametrize("how", ["term", "hup"])
-async def test_signals_end_it(environment_of_terminals: dict[str, str], frontier: Frontier, how: str) -> None:
+async def test_a_signal_ends_it(environment_of_terminals: dict[str, str], frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 5.0})
     with top(environment_of_terminals) as terminal:
         terminal.until(lambda text: "reading" in text)
-        terminal.process.send_signal(signal.SIGTERM if how == "term" else signal.SIGHUP)
+        terminal.process.send_signal(signal.SIGHUP)
         assert terminal.end() == 0
 
 
@@ -203,32 +202,6 @@ async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
         terminal.resize(150, 40)
         os.kill(terminal.process.pid, signal.SIGWINCH)  # a real terminal's line discipline does it by itself
         text = terminal.until(lambda text: text.count("source-") >= len(shown) + 16 and "eta" in text)
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-
-
-async def test_names_of_strangers_are_shown_and_do_nothing(
-    environment_of_terminals: dict[str, str], frontier: Frontier
-) -> None:
-    await frontier.catalogue({":bomb:": 5.0})
-    await frontier.redis.sadd(frontier.state.keys.sources, "[red]x[/red]")  # no name: it is not shown at all
-    await frontier.redis.set("crawl:paused", "\x1b]0;owned\x07[red]full\x1b[2J")
-    with top(environment_of_terminals) as terminal:
-        text = terminal.until(lambda text: ":bomb: " in text)
-        assert "[red]x" not in text
-        assert "NOTHING GOES OUT: ?]0;owned?[red]full?[2J" in text
-        assert terminal.screen.title == ""
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-
-
-async def test_without_colours_nothing_is_coloured(
-    environment_of_terminals: dict[str, str], frontier: Frontier
-) -> None:
-    await crawl(frontier)
-    with top(environment_of_terminals | {"NO_COLOR": "1"}) as terminal:
-        terminal.until(lambda text: "HALTED" in text)
-        assert {char.fg for line in terminal.screen.buffer.values() for char in line.values()} == {"default"}
         terminal.press(b"\x03")
         assert terminal.end() == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -176,7 +175,7 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
 
 
 async def test_a_refusal_that_is_not_kept_is_an_event_all_the_same(case: Case) -> None:
-    case.scheduler.state.bounds = replace(case.keeper.config, stream_maxlen=1)
+    case.scheduler.state.scripts = within(case.scheduler.state.scripts, dead_maxlen=1)
     for _ in range(3):
         item = Failure(outcome=of_exception(RobotsDisallowed("no")), reason="robots.txt forbids it")
         case.keeper.item_scraped(item, await case.lease())

@@ -27,9 +27,9 @@ MOMENTS = (
     "during spill_commit",
     "after spill_commit",
     "before read",
-    "before refill_commit",
-    "during refill_commit",
-    "after refill_commit",
+    "before take_extent",
+    "during take_extent",
+    "after take_extent",
 )
 
 

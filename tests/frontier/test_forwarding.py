@@ -424,7 +424,7 @@ async def test_seeds_of_users_go_to_the_shards_of_their_domains(shards: tuple[St
 
 
 async def test_one_worker_at_a_time_divides_seeds(shards: tuple[State, ...]) -> None:
-    scripts = users_seeds(shards[0])._list.scripts
+    scripts = users_seeds(shards[0]).scripts
     await db(shards[0]).lpush("images:start_urls", "a", "b")
     assert await scripts.peek_seeds("one", 1) == [b"a"]
     assert await scripts.peek_seeds("other", 1) == []

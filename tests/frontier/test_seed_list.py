@@ -20,14 +20,14 @@ async def test_waiting_moves_no_seed(state: State) -> None:
     """A wait that a hanging Redis carries out late, for a worker declared dead since, must strand none."""
     redis: Any = state.redis
     await redis.lpush(state.keys.seeds, "a", "b", "c")
-    assert await seed_list.await_seed(state)
+    assert await seed_list.await_seed(state.redis, state.keys.seeds)
     assert await redis.lrange(state.keys.seeds, 0, -1) == [b"c", b"b", b"a"]
     assert await redis.keys("*") == [state.keys.seeds.encode()]
 
 
 async def test_all_who_wait_hear_of_a_seed_and_it_stays(state: State) -> None:
     redis: Any = state.redis
-    waiting = [asyncio.create_task(seed_list.await_seed(state)) for _ in range(3)]
+    waiting = [asyncio.create_task(seed_list.await_seed(state.redis, state.keys.seeds)) for _ in range(3)]
 
     async def blocked() -> bool:
         info = await redis.info("clients")

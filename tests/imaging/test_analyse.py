@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
 from crawlproject.models import Analysis, ImageFacts
+from tests.imaging.analysing import analyse
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
 
@@ -277,7 +277,8 @@ def test_threads_do_not_disturb_each_other() -> None:
 QUIET = """
 import sys
 from crawlproject.imaging.analyse import analyse
-print(analyse(sys.stdin.buffer.read(), max_pixels=10**6).facts.exif)
+from crawlproject.imaging.messages import Job
+print(analyse(sys.stdin.buffer.read(), Job(10**6, 10**6, 85, 60)).facts.exif)
 """
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from PIL import Image, PngImagePlugin
 
-from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import IMAGE_FORMATS, ImageFacts, ProbedFacts
+from tests.imaging.analysing import analyse
 
 PIXELS = 10_000_000
 FORMATS = tuple(name for name, needs in IMAGE_FORMATS.items() if needs is None)

@@ -25,7 +25,6 @@ from PIL.ExifTags import IFD
 
 from benchmarks.fuzz_pictures import MADE, mutations, psd, readable
 from crawlproject.imaging import decoders
-from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.decoders import MIB, SHARE, Decoder, Decoders
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
@@ -42,6 +41,7 @@ from crawlproject.imaging.messages import (
 )
 from crawlproject.models import DEFAULT_FORMATS as FORMATS
 from crawlproject.models import Analysis
+from tests.imaging.analysing import analyse
 from tests.imaging.test_messages import FACTS, LIES, TWO
 from tests.imaging.test_messages import JOB as MESSAGES_JOB
 from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_LATER, EXPLOIT, HOG, LINGER, SLEEP, SPIN

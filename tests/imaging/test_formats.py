@@ -15,9 +15,10 @@ import pytest
 from PIL import Image
 
 from benchmarks.fuzz_pictures import psd
-from crawlproject.imaging.analyse import MAX_COMMENTS, analyse, load_plugins
+from crawlproject.imaging.analyse import MAX_COMMENTS, load_plugins
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
+from tests.imaging.analysing import analyse
 from tests.imaging.test_analyse import broken
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets

@@ -11,10 +11,10 @@ from PIL import Image
 
 from benchmarks import slow_pictures
 from crawlproject.imaging import headers
-from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import MAX_PARTS, MAX_SCANNED, MAX_SCANS
 from crawlproject.models import DEFAULT_FORMATS
+from tests.imaging.analysing import analyse
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")  # pytest forgets the filter that analyse.py sets
 

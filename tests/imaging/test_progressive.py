@@ -9,11 +9,11 @@ import pytest
 from PIL import Image, ImageChops, ImageStat
 
 from crawlproject.imaging import progressive, thumbnail
-from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.headers import SCAN, segments
 from crawlproject.imaging.progressive import without_details
 from crawlproject.imaging.thumbnail import miniature_of
+from tests.imaging.analysing import analyse
 
 LIMIT = 10**8
 

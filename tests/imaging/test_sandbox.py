@@ -21,10 +21,10 @@ from backports import zstd
 
 from benchmarks.fuzz_pictures import readable, samples
 from crawlproject.imaging import decoders, svg
-from crawlproject.imaging.analyse import analyse
 from crawlproject.imaging.decoders import Decoder
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.messages import MAX_MEMORY, Job
+from tests.imaging.analysing import analyse
 from tests.imaging.test_decoders import JOB, picture, vars_of
 from tests.traps.sitecustomize import EXPLOIT
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from crawlproject import config
 from crawlproject.frontier import seed_list
-from crawlproject.ingest.hold import Hold
+from crawlproject.ingest.hold import why_held
 from crawlproject.state.client import State
 from tests.state.scripts.calls import db
 
@@ -36,7 +36,7 @@ async def overflow(state: State, **sources: int) -> None:
 
 
 async def reason(state: State, *seeds: str) -> str:
-    return await Hold(state, seeds).reason()
+    return await why_held(state, seeds)
 
 
 async def test_seeds_of_a_source_that_has_half_of_the_overflow_are_held_back(state: State) -> None:

@@ -219,7 +219,7 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     assert "This worker was silent for too long: its leases have been returned" in caplog.text
     assert await state.redis.zscore(state.keys.workers, state.worker_id) is not None
     assert not stopped.is_set()
-    await state.redis.hset("crawl:layout", "shards", "8")
+    await state.redis.set("crawl:layout", 8)
     await state.redis.zrem(state.keys.workers, state.worker_id)
     await keeper._beat()
     assert "This worker stops: CRAWL_SHARDS is 4 here and 8 in the crawl of CRAWL_NAMESPACE=crawl" in caplog.text

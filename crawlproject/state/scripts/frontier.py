@@ -500,12 +500,13 @@ class FrontierScripts(ScriptRunner):
         )
         return Mended((outstanding, overflow, spilled), *mended)
 
-    async def recount(self, before: Sequence[int], found: Sequence[int]) -> list[tuple[str, int, int]]:
+    async def recount(self, before: Sequence[int], held: int, found: Sequence[int]) -> list[tuple[str, int, int]]:
         """Set the counters to what there is; return those that were wrong: their names, before and after.
 
-        `before` are their values when the audit began, `found` the sums of what it has seen; see recount.lua.
+        `before` are their values when the audit began, `held` how many leases there were, `found` the sums of what
+        it has seen; see recount.lua.
         """
-        reply = await self._run("recount", before=list(before), found=list(found))
+        reply = await self._run("recount", before=list(before), held=held, found=list(found))
         rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         return [(name.decode(), int(was), int(now)) for name, was, now in rows]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+import msgpack
+
 from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
@@ -41,15 +43,12 @@ class SourceStatus(NamedTuple):
 
     source: str
     limit: float
-    by_size: float | None
-    override: bytes | None
     effective: float
     state: str
     held_until: float
     now: float
     factor: float
     why: str
-    robots_delay: float | None
     queued: int
     delayed: int
     next_slot: float
@@ -62,6 +61,26 @@ class SourceStatus(NamedTuple):
     paced_until: float = 0.0
     delay: float = 0.0
     spilled: int = 0
+    by_size: float | None = None
+    override: bytes | None = None
+    robots_delay: float | None = None
+
+    @classmethod
+    def of(cls, source: str, packed: bytes) -> Self:
+        """Return what inspect.lua says of a source."""
+        found: dict[str, Any] = msgpack.unpackb(packed, unicode_errors="surrogateescape")
+        for name in ("held_until", "now", "next_slot", "paced_until", "delay"):
+            found[name] /= MICROS
+        for name in {"limit", "effective", "factor", "by_size", "robots_delay"} & found.keys():
+            found[name] = float(found[name])
+        if "override" in found:
+            found["override"] = found["override"].encode(errors="surrogateescape")
+        hosts = [SeenHost(host, *results) for host, results in sorted(dict(found.pop("hosts")).items(), key=_last)]
+        return cls(source, hosts=hosts, **found)
+
+
+def _last(item: tuple[str, Any]) -> tuple[bool, str]:
+    return not item[0], item[0]  # those without a name of their own come last
 
 
 class Attribution(NamedTuple):
@@ -258,37 +277,7 @@ class SourceScripts(ScriptRunner):
     async def inspect(self, sources: Sequence[str]) -> list[SourceStatus]:
         """Return the status of each of `sources`."""
         rows = await self._run("inspect", sources=list(sources))
-        return [
-            SourceStatus(
-                source,
-                float(row[0]),
-                float(row[1]) if row[1] else None,
-                row[2] or None,
-                float(row[3]),
-                row[4].decode(errors="replace"),
-                int(row[5]) / MICROS,
-                int(row[6]) / MICROS,
-                float(row[7]),
-                row[8].decode(errors="replace"),
-                float(row[9]) if row[9] else None,
-                int(row[10]),
-                int(row[11]),
-                int(row[12]) / MICROS,
-                int(row[13]),
-                int(row[14]),
-                int(row[15]),
-                bool(row[16]),
-                [
-                    SeenHost(host.decode(errors="replace"), fine, errors)
-                    for host, fine, errors in zip(*(row[17][n::3] for n in range(3)), strict=True)
-                ],
-                row[18].decode(errors="replace"),
-                int(row[19]) / MICROS,
-                int(row[20]) / MICROS,
-                int(row[21]),
-            )
-            for source, row in zip(sources, rows, strict=True)
-        ]
+        return [SourceStatus.of(source, row) for source, row in zip(sources, rows, strict=True)]
 
     async def look_robots(
         self, token: str | None, origin: str, source: str, *, fetches: bool = True

@@ -15,54 +15,41 @@
 register('drop_queued', function(ctx, K, A)
   local source = A.source
   due_index.look_up(ctx, {source})
-  local all = A.by and queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source)
-  local may_drop = A.what ~= 'excluded' or exclusions.has(ctx, source)
-  local left, entries, of_extents = may_drop and A.count or 0, {}, 0
-  local function take_from(key, command, ...)
-    if #entries >= left then return {} end
-    return redis.call(command, key, ...) or {}
+  local waiting = queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source)
+  local left = (A.what ~= 'excluded' or exclusions.has(ctx, source)) and A.count or 0
+
+  local function take(keys, into)
+    for _, key in ipairs(keys) do
+      for _, one in ipairs(left > 0 and redis.call('LPOP', key, left) or {}) do into[#into + 1], left = one, left - 1 end
+    end
+    return into
   end
 
   -- First what is beyond its window: whoever stops here leaves a queue, which the rest of it goes through.
-  local references = {}
-  for _, key in ipairs(queues.extents_of(ctx, source)) do
-    for _, reference in ipairs(left > #references and redis.call('LPOP', key, left - #references) or {}) do
-      references[#references + 1], of_extents = reference, of_extents + queues.requests_in(reference)
-    end
-  end
-  left = left - #references
-  for _, key in ipairs(queues.overflow_lists_of(ctx, source)) do
-    for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
-  end
-  local from_overflow = #entries
-  local delayed = take_from(K.delayed_of .. source, 'ZPOPMIN', left - #entries)
-  for index = 1, #delayed, 2 do
-    entries[#entries + 1] = queues.entry_of(delayed[index])
-  end
-  for _, key in ipairs(queues.keys_of(ctx, source)) do
-    for _, entry in ipairs(take_from(key, 'LPOP', left - #entries)) do entries[#entries + 1] = entry end
-  end
-  local of_frontier = #entries - from_overflow
-  if #entries + #references > 0 then
+  local references = take(queues.extents_of(ctx, source), {})
+  local entries = take(queues.overflow_lists_of(ctx, source), {})
+  local of_extents, from_overflow = 0, #entries
+  local delayed = left > 0 and redis.call('ZPOPMIN', K.delayed_of .. source, left) or {}
+  for index = 1, #delayed, 2 do entries[#entries + 1], left = queues.entry_of(delayed[index]), left - 1 end
+  take(queues.keys_of(ctx, source), entries)
+
+  if #references > 0 then redis.call('RPUSH', packs.dropped(ctx), unpack(references)) end
+  for _, reference in ipairs(references) do of_extents = of_extents + queues.requests_in(reference) end
+  local dropped = #entries + of_extents
+  if dropped > 0 then
     redis.call('HDEL', K.ledger, source)
     redis.call('DEL', K.found_hosts_of .. source)
-  end
-  if #references > 0 then
-    redis.call('RPUSH', packs.dropped(ctx), unpack(references))
-    queues.count(ctx, 'overflow', -of_extents)
-    queues.count(ctx, 'spilled', -of_extents)
-    exclusions.count_dropped(ctx, source, A.what, of_extents)
-  end
-  if #entries + #references > 0 then
     exclusions.drop(ctx, source, A.what, entries)
-    queues.count(ctx, 'outstanding', -of_frontier)
-    queues.count(ctx, 'overflow', -from_overflow)
+    exclusions.count_dropped(ctx, source, A.what, of_extents)
+    queues.count(ctx, 'outstanding', from_overflow - #entries)
+    queues.count(ctx, 'overflow', -from_overflow - of_extents)
+    queues.count(ctx, 'spilled', -of_extents)
     due_index.schedule_all(ctx, {[source] = true})
   end
   if A.by then
     local name = audit.shown_name(ctx, source)
-    local msg = string.format('%s: its queue is emptied of %d requests', name, all)
+    local msg = string.format('%s: its queue is emptied of %d requests', name, waiting)
     audit.note(ctx, 'queue_purged', {source = name, type = 'operator', msg = msg, by = 'operator, ' .. A.by})
   end
-  return {#entries + of_extents, queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source)}
+  return {dropped, waiting - dropped}
 end, {'allow-oom'})

@@ -47,7 +47,9 @@ register('lease', function(ctx, K, A)
   local rooms, leases, has_overflows = A.rooms, K.leases_of .. A.worker, ctx.counters.overflow ~= 0
   -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
   local sequence = math.max(ctx.counters.lease, ctx.now)
-  local spare = 250 -- requests that this call may take out of queues and not lease, or a few more
+  -- Requests that this call may take out of queues and not lease, or a few more; and those of sources that get no leases: apart,
+  -- so that these keep none from others.
+  local spare, may_end = 250, 250
   local holds_suspect, put_off = A.suspect, 0
   local inhabited = {} -- places of due sets that are not empty
   local is_full, stays_full = has_overflows and ctx.counters.outstanding >= A.high_water, {}
@@ -155,9 +157,9 @@ register('lease', function(ctx, K, A)
 
   -- Ends work of a source that gets no leases: it is excluded, or there is a reason for dead letters.
   local function end_work_of(source, reason)
-    if spare <= 0 then return end
-    local entries = queues.take(ctx, source, spare)
-    spare = spare - #entries
+    if may_end <= 0 then return end
+    local entries = queues.take(ctx, source, may_end)
+    may_end = may_end - #entries
     if reason then
       for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
       queues.count(ctx, 'outstanding', -#entries)

@@ -15,8 +15,10 @@ register('split_seeds', function(ctx, K, A)
     return seeds
   end
   if #seeds < count or redis.sha1hex(table.concat(seeds, '\n')) ~= A.digest then return 0 end
-  if not shards.have_room(ctx, A.to) then return 0 end
-  shards.send_seeds(ctx, A.to, seeds)
+  for _, shard in ipairs(A.to) do
+    if not shards.has_room(ctx, shard) then return 0 end -- or a few hundred less
+  end
+  for index, seed in ipairs(seeds) do redis.call('RPUSH', K.foreign_of .. A.to[index], cmsgpack.pack({kind = 'seed', seed = seed})) end
   redis.call('LTRIM', K.users_seeds, 0, -count - 1)
   return 1
 end)

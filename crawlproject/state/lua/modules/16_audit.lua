@@ -1,4 +1,4 @@
--- The audit trail: what has changed for a source, and who has changed it. The leader logs it within a second (tell.lua).
+-- The audit trail: what has changed for a source, and who has changed it. The leader logs it within a second.
 local audit = {}
 
 function audit.iso_time(ctx)

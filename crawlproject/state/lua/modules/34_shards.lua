@@ -40,21 +40,6 @@ function shards.send(ctx, shard, kind, entry)
   return true
 end
 
--- Whether the lists for these shards take a few hundred more.
-function shards.have_room(ctx, numbers)
-  for _, shard in ipairs(numbers) do
-    if not shards.has_room(ctx, shard) then return false end
-  end
-  return true
-end
-
--- Has seeds wait for the shards `to`.
-function shards.send_seeds(ctx, to, seeds)
-  for index, seed in ipairs(seeds) do
-    redis.call('RPUSH', ctx.K.foreign_of .. to[index], cmsgpack.pack({kind = 'seed', seed = seed}))
-  end
-end
-
 -- How many entries wait for other shards.
 function shards.waiting(ctx)
   local count = 0
