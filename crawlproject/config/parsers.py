@@ -70,7 +70,8 @@ def text(value: Any) -> str | None:
 
 
 def items(value: Any) -> list[str]:
-    parts: Iterable[Any] = value.split(",") if isinstance(value, str) else value
+    """Return the parts of a list, written as one, or as a text with commas; a number is a list of one."""
+    parts: Iterable[Any] = str(value).split(",") if isinstance(value, str | int) else value
     return [item for part in parts if (item := str(part).strip())]
 
 

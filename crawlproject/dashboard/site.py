@@ -183,6 +183,10 @@ class Dashboard(Resource):  # type: ignore[misc]
             return cookie
         if self.sessions.password is not None:
             raise Refused(401, "log in")
+        # A page that embeds ours a thousand times would end the session of whoever has it open.
+        is_strange = _header(request, b"sec-fetch-site") in {"cross-site", "same-site"}
+        if is_strange and _header(request, b"sec-fetch-dest") != "document":
+            raise Refused(403, "another site's page asks for this: open the dashboard itself")
         return self._set_cookie(request, self.sessions.new(), LASTS_S)
 
     def _set_cookie(self, request: Any, cookie: str, seconds: int) -> str:
@@ -210,6 +214,8 @@ class Dashboard(Resource):  # type: ignore[misc]
         try:
             self._session(request)
         except Refused:
+            if self.sessions.password is None:
+                raise
             return self._go(request, "/login")
         self._spiders(request)
         return self._file(request, "index.html")

@@ -21,7 +21,7 @@ from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 
 _UNFINISHED = ".part"
-_OURS = re.compile(r"\.(\d{8}(\.parquet|\.tar|_stats\.json)|_dataset\.json)\.part")  # unfinished, in a folder
+_OURS = re.compile(r"\.(\d{8}\.(parquet|tar)|_dataset\.json)\.part")  # unfinished, in a folder
 _TOKEN = "crawlproject-part"  # in the metadata of an object: who has put it
 
 

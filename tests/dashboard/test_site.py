@@ -251,6 +251,15 @@ def test_this_machine_has_many_names(shared: Client, host: str) -> None:
     assert shared.ask("GET", "/", Host=host)[0] == 200
 
 
+@pytest.mark.parametrize("dest", ["image", "iframe", "empty"])
+@pytest.mark.parametrize("path", ["/", "/events", "/report?source=museum"])
+def test_pages_that_embed_it_get_no_sessions(shared: Client, path: str, dest: str) -> None:
+    stranger = {"Cookie": "", "Sec_Fetch_Site": "cross-site", "Sec_Fetch_Dest": dest}
+    status, headers, _ = shared.ask("GET", path, **stranger)
+    assert (status, headers["Set-Cookie"]) == (403, None)
+    assert shared.ask("GET", "/", **{**stranger, "Sec_Fetch_Dest": "document"})[0] == 200
+
+
 def test_with_a_password_nothing_is_shown_before(locked: Monitor) -> None:
     client = Client(locked)
     status, headers, body = client.ask("GET", "/")

@@ -24,7 +24,7 @@ def test_a_temporary_folder_that_cannot_be_written_is_named(
 
 
 def test_only_our_own_unfinished_files_are_removed(tmp_path: Path) -> None:
-    ours = [".00000003.parquet.part", ".00000003.tar.part", ".00000002_stats.json.part", "._dataset.json.part"]
+    ours = [".00000003.parquet.part", ".00000003.tar.part", "._dataset.json.part"]
     others = [".film.mkv.part", ".0003.parquet.part", "00000003.parquet.part", ".00000003.parquet"]
     for name in (*ours, *others):
         (tmp_path / name).write_bytes(b"x")
