@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ _TICK_S = 1.0
 _EVERY_S = 5.0  # between the beginnings of two sweeps, at least
 _KEYS_A_TICK = 1000  # of these kinds; of those that needed mending more
 _KEYS_A_CALL = 100  # a millisecond or two
+_EXTENTS_A_CALL = 2  # keys, each perhaps of thousands of extents: 3 ms a thousand
 _SCANS_A_TICK = 50  # of a thousand keys of any kind
 _PAGE = 1000  # keys of any kind
 _KINDS = {  # what keys of a spider begin with (state/keys.py) to what mend.lua calls them
@@ -101,8 +102,8 @@ class Audit:
                 if kind and spider in self._frontiers:
                     found[spider].append((kind, name))
             for spider, names in found.items():
-                for first in range(0, len(names), _KEYS_A_CALL):
-                    seen += await self._mend(self._frontiers[spider], names[first : first + _KEYS_A_CALL])
+                for some in _calls(names):
+                    seen += await self._mend(self._frontiers[spider], some)
             if self._cursor == 0:
                 await self._end()
             if self._cursor == 0 or seen >= _KEYS_A_TICK:
@@ -140,6 +141,15 @@ class Audit:
                     "; ".join(mended),
                 )
         self._frontiers.clear()
+
+
+def _calls(names: Sequence[tuple[str, bytes]]) -> Iterator[Sequence[tuple[str, bytes]]]:
+    """Yield keys in calls, each of which holds Redis up for some milliseconds at most."""
+    extents = [one for one in names if one[0] == "extents"]
+    others = [one for one in names if one[0] != "extents"]
+    for keys, most in ((others, _KEYS_A_CALL), (extents, _EXTENTS_A_CALL)):
+        for first in range(0, len(keys), most):
+            yield keys[first : first + most]
 
 
 def _parts_of(key: bytes) -> tuple[str, str | None, bytes]:

@@ -15,7 +15,7 @@ from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.dupefilter import digest_of
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Revisit, Settlement
+from crawlproject.state.scripts import Mended, NewRequest, Revisit, Settlement
 from crawlproject.storage.packs import FolderPacks
 from tests.frontier.test_overflow import SITE, counters, discover, spilled
 from tests.leading import lead
@@ -238,3 +238,47 @@ async def test_whoever_does_not_lead_looks_at_nothing(state: State) -> None:
     await Audit(state, lambda: False).step()
     await asyncio.sleep(0)
     assert not await db(state).exists(*state.keys.due)
+
+
+async def test_a_source_that_one_spider_resumes_is_due_for_the_other_one_soon(state: State) -> None:
+    """It stood there where its hold would have ended."""
+    fence = await rule(state, ("museum", 10))
+    pages = state.beside("pages")
+    for spider in (state, pages):
+        await join(spider)
+        await put(spider, [entry("one"), entry("two")])
+    (grant,) = (await lease(state, 1)).grants
+    await state.scripts.settle(
+        "w", [Settlement(grant.id, "museum", done=True, status="429", slows=True, hold=3600.0)]
+    )
+    assert not (await lease(pages)).grants
+    await db(state).hset(state.keys.ordered_by_of + "museum", "resume", "somebody")
+    assert await state.scripts.watch(fence)
+    await sweep(state)
+
+    async def is_leased() -> bool:
+        return bool((await lease(pages)).grants)
+
+    await until_async(is_leased)
+
+
+async def test_the_many_extents_of_sources_are_counted_in_small_calls(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    mend = state.scripts.mend
+
+    async def note(found: dict[str, list[bytes]]) -> Mended:
+        calls.append({kind: len(names) for kind, names in found.items()})
+        return await mend(found)
+
+    monkeypatch.setattr(state.scripts, "mend", note)
+    await rule(state, ("museum", 10))
+    for number in range(5):
+        reference = f"images-0/1700000000-abcdef:0:10:{'a' * 40}:64"
+        await db(state).rpush(f"{state.keys.extents_of}0:museum{number}", reference)
+        await db(state).rpush(f"{state.keys.queue_of}0:museum{number}", entry("one"))
+    await sweep(state)
+    assert {"queues": 5} in calls
+    assert [one["extents"] for one in calls if "extents" in one] == [2, 2, 1]
+    assert await counters(state) == (5, 320, 320)

@@ -149,3 +149,13 @@ async def test_a_thousand_halts_and_resumes_are_all_noticed_a_few_at_a_time(craw
     await watch_until_all_are_in("crawl:crawl_halted")
     await crawl.db.delete("crawl:halted")
     await watch_until_all_are_in("crawl:crawl_resumed")
+
+
+async def test_sources_of_every_spider_rest(crawl: Quiet) -> None:
+    """Whichever spider's worker leads."""
+    await crawl.db.zadd("crawl:spiders", {"pages": 1})
+    for spider in ("images", "pages"):
+        await crawl.db.zadd(f"crawl:{spider}:active", {MUSEUM: 1})
+        await crawl.db.hset(f"crawl:{spider}:dead_sources", MUSEUM, 1)
+    await crawl.scripts.trim(crawl.fence, maxlen=9999)
+    assert await crawl.db.keys("crawl:*:active") == await crawl.db.keys("crawl:*:dead_sources") == []

@@ -479,3 +479,18 @@ async def test_it_is_said_which_source_a_request_belongs_to_and_why(state: State
     }
     for (name, domain), attribution in told.items():
         assert await state.scripts.attribute(name, domain) == attribution
+
+
+async def test_what_moves_from_a_slow_source_moves_while_the_frontier_is_full(state: State) -> None:
+    """All but one, for which its source stays due: else a frontier that is full of such requests would stay so."""
+    fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
+    await join(state)
+    urls = [f"http://cdn.example/{n}" for n in range(40)]
+    await put_beyond_its_window(state, "photos", urls, high_water=64)
+    assert await outstanding(state) == 16
+    assert await state.scripts.forget(fence, ["photos"], [])
+    reply = await lease(state, high_water=16)
+    assert len(reply.strays) == 15
+    await send_home(state, reply, high_water=16)
+    assert list(await queued(state)) == ["cdn"]
+    assert await db(state).zcard(f"{state.keys.delayed_of}photos") == 1

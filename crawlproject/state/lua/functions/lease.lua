@@ -189,9 +189,11 @@ register('lease', function(ctx, K, A)
       end
     end
     if #dropped > 0 then drop(source, dropped) end
-    if #strays > 0 and is_full then -- what waits in its overflow may not take their places: so the last one waits, too
-      queues.delay(ctx, source, table.remove(strays), text(sequence) .. '.full', 1000000)
+    if #strays > 0 and is_full then -- what waits in its overflow may not take their places: so the very last one waits, too
       stays_full[source] = true
+      if #stays == 0 and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
+        queues.delay(ctx, source, table.remove(strays), text(sequence) .. '.full', 1000000)
+      end
     end
     hand_out(source, strays, 0, '') -- of no generation: none is a probe
     spare = spare - (#entries - #stays)

@@ -10,7 +10,7 @@
 -- before an hour is over (sweep_packs.lua). Whoever holds leases or seeds is among the workers: a dead one is silent from now
 -- on, and loses them as usual.
 register('mend', function(ctx, K, A)
-  local sources, least, sums, others = {}, {}, {0, 0, 0}, 0
+  local sources, least, sums, others, is_needed = {}, {}, {0, 0, 0}, 0, {}
 
   -- Notes that a source has work, of that class if it is queued. A key may have gone since it was found.
   local function note(source, class, place, count)
@@ -30,10 +30,11 @@ register('mend', function(ctx, K, A)
       local pack, number = reference:match('^[^:]*'), queues.requests_in(reference)
       note(name:sub(3), 0, 2, number)
       sums[3] = sums[3] + number
-      if tonumber(redis.call('ZSCORE', K.packs, pack) or 0) <= 0 then
+      if not is_needed[pack] and tonumber(redis.call('ZSCORE', K.packs, pack) or 0) <= 0 then
         redis.call('ZADD', K.packs, 1, pack)
         others = others + 1
       end
+      is_needed[pack] = true
     end
   end
 

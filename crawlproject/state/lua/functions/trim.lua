@@ -17,9 +17,12 @@ register('trim', function(ctx, K, A)
   end
 
   drop_older(K.slots, '(' .. text(ctx.now))
-  drop_older(K.active, text(ctx.now - 3600000000))
   robots.drop_oldest(ctx)
-  if redis.call('XLEN', K.dead) == 0 then redis.call('DEL', K.dead_sources) end -- somebody has deleted them
+  for _, spider in ipairs({ctx.spider, unpack(redis.call('ZRANGE', K.spiders, 0, -1))}) do
+    local own = keys_of(ctx.tag .. '\n' .. spider)
+    drop_older(own.active, text(ctx.now - 3600000000))
+    if redis.call('XLEN', own.dead) == 0 then redis.call('DEL', own.dead_sources) end -- somebody has deleted them
+  end
 
   local bound = 'CRAWL_STREAM_MAXLEN events'
   if A.shards then

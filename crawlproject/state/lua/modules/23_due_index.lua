@@ -9,6 +9,7 @@
 local due_index = {}
 
 local BEST_CLASS = 4
+local FAR_AHEAD_US = 10000000
 local PLACES = {'20', '10', '00', '21', '11', '01', '22', '12', '02', '23', '13', '03', '24', '14', '04'} -- most requests are of 0 and 1
 
 -- All due sets.
@@ -171,17 +172,19 @@ function due_index.schedule_all(ctx, sources)
   due_index.save(ctx)
 end
 
--- Puts sources where they should be that stand nowhere, or below the class that `least` says they have queued. Returns how many
--- there were.
+-- Puts sources where they should be that stand nowhere, below the class that `least` says they have queued, or far ahead: that of
+-- one spider hears nothing of it when a change of rate, or a resumption, has brought the other's forward. Returns how many of the
+-- first two there were.
 function due_index.mend(ctx, sources, least)
   local count = 0
   due_index.look_up(ctx, sources)
   due_index.look_up_standing(ctx, sources)
   for _, source in ipairs(sources) do
     local stands = ctx.standing[source]
-    if not stands or due_index.class_in(stands.place) < least[source] then
+    local is_wrong = not stands or due_index.class_in(stands.place) < least[source]
+    if is_wrong or stands.at > ctx.now + FAR_AHEAD_US then
       due_index.schedule(ctx, source, true)
-      if ctx.moves[source] then count = count + 1 end
+      if is_wrong and ctx.moves[source] then count = count + 1 end
     end
   end
   due_index.save(ctx)
