@@ -90,10 +90,14 @@ class SeedTopic:
     def lag(self) -> int | None:
         """Return about how many messages of its partitions are not in Redis; None where that is not known yet.
 
-        While there is no room nothing is fetched, and what comes to the topic meanwhile is not heard of.
+        While there is no room nothing is fetched, and what comes to the topic meanwhile is not heard of. While the
+        group divides its partitions anew, nobody has any.
         """
+        assigned = self.consumer.assignment()
+        if not assigned:
+            return None
         total = len(self._batch)
-        for at in self.consumer.position(self.consumer.assignment()):
+        for at in self.consumer.position(assigned):
             _, end = self.consumer.get_watermark_offsets(at, cached=True)
             if end < 0 or at.offset < 0:
                 return None

@@ -24,8 +24,9 @@ _SPACE = r"\t\n\f\r "
 # As the tokeniser of the standard has it
 _VALUE = rf"[{_SPACE}]*+=[{_SPACE}]*+(?:\"[^\"]*+(?:\"|\Z)|'[^']*+(?:'|\Z)|[^{_SPACE}>\"'][^{_SPACE}>]*+)?+"
 _ATTRIBUTE = rf"[{_SPACE}/]*+[^{_SPACE}/>][^{_SPACE}/>=]*+(?:{_VALUE})?+"
-_ATTRIBUTES = re.compile(_ATTRIBUTE)
-_TAG = re.compile(rf"<[a-z][^{_SPACE}/>]*+((?:{_ATTRIBUTE}){{0,{MAX_ATTRIBUTES + 1}}}+)", re.IGNORECASE | re.ASCII)
+_BEGUN = rf"<[a-z][^{_SPACE}/>]*+"
+_TAG = re.compile(rf"{_BEGUN}(?:{_ATTRIBUTE}){{0,{MAX_ATTRIBUTES + 1}}}+", re.IGNORECASE | re.ASCII)
+_OVERLOADED = re.compile(rf"{_BEGUN}(?:{_ATTRIBUTE}){{{MAX_ATTRIBUTES + 1}}}", re.IGNORECASE | re.ASCII)
 _TAG_OPEN = re.compile("<")
 _ROOT = re.compile(rf"<(?:html|body)(?=[{_SPACE}/>])", re.IGNORECASE)
 # Only in quotes there may be a ">": without a long tag, and with a few quoted ends, none has 10,000 characters.
@@ -70,8 +71,8 @@ def _before_many_attributes(text: str) -> int:
     while (position := text.find("<", position)) >= 0:
         if (tag := _TAG.match(text, position)) is not None:
             scanned += len(tag[0])
-            is_long = len(tag[1]) > 2 * MAX_ATTRIBUTES
-            if scanned > _MOST_SCANNED or (is_long and len(_ATTRIBUTES.findall(tag[1])) > MAX_ATTRIBUTES):
+            is_long = len(tag[0]) > 2 * MAX_ATTRIBUTES
+            if scanned > _MOST_SCANNED or (is_long and _OVERLOADED.match(text, position)):
                 return position
         position += 1
     return len(text)
