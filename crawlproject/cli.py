@@ -103,6 +103,7 @@ def alone(command: type[ScrapyCommand], module: str, example: str) -> type[Scrap
         "__module__": module,  # Scrapy names a command after it
         "default_settings": {**command.default_settings, "FRONTIER_ALONE": True},
         "long_desc": lambda self: f"{command.long_desc(self)} Example: {example}",
+        "run": reports_errors(command.run),
     }
     return type("Command", (command,), more)
 

@@ -400,6 +400,17 @@ def test_a_command_stops_at_a_bad_value_from_either_place(scrapy: Scrapy) -> Non
     assert done.stderr.startswith("scrapy stats: CRAWL_MAX_RETRY is not a crawlproject setting: did you mean ")
 
 
+@pytest.mark.parametrize(
+    "command", [("check",), ("fetch", "http://museum.example/"), ("shell",)], ids=lambda c: c[0]
+)
+def test_so_do_scrapys_own_beside_the_crawl(scrapy: Scrapy, command: tuple[str, ...]) -> None:
+    done = scrapy(*command, CRAWL_MAX_RETRIES="many")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    sentence = f"scrapy {command[0]}: CRAWL_MAX_RETRIES='many' must be a whole number from 0 to 100"
+    assert sentence in done.stderr.splitlines()
+
+
 def test_the_user_agent_says_who_we_are_and_how_to_reach_the_operator() -> None:
     assert load({}).user_agent == f"crawlproject/{__version__}"
     contact = "mailto:bot@example.org"

@@ -105,7 +105,7 @@ def analyse(
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
-        if name == "JXL" and memory < MAX_MEMORY:  # libjxl does not tell that from too little memory
+        if name in {"JPEG2000", "JXL"} and memory < MAX_MEMORY:  # they do not tell that from too little memory
             raise MemoryNeeded(reason_of(name, error), 0) from error
         reason = str(error) if isinstance(error, UnreadableImage) else reason_of(name, error)
         raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error

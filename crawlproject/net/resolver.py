@@ -6,10 +6,11 @@ import asyncio
 import ipaddress
 import logging
 import math
+import random
 import socket
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import aiodns
@@ -148,7 +149,8 @@ class Resolver:
         """Start looking up the hosts of `urls`; wait at most `_PREPARE_S` for those not yet known."""
         now = asyncio.get_running_loop().time()
         unknown = set()
-        for host in set(map(host_of_url, urls)):
+        hosts = set(map(host_of_url, urls))
+        for host in self._one_of_each_domain(hosts) if self.outage else hosts:
             answer = self._answers.get(host)
             if literal(host) is not None or (answer is not None and answer.renew > now):
                 continue
@@ -160,6 +162,12 @@ class Resolver:
                     unknown.add(task)
         if unknown:
             await asyncio.wait(unknown, timeout=_PREPARE_S)
+
+    def _one_of_each_domain(self, hosts: Collection[str]) -> list[str]:
+        """Return hosts to look up in an outage, in any order: one of a domain, so that none is in others' way."""
+        under_way = set(map(domain_of, self._lookups))
+        by_domain = {domain_of(host): host for host in random.sample(list(hosts), len(hosts))}
+        return [host for domain, host in by_domain.items() if domain not in under_way]
 
     async def look_up(self, url: str) -> None:
         """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""

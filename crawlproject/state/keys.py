@@ -254,8 +254,8 @@ class Keys:
     )
     audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
     ordered_by_of = _OfCrawl(
-        "Prefix + source, hash, TTL 60 s: `halt`, `rate`: who gave that order by a command or the dashboard; "
-        "`resume`: an order to lift what slows or holds it."
+        "Prefix + source, hash, TTL 60 s, 1 h with `resume`: `halt`, `rate`: who gave that order by a command or "
+        "the dashboard; `resume`: an order to lift what slows or holds it."
     )
     readers = _OfCrawl(
         "Hash: reader of the events to who reads as it, or did last, and how far it has read each stream, above "

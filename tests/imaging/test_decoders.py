@@ -139,6 +139,15 @@ async def test_reads_the_formats_of_its_job_alone(make: Make) -> None:
             assert f": {made.facts.format}, which CRAWL_FORMATS leaves out" in await reason(few, body)
 
 
+async def test_a_jpeg_2000_of_many_tiles_gets_the_memory_that_they_take(make: Make) -> None:
+    body = picture("JPEG2000", (2400, 2400), tile_size=(16, 16))
+    made = await make(formats=("JPEG2000",)).analyse(body)
+    assert (made.facts.width, made.facts.height) == (2400, 2400)
+    assert await reason(make(formats=("JPEG2000",)), body[:5000]) == (
+        "JPEG2000: broken data stream when reading image file"
+    )
+
+
 @pytest.mark.parametrize("letter", ['"', "é", "馬", "😀"])
 async def test_exif_up_to_its_bounds_comes_through_whatever_it_says(make: Make, letter: str) -> None:
     tags = Image.Exif()

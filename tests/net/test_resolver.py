@@ -321,6 +321,19 @@ async def test_a_name_that_resolved_and_fails_from_then_on_does_not_stop_the_oth
     assert resolver.failure("http://11.evil.org/")
 
 
+async def test_the_silent_names_of_one_domain_are_in_nobodys_way_during_an_outage(
+    resolver: Resolver, zone: Zone, hurried: None
+) -> None:
+    zone.records["good.org"] = [["198.51.100.7"]]
+    zone.rcodes |= {"": dnslib.RCODE.REFUSED, "evil.org": dnslib.RCODE.SERVFAIL}
+    zone.records |= {f"{number}.evil.org": [None] for number in range(40)}  # no answer
+    await resolver.look_up("http://evil.org/")
+    assert resolver.outage
+    await resolver.prepare(f"http://{number}.evil.org/" for number in range(40))
+    await resolver.prepare(["http://good.org/", *(f"http://{number}.evil.org/" for number in range(40))])
+    assert "good.org" in resolver._lookups
+
+
 async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_resolves(
     resolver: Resolver, zone: Zone, hurried: None
 ) -> None:

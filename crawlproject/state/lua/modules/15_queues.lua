@@ -60,8 +60,8 @@ function queues.overflow_lists_of(ctx, source) return queues.keys_by_priority(ct
 -- The lists of its extents, in the same order.
 function queues.extents_of(ctx, source) return queues.keys_by_priority(ctx.K.extents_of, source) end
 
--- How many requests an extent holds.
-function queues.requests_in(reference) return tonumber(reference:match('%d+$')) end
+-- How many requests an extent holds. A large source has ten thousands: the pattern goes to the last colon at once.
+function queues.requests_in(reference) return tonumber(reference:match('^.*:(%d+)$')) end
 
 -- The place of a request's priority among these.
 function queues.rank_of(entry) return math.min(entry:byte(3) or 0, 4) + 1 end
