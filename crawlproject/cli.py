@@ -90,7 +90,7 @@ class Command(ScrapyCommand):
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help=self.json_help)
         if self.spider_help is not None:
-            parser.add_argument("--spider", default="images", help=f"{self.spider_help} (default: images)")
+            parser.add_argument("--spider", default="images", help=f"{self.spider_help}; images by default")
 
 
 def alone(command: type[ScrapyCommand], module: str, example: str) -> type[ScrapyCommand]:
