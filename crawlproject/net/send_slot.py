@@ -52,7 +52,10 @@ async def try_send_slot(
             return wait
         ahead = slot.moment - local_time()
         await asyncio.sleep(max(ahead, 0))
-        confirmed = ahead <= HORIZON_S or await shard.scripts.confirm(slot, host=host)
+        confirmed = ahead <= HORIZON_S
+        if not confirmed:
+            async with calls:
+                confirmed = await shard.scripts.confirm(slot, host=host)
         if confirmed and local_time() <= slot.latest and shard.clock.permits(slot.moment):
             return slot
     return _TRY_AGAIN_S
