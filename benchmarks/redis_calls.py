@@ -22,7 +22,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from inspect import signature
 from random import Random
 from statistics import median
@@ -58,6 +57,11 @@ def sources_of(count: int) -> dict[str, float]:
     """Return the shares of so many sources of all requests; more than eight have equal ones."""
     shares = _SHARES if count == len(_SHARES) else [1 / count] * count
     return {f"source{number}.example": share for number, share in enumerate(shares)}
+
+
+def _of_version(call: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `arguments` that the version which is measured takes."""
+    return {name: value for name, value in arguments.items() if name in signature(call).parameters}
 
 
 class Progress:
@@ -150,7 +154,10 @@ class Worker:
         names = [seed.decode().partition(" ")[2] for seed in taken]
         items = [NewRequest(_ENTRY, **self._place(), again=False, domain=name) for name in names]
         if items:
-            await self.scripts.enqueue(self.worker_id, items, seeds=taken)
+            bounds = {"high_water": 10**6, "dead_maxlen": 10**6, "refuse_unknown": False}
+            await self.scripts.enqueue(
+                self.worker_id, items, seeds=taken, **_of_version(self.scripts.enqueue, bounds)
+            )
 
     async def look_for_foreign(self) -> None:
         """Look what waits here for other shards; nothing does."""
@@ -174,7 +181,11 @@ class Worker:
             return
         began = time.monotonic()
         reply = await self.scripts.lease(
-            self.worker_id, min(room, 64), **self.shares(), **self._of_version(), horizon=0.25 / self.pace
+            self.worker_id,
+            min(room, 64),
+            **self.shares(),
+            **_of_version(self.scripts.lease, {"idle": False, "max_deliveries": 3, "dead_maxlen": 10**6}),
+            horizon=0.25 / self.pace,
         )
         self.lease_times.append(time.monotonic() - began)
         assert reply.state == "ok"
@@ -182,11 +193,6 @@ class Worker:
             source = grant.id.partition(":")[2]
             self.held[source] += 1
             heapq.heappush(self.under_way, (grant.slot + _LATENCY_S / self.pace, grant.id, grant.entry))
-
-    def _of_version(self) -> dict[str, Any]:
-        """Return further arguments that the version that is measured takes."""
-        alone = {"idle": False, "max_deliveries": 3}  # up to the quarantine
-        return {name: value for name, value in alone.items() if name in signature(self.scripts.lease).parameters}
 
     def shares(self) -> dict[str, Any]:
         """Return how many leases each source may get: far more than it needs."""
@@ -251,8 +257,9 @@ class Worker:
     async def collect(self) -> None:
         """Read what the monitor reads of all sources and of each."""
         old = not hasattr(self.scripts, "collect")
-        collect: Any = self.scripts.survey if old else partial(self.scripts.collect)
-        sample = await collect(self.worker_id, must_lead=True, timeout=30.0, most=1_000)
+        collect: Any = self.scripts.survey if old else self.scripts.collect
+        more = _of_version(collect, {"every": 0.0, "dead_maxlen": 10**6})
+        sample = await collect(self.worker_id, must_lead=True, timeout=30.0, most=1_000, **more)
         await self.scripts.inspect(sample.sources)
 
 

@@ -19,6 +19,7 @@ from crawlproject.status.snapshot import snapshot
 from tests.status.test_snapshot import BUCKETS, sample_at, source
 
 ROOT = Path(__file__).parents[1]
+_OF_EXAMPLES = {"state/lua/functions/VERB.lua", "alerts.py"}
 
 
 def section(file: str, heading: str) -> str:
@@ -168,3 +169,18 @@ def test_every_command_and_key_that_the_runbook_names_is_there() -> None:
     keys = {spelling.rstrip(":") for _, spelling in Keys("crawl", "images").items()}
     for key in re.findall(r"\b(crawl:[a-z0-9_]+(?::[a-z_]+)*|images:start_urls)", text):
         assert key in keys or key.rpartition(":")[0] in keys, key
+
+
+def test_every_file_of_the_product_that_a_document_names_is_there() -> None:
+    folders = (ROOT / "crawlproject", ROOT / "tests")
+    known = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.glob("**/*.*")}
+    ends = {"/".join(name.split("/")[-depth:]) for name in known for depth in range(1, 6)}
+    found = 0
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        if file.name in {"CHANGELOG.md"}:
+            continue
+        named = set(re.findall(r"`([\w/]+\.(?:py|lua))`", file.read_text(encoding="utf-8")))
+        others = {name for name in named if (ROOT / name).exists()}
+        assert named <= ends | others | _OF_EXAMPLES, f"{file.name}: {sorted(named - ends - others)}"
+        found += len(named)
+    assert found > 60
