@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, cast
-
-import msgpack
+from typing import Any
 
 from crawlproject.state.client import State
-from crawlproject.state.clock import MICROS
 from crawlproject.state.scripts import RobotsReply
 
-_BATCH = 500  # keys a call
+_BATCH = 100  # copies a call
 
 
 def packed(text: bytes) -> bytes:
@@ -33,20 +30,11 @@ async def expire_copies(state: State, source: str) -> None:
 
     Where it redirects, so is what it leads to.
     """
-    keys, redis = state.keys, cast(Any, state.redis)
-    seconds, micros = await redis.time()
-    now = seconds * MICROS + micros
-    urls: list[bytes] = await redis.zrange(keys.robots_delays_of + source, 0, -1)
+    redis: Any = state.redis
+    urls: list[bytes] = await redis.zrange(state.keys.robots_delays_of + source, 0, -1)
     seen = set(urls)
     while urls:
-        names, urls = [keys.robots_of.encode() + url for url in urls[:_BATCH]], urls[_BATCH:]
-        stored: list[bytes | None] = await redis.mget(names)
-        copies = {name: msgpack.unpackb(one, raw=True) for name, one in zip(names, stored, strict=True) if one}
-        targets = [copy[b"body"] for copy in copies.values() if copy.get(b"kind") == b"redirect"]
-        urls += [target for target in targets if target not in seen]
-        seen.update(targets)
-        async with redis.pipeline(transaction=False) as pipe:
-            for name, copy in copies.items():
-                run_out = msgpack.packb(copy | {b"fresh": min(copy.get(b"fresh", 0), now)}, use_bin_type=False)
-                pipe.set(name, run_out, xx=True, keepttl=True)
-            await pipe.execute()
+        batch, urls = urls[:_BATCH], urls[_BATCH:]
+        targets = set(await state.scripts.expire_robots(batch)) - seen
+        urls += targets
+        seen |= targets

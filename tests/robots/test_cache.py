@@ -551,6 +551,9 @@ async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state
     first, second = [(await copy_of(state, host))["fresh"] for host in hosts[:2]]
     assert first < second - 3_000_000_000
     assert await looked(state, "first", hosts[0], "parked0") == ("fetch", hosts[0])
+    await expire_copies(state, "parked0")  # whoever fetches it keeps its turn
+    assert await looked(state, "second", hosts[0], "parked0") == ("rules", target)
+    assert await state.scripts.keep_robots("first", hosts[0], kind="none", ttl=60, **PAUSES)
 
 
 async def test_a_target_that_cannot_be_fetched_is_not_tried_by_each_who_is_sent_there(state: State) -> None:

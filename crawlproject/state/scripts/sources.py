@@ -333,6 +333,10 @@ class SourceScripts(ScriptRunner):
         )
         return bool(reply)
 
+    async def expire_robots(self, urls: Sequence[bytes]) -> list[bytes]:
+        """Have copies of robots.txt, a hundred at most, fetched again; return where those that redirect lead."""
+        return list(await self._run("expire_robots", urls=list(urls)))
+
     async def note_request(self, requested: Requested) -> None:
         """Count a request that has neither a lease nor is for a robots.txt, for the report of its source."""
         await self._run("note_request", source=requested.source, **requested.packed())
