@@ -81,8 +81,6 @@ _GAUGES = (
     ("crawl_all_overflow_requests", "Requests beyond their sources' windows, of all.", "overview.overflow"),
     ("crawl_spilled_requests", "Those of them that are in CRAWL_OVERFLOW_STORE.", "overview.spilled"),
     ("crawl_all_dead_letters", "Dead letters at present, of all sources.", "overview.dead"),
-    ("crawl_feeders", "Processes that feed seeds from files or Kafka.", "overview.feeding.processes"),
-    ("crawl_outside_seeds", "Seeds that these have left, about; absent if unknown.", "overview.feeding.left"),
     ("crawl_workers", "Workers alive.", "overview.alive"),
     ("crawl_sources", "Sources known.", "overview.known"),
     ("crawl_sources_with_work", "Sources of which requests wait.", "overview.due"),
