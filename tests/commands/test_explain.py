@@ -255,26 +255,6 @@ async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
     assert "outcome:    dead letter at 1970-01-01T01:06:40.000+00:00: status 403" in text
 
 
-async def test_a_page_is_known_by_its_event_however_its_address_is_spelled(
-    scrapy: Scrapy, museum: Frontier
-) -> None:
-    args = ("https://Museum.org?utm_source=x", "--spider", "pages")
-    said = explained(scrapy, *args)
-    assert (said["ended"], said["looked_back"]) == (None, {"pages": None, "link_rot": None, "dead": None})
-    assert "not among the pages (there are none), the link rot" in scrapy("explain", *args).stdout
-    event = '{"event":"pages","url":"https://museum.org/","status":200}'
-    await museum.redis.xadd(museum.state.keys.page_events, {"event": event}, id="1000000-0")
-    assert explained(scrapy, *args)["ended"] == {
-        "outcome": "page",
-        "time": "1970-01-01T00:16:40.000+00:00",
-        "thumbnail": None,
-        "status": 200,
-        "reason": None,
-        "extra": None,
-    }
-    assert "page at 1970-01-01T00:16:40.000+00:00: status 200" in scrapy("explain", *args).stdout
-
-
 async def test_a_page_has_its_next_visit_its_worth_as_a_link_and_the_budget_of_its_source(
     scrapy: Scrapy, museum: Frontier
 ) -> None:
@@ -403,27 +383,8 @@ async def test_what_holds_its_source_keeps_it(scrapy: Scrapy, museum: Frontier) 
     assert explained(scrapy, URL)["obstacles"] == ["halted until scrapy resume -- citymuseum", "no worker leads"]
 
 
-async def test_people_get_sentences(scrapy: Scrapy, museum: Frontier) -> None:
-    await keep(museum, "rules", b"User-agent: *\nDisallow: /paintings/\n")
-    done = scrapy("explain", URL)
-    assert (done.returncode, done.stderr) == (0, "")
-    said = dict(re.split(r": +", line, maxsplit=1) for line in done.stdout.splitlines())
-    assert said["source"] == "citymuseum (by catalogue), closed"
-    assert said["rate"] == "5 of 5 requests a second: by size"
-    assert said["robots.txt"].startswith("disallowed: line 2, Disallow: /paintings/ (for ")
-    assert said["obstacles"] == "robots.txt: line 2, Disallow: /paintings/"
-    assert said["due"] == "never, as things are"
-
-
 @pytest.mark.parametrize("args", [["ftp://museum.org/a"], ["no url"], [URL, "--source", "two words"]])
 def test_what_is_no_url_or_source_is_said_in_a_sentence(scrapy: Scrapy, args: list[str]) -> None:
     done = scrapy("explain", *args)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
     assert done.stderr.startswith("scrapy explain: ")
-
-
-@pytest.mark.parametrize("args", [[], [URL, URL]])
-def test_it_wants_one_url(scrapy: Scrapy, args: list[str]) -> None:
-    done = scrapy("explain", *args)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "expected exactly one URL" in done.stderr
