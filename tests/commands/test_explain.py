@@ -15,8 +15,8 @@ import pytest_asyncio
 from scrapy import Request
 
 from crawlproject.frontier import codec
+from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.discovery import Discovery, Link
-from crawlproject.frontier.dupefilter import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
