@@ -18,7 +18,7 @@ import pytest
 from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.errors import CatalogueError
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
 from crawlproject.sources import catalogue_reader

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,12 +9,8 @@ from typing import Any
 import pytest
 from scrapy import Request
 from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadCancelledError,
     DownloadConnectionRefusedError,
-    DownloadFailedError,
     DownloadTimeoutError,
-    IgnoreRequest,
 )
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
@@ -24,15 +19,13 @@ from twisted.python.failure import Failure as TwistedFailure
 from crawlproject.errors import (
     AddressRefused,
     MemoryShort,
-    OptedOut,
     RobotsDisallowed,
     RobotsOptOut,
     RobotsUnreachable,
-    TlsFailed,
 )
-from crawlproject.extensions.lease_keeper import LeaseKeeper, failure_of
+from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import (
     FETCH_TIME,
@@ -364,7 +357,6 @@ async def test_a_source_that_asks_for_too_much_is_held_up_to_the_cap_and_it_is_l
         (RobotsDisallowed("robots.txt: line 2, Disallow: /"), None, []),
         (AddressRefused("no"), None, []),
         (MemoryShort("too much at a time"), None, []),
-        (OptedOut("noai"), 200, [b"200"]),
         (DownloadTimeoutError(), None, [b"timeout"]),
     ],
 )
@@ -381,7 +373,6 @@ async def test_only_what_reached_the_site_is_among_its_statuses(
     ("error", "refusal"),
     [
         (RobotsDisallowed("robots.txt: line 2, Disallow: /"), True),
-        (OptedOut("noai"), True),
         (RobotsOptOut("opt-out: robots.txt: noai"), True),
         (AddressRefused("no"), False),
         (RobotsUnreachable("robots.txt: status 500", 9.0), False),
@@ -432,37 +423,6 @@ def failed(case: Case, response: Response, error: BaseException) -> bool:
     made = TwistedFailure(error)  # type: ignore[no-untyped-call]
     made.request = response.request  # type: ignore[attr-defined]
     return case.keeper.failed(response.request.meta[LEASE], made)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("error", "reason", "retry_after"),
-    [
-        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
-        (CannotResolveHostError("museum.org"), "dns: museum.org", None),
-        (TlsFailed("certificate has expired"), "tls: certificate has expired", None),
-        (DownloadConnectionRefusedError("111"), "refused: 111", None),
-        (DownloadFailedError(), "network: DownloadFailedError", None),
-        (ConnectionResetError(104, "reset by peer"), "network: [Errno 104] reset by peer", None),
-        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
-        (AddressRefused("address refused: 10.0.0.1"), "address refused: 10.0.0.1", None),
-        (RobotsDisallowed("robots.txt: line 2"), "robots.txt: line 2", None),
-        (RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
-        (MemoryShort("too much at a time"), "too much at a time", None),
-        (IgnoreRequest("max redirections reached"), "IgnoreRequest: max redirections reached", None),
-        (ValueError("x" * 1000), "ValueError: " + "x" * 300, None),
-        (KeyError("a\x1bbug"), "KeyError: 'a\\x1bbug'", None),
-        (asyncio.CancelledError(), "CancelledError: CancelledError", None),
-    ],
-)
-def test_what_a_request_without_a_response_has_failed_of_is_one_short_line(
-    error: BaseException, reason: str, retry_after: float | None
-) -> None:
-    assert failure_of(error, 1000) == Failure(of_exception(error), reason, retry_after=retry_after)
-
-
-def test_a_response_that_we_may_not_keep_is_a_failure_with_its_status() -> None:
-    error = OptedOut("noai (X-Robots-Tag)")
-    assert failure_of(error, 1000) == Failure(of_exception(error), "opt-out: noai (X-Robots-Tag)", status=200)
 
 
 async def test_the_spider_is_told_of_no_failure_of_its_one_item(case: Case) -> None:

@@ -12,7 +12,7 @@ import pytest
 from crawlproject import config
 from crawlproject.frontier import audit as audit_module
 from crawlproject.frontier.audit import Audit
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Mended, NewRequest, Revisit, Settlement

@@ -13,9 +13,8 @@ import pytest_asyncio
 import redis
 from scrapy import Request
 
-from crawlproject.frontier.dupefilter import digest_of
-from crawlproject.frontier.forwarding import Forwarder
-from crawlproject.frontier.seeds import UsersSeeds
+from crawlproject.frontier.codec import digest_of
+from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DeadRetry, LinkGroup, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in

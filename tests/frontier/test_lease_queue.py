@@ -17,9 +17,9 @@ from scrapy.statscollectors import MemoryStatsCollector
 
 from crawlproject import config
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.lease_queue import LeaseQueue
-from crawlproject.frontier.pace import MOST_A_CALL
+from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import Passage

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from crawlproject import config
 from crawlproject.errors import BadSeed
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed, requests_of
 from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider

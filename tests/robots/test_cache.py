@@ -16,7 +16,7 @@ import pytest
 from scrapy.http import Response
 
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.middlewares.token import TokenMiddleware
+from crawlproject.middlewares.gate import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
 from crawlproject.robots.copies import expire_copies, look, packed
 from crawlproject.sources.rates import row_text

@@ -11,7 +11,7 @@ from scrapy import Request
 
 from crawlproject.errors import BadSeed
 from crawlproject.exclusions.names import exclusion_names
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.ingest.seed_rows import Columns, line_of
 from crawlproject.pages.canonical import canonical_url, image_url
