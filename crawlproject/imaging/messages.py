@@ -137,7 +137,7 @@ def refused(reply: Reply) -> UnreadableImage | MemoryNeeded:
     if reply.kind == TOO_LARGE:
         return TooLargeImage(reply.text.decode())
     if reply.kind == NO_MEMORY:
-        return MemoryNeeded(printable(reply.text.decode()))
+        return MemoryNeeded(printable(reply.text.decode(), 300))
     reason, more = json.loads(reply.text)
     if isinstance(reason, str) and reply.kind == UNREADABLE:
         return UnreadableImage(reason, None if more is None else _facts(ImageFacts, more, reply))
