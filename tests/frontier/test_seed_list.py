@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +12,6 @@ from crawlproject.frontier import contents, seeds
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import UsersSeedsScripts
-from tests.waiting import until_async
 
 
 async def test_waiting_moves_no_seed(state: State) -> None:
@@ -23,20 +21,6 @@ async def test_waiting_moves_no_seed(state: State) -> None:
     assert await seeds.await_seed(state.redis, state.keys.seeds)
     assert await redis.lrange(state.keys.seeds, 0, -1) == [b"c", b"b", b"a"]
     assert await redis.keys("*") == [state.keys.seeds.encode()]
-
-
-async def test_all_who_wait_hear_of_a_seed_and_it_stays(state: State) -> None:
-    redis: Any = state.redis
-    waiting = [asyncio.create_task(seeds.await_seed(state.redis, state.keys.seeds)) for _ in range(3)]
-
-    async def blocked() -> bool:
-        info = await redis.info("clients")
-        return bool(info["blocked_clients"] == 3)
-
-    await until_async(blocked)
-    await redis.lpush(state.keys.seeds, "a")
-    assert await asyncio.gather(*waiting) == [True] * 3
-    assert await redis.lrange(state.keys.seeds, 0, -1) == [b"a"]
 
 
 async def test_room_is_what_the_settings_leave(state: State) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from crawlproject.frontier.shares import MOST_A_CALL, Pace, Shares, fair_level
+from crawlproject.frontier.shares import MOST_A_CALL, Pace, Shares
 from crawlproject.politeness.slots import HORIZON_S
 
 TICK_S = 0.15  # between lease calls
@@ -122,10 +122,6 @@ def test_a_source_whose_answers_take_long_gets_what_it_needs() -> None:
     assert 360 <= worker.held("slow") <= 450
 
 
-def test_a_source_alone_has_its_rate_before_its_first_answer_too() -> None:
-    assert Worker({"slow": Site(180, 1.9)}).rate_of("slow", 10) > 175
-
-
 def test_a_source_that_begins_to_hang_shrinks_to_a_few_and_grows_again() -> None:
     sites = {"site": Site(100, 0.5)}
     worker = Worker(sites)
@@ -165,12 +161,6 @@ def test_sources_that_need_more_than_there_is_get_equal_shares() -> None:
     assert worker.rate_of("modest", 20) > 4.9
 
 
-def test_one_source_alone_may_use_three_quarters() -> None:
-    worker = Worker({"slow": Site(200, 20.0)})
-    worker.run(120)
-    assert 1500 <= worker.held("slow") <= 1600
-
-
 @pytest.mark.parametrize("capacity", [1, 2, 5])
 def test_the_smallest_workers_crawl_too(capacity: int) -> None:
     worker = Worker({"a": Site(20, 0.01), "b": Site(20, 0.01)}, capacity=capacity)
@@ -187,14 +177,6 @@ def test_what_is_known_of_sources_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     worker.run(10)
     assert worker.in_flight == 0
     assert len(worker.shares._uses) <= 10
-
-
-@pytest.mark.parametrize(
-    ("needs", "available", "level"),
-    [([], 10, 1), ([3], 10, 3), ([30], 10, 10), ([2, 30, 40], 12, 5), ([2, 4, 40], 20, 14), ([5, 5, 5], 2, 1)],
-)
-def test_what_some_do_not_need_goes_to_the_others(needs: list[int], available: int, level: int) -> None:
-    assert fair_level(needs, available) == level
 
 
 def after(pace: Pace, in_time: int, missed: int) -> int:
@@ -215,10 +197,6 @@ def test_a_worker_takes_half_as_many_while_too_many_are_late() -> None:
         least = after(pace, in_time=0, missed=30)
     assert 1 <= least < 8
     assert pace.next() == least  # nothing was learnt since
-
-
-def test_a_few_late_ones_are_no_reason_to_take_fewer() -> None:
-    assert after(Pace(), in_time=40, missed=5) == MOST_A_CALL
 
 
 def test_a_worker_that_keeps_up_takes_more_again_within_seconds() -> None:
