@@ -32,7 +32,7 @@ from redis.asyncio import Redis
 
 from crawlproject import config
 from crawlproject import leader as leaders
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.leader import Leader
 from crawlproject.models import Requested
 from crawlproject.politeness.robots_txt import Rules

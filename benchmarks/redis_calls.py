@@ -267,7 +267,7 @@ class Users:
     """The users of a crawl of several shards, who push its seeds, and what brings them to the shards."""
 
     def __init__(self, state: Any, progress: Progress) -> None:
-        from crawlproject.frontier.seeds import UsersSeeds
+        from crawlproject.frontier.forwarding import UsersSeeds
 
         self.state = state
         self.progress = progress

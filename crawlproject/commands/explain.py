@@ -14,15 +14,14 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.exclusions.stored import exclusion_of
-from crawlproject.frontier.dupefilter import SeenFilter, digest_of
+from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
-from crawlproject.politeness.robots_txt import Rules, robots_url
+from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, refusal_for_work, robots_url
 from crawlproject.robots.copies import look
-from crawlproject.robots.verdicts import quoted, refusal_for_opt_outs, refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State

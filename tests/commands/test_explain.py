@@ -16,7 +16,7 @@ from scrapy import Request
 from crawlproject import config
 from crawlproject.commands.explain import explain, explain_source
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import SeenFilter, digest_of
+from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
