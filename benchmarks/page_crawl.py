@@ -106,7 +106,7 @@ def ours(urls: Sequence[str], home: Path, *, budget: bool = True) -> Iterator[Ru
             print(f"{OURS} has left out links: {told}", flush=True)
 
 
-CRAWLERS: dict[str, Crawler] = {"bare Scrapy": bare_scrapy, "asyncio + selectolax": plain_fetcher, OURS: ours}
+CRAWLERS: dict[str, Crawler] = {"bare Scrapy": bare_scrapy, "asyncio + lxml": plain_fetcher, OURS: ours}
 
 
 def lay_out(manuals: Mapping[str, Sequence[Path]], folder: Path, most: int | None) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""A plain fetcher: asyncio, aiohttp and selectolax, a set of URLs in memory, and nothing else.
+"""A plain fetcher: asyncio, aiohttp and lxml, a set of URLs in memory, and nothing else.
 
     python fetch.py FILE
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import ada_url
 import aiohttp
-from selectolax.lexbor import LexborHTMLParser
+from lxml import html
 
 AT_ONCE = 64
 
@@ -38,9 +38,9 @@ async def fetch(start: list[str]) -> int:
                         continue
                     body, base = await response.read(), str(response.url)
                 pages += 1
-                for node in LexborHTMLParser(body).css("a[href]"):
+                for node in html.fromstring(body).iter("a"):
                     try:
-                        link = ada_url.join_url(base, node.attributes["href"] or "").partition("#")[0]
+                        link = ada_url.join_url(base, node.get("href", "")).partition("#")[0]
                     except ValueError:
                         continue
                     if link not in seen and link.startswith("http") and urlsplit(link).netloc in hosts:
