@@ -28,7 +28,7 @@ from redis.asyncio import Redis
 from benchmarks.ours import Crawl
 from crawlproject import config
 from crawlproject import leader as leaders
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.leader import Leader
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest

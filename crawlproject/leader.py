@@ -18,7 +18,6 @@ from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.halts import halted_sources
 from crawlproject.state.over_shards import shown
 from crawlproject.texts import printable, scrapy_command, without_secrets
 from crawlproject.threads import in_thread
@@ -124,7 +123,7 @@ class Leader:
         if now < self._remind_at:
             return
         self._remind_at = now + _REMIND_EVERY_S
-        halted = await halted_sources(self.state)
+        halted = await source_table.halted_sources(self.state)
         for status in await self.state.scripts.inspect(halted[:_MOST_REMINDED]):
             if work := status.queued + status.waiting + status.delayed:
                 logger.warning(

@@ -18,7 +18,7 @@ import pytest
 from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.errors import CatalogueError
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
 from crawlproject.sources import catalogue_reader
@@ -308,18 +308,6 @@ async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
         await redis.delete(keys.pulse)
         await until_async(lambda: redis.get(keys.pulse))
         assert await redis.hget(keys.rates, "museum") == b"0.2"
-
-
-async def test_a_name_that_is_no_text_keeps_no_other_from_its_rate(scheduler: FrontierScheduler) -> None:
-    redis, keys = scheduler.state.redis, scheduler.state.keys
-    await redis.sadd(keys.sources, b"caf\xe9", "museum")
-    await redis.set(keys.override_rate_of + "museum", "5")
-    async with leading(scheduler):
-
-        async def holds() -> bool:
-            return await redis.hget(keys.rates, "museum") == b"5.0"
-
-        await until_async(holds)
 
 
 async def test_one_leads_and_another_takes_over_when_it_is_gone(

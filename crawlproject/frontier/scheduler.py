@@ -15,30 +15,27 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler
 
-from crawlproject import config, engine
+from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
-from crawlproject.frontier.contents import read_counters
-from crawlproject.frontier.detached import detached
-from crawlproject.frontier.forwarding import Forwarder
+from crawlproject.frontier.contents import read_counters, seen_filter_notes
+from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
-    UsersSeeds,
     check_spider,
     has_starts,
     new_request,
     requests_of,
 )
-from crawlproject.frontier.seen import seen_filter_notes
 from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
-from crawlproject.politeness.retry import MOST_DELIVERIES
+from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Pauses, Shutdown
@@ -137,7 +134,7 @@ class FrontierScheduler(Scheduler):
                 return self._put_back(lease, request)
             led_by: Lease | None = request.meta.get(LED_BY, lease)
             if led_by is not None:
-                request = detached(request)
+                request = codec.detached(request)
             if self._is_alone:
                 self._own.append(request)
                 return True
@@ -309,7 +306,16 @@ class FrontierScheduler(Scheduler):
         await self.state.close()
 
     def _wake(self) -> None:
-        engine.wake(self.crawler)
+        """Have the engine call `next_request` now; otherwise it does so every 5 s."""
+        engine = self.crawler.engine
+        if engine.running and engine._slot is not None:
+            engine._slot.nextcall.schedule()
+
+    def _is_full(self) -> bool:
+        """Tell whether a request would not be sent now; the engine may be at capacity, or not yet running."""
+        engine = self.crawler.engine
+        is_full = self.queue.room <= 0 or budget_of_process().over_soft_limit
+        return is_full or engine.scraper.slot is None or engine.needs_backout()
 
     # Tasks
 
@@ -333,8 +339,7 @@ class FrontierScheduler(Scheduler):
         if (doubt := self.state.clock.valid_from - local_time()) > 0:
             await asyncio.sleep(min(doubt, _LEASE_EVERY_S))
             return
-        is_full = self.queue.room <= 0 or budget_of_process().over_soft_limit
-        if is_full or engine.is_busy(self.crawler):
+        if self._is_full():
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         await self._end_leases()  # back to back the two calls cost Redis less
@@ -513,6 +518,6 @@ class FrontierScheduler(Scheduler):
             domain = None
         sent = lease.request
         redirected = sent is not None and sent.url != request.url
-        unparted = sent is not None and sent.meta.get(PROBE) != request.meta.get(PROBE)  # middlewares/probe.py
+        unparted = sent is not None and sent.meta.get(PROBE) != request.meta.get(PROBE)  # middlewares/one_item.py
         source = codec.paced_as(request)
         return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or unparted)

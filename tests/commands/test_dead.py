@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.models import IDENTIFIER, RETRIES, SOURCE
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State

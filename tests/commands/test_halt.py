@@ -65,8 +65,8 @@ async def test_one_that_was_not_halted_is_said_and_no_error(scrapy: Scrapy, fron
     done = scrapy("resume", "flickr", "museum")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "flickr was not halted; what slowed or held it is cleared",
         "museum has been resumed",
+        "flickr was not halted; whatever slowed or held it is cleared",
     ]
     done = scrapy("resume", "museum", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"resumed": [], "not_halted": ["museum"]})

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from crawlproject.config import CircuitRules
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.robots_copies import keep_copy

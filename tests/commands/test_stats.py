@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.settings_of_functions import within

@@ -118,23 +118,3 @@ async def test_a_name_that_looks_like_a_domain_but_is_none_is_remarked_unless_a_
     assert "names .gone.example, which is not a domain" in said
     await followed.follow_file(state, fence)
     assert len(caplog.records) == 1
-
-
-async def test_a_leader_that_was_replaced_publishes_nothing(state: State, file: Path) -> None:
-    fence = await rule(state)
-    write(file, "gone.example\n")
-    followed = ExclusionList(str(file))
-    await followed.follow_file(state, fence - 1)
-    assert (followed.is_published, await excluded(state)) == (False, set())
-
-
-async def test_another_leader_finds_what_has_changed_before_its_term(state: State, file: Path) -> None:
-    fence = await rule(state)
-    write(file, "gone.example\nkept.example\n")
-    await ExclusionList(str(file)).follow_file(state, fence)
-    write(file, "kept.example\nnew.example\n")
-    await ExclusionList(str(file)).follow_file(state, fence)
-    assert await excluded(state) == {b"kept.example", b"new.example"}
-    without = ExclusionList(None)
-    await without.follow_file(state, fence)
-    assert (without.is_published, len(await excluded(state))) == (True, 2)

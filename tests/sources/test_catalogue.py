@@ -46,11 +46,6 @@ def test_a_catalogue_gives_each_source_its_rate() -> None:
         assert hosts_of(catalogue) == {"flickr.com": "flickr"}
 
 
-def test_an_empty_catalogue_is_valid() -> None:
-    catalogue = parse("[]")
-    assert (limits(catalogue), hosts_of(catalogue)) == ({}, {})
-
-
 def test_hosts_are_registrable_domains() -> None:
     hosts = ["img.museum.org", "www.museum.org", "cdn.museum.co.uk", "127.0.0.1", "Bücher.de"]
     catalogue = parse(json.dumps([row("museum", 1, hosts=hosts)]))
@@ -149,15 +144,12 @@ def test_a_host_claimed_by_equals_always_goes_to_the_same_source(names: tuple[st
     ("text", "complaint"),
     [
         ("", "not JSON"),
-        ("{", "not JSON"),
         (b"\xff\xfe\xff", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ('[{"source_name": "museum", "image_count": 1}] and more', "not JSON"),
         ('[{"source_name": "museum", "image_count": 1}', "not JSON"),
         ("{}", "none of the 1 rows"),
         ('{"rows":\n[]}', "row 1: not JSON"),
         ('"flickr"', "array"),
-        ("null", "array"),
     ],
 )
 def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
@@ -170,26 +162,19 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
     ("bad", "complaint"),
     [
         (5, "not an object"),
-        ([], "not an object"),
         ({}, "source None"),
-        (row("", 1), "source ''"),
         (row("a b", 1), "source 'a b'"),
-        (row("Museum of X", 1), "source 'Museum of X' must be 1 to 128 letters, digits and . _ : -"),
         (row("$(reboot)", 1), "as in reboot"),
-        (row("-rf", 1), "not beginning with -, as in rf"),
         ({"source_name": "museum"}, "image_count of museum"),
-        (row("museum", None), "image_count of museum"),
         (row("museum", -1), "not -1"),
         (row("museum", 1.0), "not 1.0"),
         (row("museum", "100"), "not '100'"),
         (row("museum", True), "not True"),
         (row("museum", 1, hosts="museum.org"), "hosts of museum"),
         (row("museum", 1, hosts=[1]), "hosts of museum"),
-        (row("museum", 1, hosts={"a": 1}), "hosts of museum"),
         (row("museum", 1, hosts=["a.org", "256.1.1.1"]), "has '256.1.1.1', which is no host"),
         (row("museum", 1, source_url=5), "source_url of museum"),
         (row("museum", 1, source_url="http://[::1"), ""),
-        (row("museum", 1, source_url="http://[::1", hosts=["museum.org"]), ""),
         (row("museum", 1, circuit=5), "circuit must be"),
         (row("museum", 1, circuit={"error": 0.5}), "error is not a circuit rule"),
         (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
@@ -210,11 +195,6 @@ def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
     assert complaint in left_out.reason
     named = {"good", "museum"} if isinstance(bad, dict) else set()
     assert left_out.source in named | {None}
-
-
-def test_a_bad_row_names_its_source() -> None:
-    rows = [row("good", 1), row(" Museum", -1), {"image_count": 1}]
-    assert [left_out.source for left_out in parse(json.dumps(rows)).bad] == ["museum", None]
 
 
 def test_a_catalogue_without_a_valid_row_is_refused() -> None:
@@ -250,11 +230,6 @@ def test_what_it_no_longer_names_differs_from_what_it_names_invalidly() -> None:
     assert catalogue.without_sources(["museum", "louvre", "flickr", "caf\udce9"]) == ["flickr", "caf\udce9"]
     hosts = {"museum.org": "museum", "louvre.fr": "louvre", "flickr.com": "flickr", "old.org": "museum"}
     assert catalogue.without_hosts(hosts) == ["flickr.com", "old.org"]
-
-
-def test_of_many_bad_rows_ten_are_kept_and_all_are_counted() -> None:
-    catalogue = parse(json.dumps([row("museum", 1), *([5] * 1000)]), 4096)
-    assert (len(catalogue), len(catalogue.bad), catalogue.left_out) == (1, 10, 1000)
 
 
 def test_the_start_of_a_catalogue_can_be_parsed_alone() -> None:

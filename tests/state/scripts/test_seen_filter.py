@@ -12,8 +12,8 @@ import redis
 
 from benchmarks.redis_servers import Server
 from crawlproject import config
-from crawlproject.frontier.dupefilter import digest_of
-from crawlproject.frontier.seen import seen_filter_notes
+from crawlproject.frontier.codec import digest_of
+from crawlproject.frontier.contents import seen_filter_notes
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
 from tests.settings_of_functions import within
