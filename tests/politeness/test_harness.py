@@ -1,4 +1,4 @@
-"""The politeness harness in small: the judge itself, and whole crawls of a few seconds (benchmarks/politeness.py).
+"""The politeness harness in small: whole crawls of a few seconds (benchmarks/politeness.py).
 
 Judged is what must never happen. How much of its rate a source gets is judged by `make bench`.
 """
