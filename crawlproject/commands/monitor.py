@@ -20,8 +20,7 @@ from crawlproject import cli, config
 from crawlproject.dashboard.sessions import check_address
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import State, check_redis
-from crawlproject.status.reporter import Reporter
-from crawlproject.status.spiders import present_spiders
+from crawlproject.status.reporter import Reporter, present_spiders
 from crawlproject.storage.blobs import reader_of
 
 logger = logging.getLogger(__name__)
