@@ -131,10 +131,12 @@ class Master:
             await one.connect()
             await one.send_command(*question)
             answer = await one.read_response()
+            found = self._of_service(answer) if told.service else self._of_slot(answer, node)
         except (redis.RedisError, OSError) as error:
             self._fault = f"{host}:{port}: {plain(error)}"
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            self._fault = f"{host}:{port}: it does not answer as Redis does ({error!r})"
         else:
-            found = self._of_service(answer) if told.service else self._of_slot(answer, node)
             if found is not None:
                 self.address = found
                 return True

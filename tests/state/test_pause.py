@@ -124,13 +124,6 @@ async def test_what_sites_forbid_pauses_nothing(frontier: Frontier, state: State
     assert not await redis.hexists(keys.dead_sources, "")
 
 
-async def test_a_dead_letter_that_only_reads_like_a_refusal_is_none(frontier: Frontier, state: State) -> None:
-    await refuse(frontier, 1)
-    at = (await frontier.redis.xadd(state.keys.dead, {"reason": "refusal", "source": "refusal"})).decode()
-    assert await state.scripts.drop_dead([(at, "refusal")]) == 1
-    assert await frontier.redis.hget(state.keys.dead_sources, "") == b"1"
-
-
 async def test_seeds_are_taken_while_only_refusals_are_at_the_bound(frontier: Frontier, state: State) -> None:
     await frontier.catalogue({"museum": 1000.0})
     await refuse(frontier, 3)

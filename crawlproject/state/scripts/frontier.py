@@ -184,7 +184,8 @@ class NewRequest:
     """A request to enqueue, with its digest for the seen filter.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
-    (see the Lua module `belonging`). Without a domain, `source` is known to be that.
+    (see the Lua module `belonging`). Without a domain, `source` is known to be that. One that comes `again` and
+    has an id, `once`, is stored once, however often it is sent.
     """
 
     entry: bytes
@@ -192,10 +193,11 @@ class NewRequest:
     again: bool
     source: str | None = None
     domain: str | None = None
+    once: bytes = b""
 
     def packed(self) -> dict[str, Any]:
         """Return the fields that are set, as enqueue.lua takes them."""
-        named = (name for name in ("entry", "digest", "again", "source", "domain"))
+        named = (name for name in ("entry", "digest", "again", "source", "domain", "once"))
         return {name: value for name in named if (value := getattr(self, name))}
 
 

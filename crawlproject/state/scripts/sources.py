@@ -53,7 +53,6 @@ class SourceStatus(NamedTuple):
     delayed: int
     next_slot: float
     generation: int
-    probing: int
     waiting: int
     over_robots: bool
     hosts: list[SeenHost]
