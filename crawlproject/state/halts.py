@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from crawlproject.state.client import State
 
 _PAGE = 1000  # names a call
@@ -13,8 +11,7 @@ _CLEARED_S = 3600  # of tens of thousands it clears 160 a second
 
 async def halted_sources(state: State) -> list[str]:
     """Return the sources that are halted until an operator resumes them, sorted."""
-    redis: Any = state.redis
-    members = {name async for name in redis.sscan_iter(state.keys.halted, count=_PAGE)}
+    members = {name async for name in state.redis.sscan_iter(state.keys.halted, count=_PAGE)}
     return sorted(name.decode(errors="replace") for name in members)
 
 
@@ -30,8 +27,7 @@ async def note_order(state: State, sources: list[str], what: str, by: str) -> No
 
 async def add_halts(state: State, sources: list[str]) -> None:
     """Halt sources until an operator resumes them."""
-    redis: Any = state.redis
-    await redis.sadd(state.keys.halted, *sources)
+    await state.redis.sadd(state.keys.halted, *sources)
 
 
 async def remove_halts(state: State, sources: list[str]) -> list[str]:
