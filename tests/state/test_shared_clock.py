@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from crawlproject import config
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.politeness.slots import DOUBT_S, MAX_LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
