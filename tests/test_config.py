@@ -206,45 +206,9 @@ BOUNDS: dict[str, Bounds] = {
         [" ", "s3://b", "s3://b/p", "gs://b/"],
     ),
     "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
-    "CRAWL_KAFKA_BROKERS": (
-        [
-            ("", ()),
-            ("k:9092", ("k:9092",)),
-            ("k1.example:9092, [::1]:9093", ("k1.example:9092", "[::1]:9093")),
-            (["127.0.0.1:1"], ("127.0.0.1:1",)),
-        ],
-        ["k", "kafka://k:9092", "k:9092;l:9092", "k:9092/topic", "user:pw@k:9092", 5, True],
-    ),
-    "CRAWL_KAFKA_OPTIONS": (
-        [
-            ("", ()),
-            ("{}", ()),
-            ({}, ()),
-            ('{"debug": "all", "x": true, "n": 5}', (("debug", "all"), ("x", "true"), ("n", "5"))),
-            ({"sasl.password": 'a,"b'}, (("sasl.password", 'a,"b'),)),
-        ],
-        ["x=1", "[1]", "5", '{"acks": 1}', '{"x": null}', '{"x": {"y": 1}}', "{" * 100_000, 5, True],
-    ),
     "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
-    "CRAWL_DASHBOARD_PORT": ([("9412", 9412), ("0", 0)], ["-1", "65536", "http", True]),
-    "CRAWL_DASHBOARD_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"]),
-    "CRAWL_DASHBOARD_PASSWORD": ([("a secret", "a secret"), ("", None)], []),
-    "CRAWL_DASHBOARD_ORIGIN": (
-        [
-            ("https://crawl.example.org", "https://crawl.example.org"),
-            ("HTTPS://Crawl.Example.org:443/", "https://crawl.example.org"),
-            ("http://crawl:80", "http://crawl"),
-            ("http://[::1]:443", "http://[::1]:443"),
-            ("", None),
-        ],
-        [
-            *("crawl.example.org", "https://", "ftp://crawl.example.org", "https://crawl.example.org/crawl"),
-            *("https://h?", "https://h/#a", "https://h:port", "https://[::1"),
-            *("https://h evil", "https://h\r\nX-Evil: 1", "https://m\xfcsli.example", True),
-        ],
-    ),
 }
 FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
 
@@ -333,14 +297,6 @@ def test_a_wrong_redis_url_is_shown_without_its_password() -> None:
         load({"REDIS_URL": "redis://user:se@cret@h:port/0"})
     assert "cret" not in str(caught.value)
     assert "@h:port/0" in str(caught.value)
-
-
-def test_options_of_kafka_are_never_shown() -> None:
-    options = '{"sasl.password": "cret"}'
-    with pytest.raises(ConfigError) as caught:
-        load({"CRAWL_KAFKA_OPTIONS": options[:-1]})
-    assert "cret" not in str(caught.value)
-    assert "cret" not in repr(load({"CRAWL_KAFKA_OPTIONS": options}))
 
 
 @pytest.mark.parametrize(

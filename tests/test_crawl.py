@@ -26,7 +26,6 @@ from crawlproject.state.source_counts import counts_in
 from demo.gallery import ANY_PATH, Arrival, Fault, Gallery, set_faults
 from tests.conftest import Zone
 from tests.forks import forks
-from tests.kafka_broker import Broker
 from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "images")
@@ -572,35 +571,6 @@ def test_a_catalogue_that_never_answers_delays_neither_start_nor_stop(crawl: Cra
         assert not crawl.redis.exists(KEYS.pulse)  # no rates to rule by: nothing goes out
         crawl.workers[0].terminate()
         assert crawl.workers[0].wait(PATIENCE_S) == 0
-
-
-def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, broker: Broker) -> None:
-    crawl.source("photos", 150, pictures=20)
-    crawl.environ["CRAWL_KAFKA_BROKERS"] = broker.address
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        seeds: list[str | bytes | None] = [
-            json.dumps(
-                {"url": f"{crawl.gallery.urls['photos']}/{number}.jpg", "uuid": f"{number}", "source": "photos"}
-            )
-            for number in range(22)  # two of them are not there
-        ]
-        broker.send("inbound_images", [*seeds, *seeds[:5], "nonsense {", None])
-        feed = subprocess.Popen([sys.executable, "-m", "scrapy", "feed", "--kafka"], env=crawl.environ)
-        try:
-            crawl.until(lambda: crawl.redis.llen(KEYS.seeds) == 29)
-            crawl.run()
-        finally:
-            feed.terminate()
-            assert feed.wait(PATIENCE_S) == 0
-    crawl.command("events --kafka")
-    pictures, rot = (
-        [message.value() or b"" for message in broker.messages(name)]
-        for name in ("image_metadata_updates", "link_rot")
-    )
-    assert sorted(int(json.loads(value)["identifier"]) for value in pictures) == list(range(20))
-    assert sorted(json.loads(value)["identifier"] for value in rot) == ["20", "21"]
-    assert sorted(pictures) == sorted(fields[b"event"] for _, fields in crawl.redis.xrange(KEYS.image_events))
-    assert crawl.dead().keys() == {"nonsense {", ""}
 
 
 def test_an_exclusion_in_mid_crawl_lets_nothing_more_out_and_loses_no_count(crawl: Crawl) -> None:

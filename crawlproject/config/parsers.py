@@ -198,21 +198,6 @@ def split(url: str) -> SplitResult:
     return parts
 
 
-def origin(value: Any) -> str | None:
-    """Return the scheme, host and port of a web page as browsers send them in `Origin` (RFC 6454)."""
-    url = text(value)
-    if url is None:
-        return None
-    parts = split(url)
-    bare = f"{parts.scheme}://{parts.netloc}".lower()
-    if not re.fullmatch(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:\d+)?", bare) or url.lower() not in {
-        bare,
-        f"{bare}/",
-    }:
-        raise ValueError("a scheme and a host alone, like https://crawl.example.org")
-    return bare.removesuffix(":443" if parts.scheme == "https" else ":80")
-
-
 def contact(value: Any) -> str | None:
     url = text(value)
     if url is None:

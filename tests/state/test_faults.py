@@ -16,15 +16,12 @@ import redis
 
 from crawlproject import config
 from crawlproject.frontier.dupefilter import digest_of
-from crawlproject.kafka import Kafka
 from crawlproject.models import Slot
-from crawlproject.sinks.forwarder import Forwarder
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
-from tests.kafka_broker import Broker
 from tests.settings_of_functions import within
 from tests.state.servers import Server, SlowLine
 from tests.streams.records import write
@@ -276,9 +273,7 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     await state.close()
 
 
-async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
-    tmp_path: Path, broker: Broker
-) -> None:
+async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
         state = State(config.load({"REDIS_URL": server.url}), "images")
@@ -299,11 +294,10 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
             assert await file.drain() == 500
             assert client.xlen(images) == 1  # the last of what was read
             emit(500)
-            kafka = {"CRAWL_KAFKA_BROKERS": broker.address}
-            forwarder = Forwarder(state, Kafka(config.load(kafka), lambda _: None))
-            async with forwarder.opened():
-                assert await forwarder.drain() == 501
-                assert client.xlen(images) == 501  # the file has not read them
+            other = EventFile(tmp_path / "other.jsonl", state)
+            async with other.opened():
+                assert await other.drain() == 501
+                assert client.xlen(images) == 501  # the first has not read them
                 assert await file.drain() == 500
             assert client.xlen(images) == 1
         # What was read while there was memory is kept, until there is none.

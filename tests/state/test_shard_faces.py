@@ -6,27 +6,22 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
-from crawlproject.dashboard.recent import read_recent
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
 from crawlproject.status.reporter import Report, Reporter
 from crawlproject.status.sample import Survey
-from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
 from crawlproject.status.spiders import present_spiders
 from tests.leading import lead
-from tests.sinks.events import image
 from tests.state.scripts.calls import request
 from tests.state.servers import Cluster
 from tests.waiting import until, until_async
@@ -99,8 +94,6 @@ async def test_what_all_shards_have_is_summed(state: State) -> None:
     assert made.general["shards_stopped"] == {}
     assert [row.rate_limit async for _, row in source_statuses(state, NAMES)] == list(RATES.values())
     assert await present_spiders(state, ["images", "pages"]) == ["images"]
-    report = await site_report(state, NAMES[3])
-    assert report["rate"]["limit"] == RATES[NAMES[3]]
 
 
 async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
@@ -314,24 +307,6 @@ def test_the_commands_work_on_all_shards(state: State, cluster_url: str, scrapy:
     assert "bytes behind, last heard from" in text
 
 
-async def test_a_part_of_a_dataset_is_no_larger_than_one_shard_keeps(
-    state: State, cluster_url: str, scrapy: Scrapy, tmp_path: Path
-) -> None:
-    """All its rows may be of one shard, which would wait for it."""
-    environ: Any = {"REDIS_URL": cluster_url, "CRAWL_SHARDS": str(SHARDS), "CRAWL_STREAM_MAXLEN": "4000"}
-    done = scrapy("events", f"{tmp_path}/out/:parquet", "--rows", "501", **environ)
-    assert done.returncode == 2
-    assert "501 rows is more than half of CRAWL_STREAM_MAXLEN, 1,000 for each of 4 shards" in done.stderr
-    shard = state.shards[1]
-    for number in range(600):
-        await shard.redis.xadd(shard.keys.image_events, {"event": json.dumps(image(number))})
-    done = scrapy("events", f"{tmp_path}/out/:parquet", **environ)
-    assert done.stdout.startswith("600 events written"), done.stderr
-    assert [
-        pq.read_metadata(path).num_rows for path in sorted((tmp_path / "out" / "shard=01").glob("*.parquet"))
-    ] == [500, 100]
-
-
 async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(
     state: State, cluster_url: str, scrapy: Scrapy
 ) -> None:
@@ -369,16 +344,3 @@ async def test_the_audit_trails_of_all_shards_that_it_leads_are_told(
     assert told() == len(mine)
     await reporter._tell()
     assert told() == len(mine)
-
-
-async def test_the_dashboard_has_the_newest_of_all_shards(state: State) -> None:
-    for number, name in enumerate(NAMES):
-        shard = state.shard_for(name)
-        event = {"source": name, "identifier": name, "time": f"2026-11-22T06:44:{number:02}+00:00", "status": 404}
-        await shard.redis.xadd(shard.keys.link_rot_events, {"event": json.dumps(event)})
-        await shard.redis.xadd(
-            shard.keys.dead, {"seed": "x", "source": name, "reason": "gone"}, id=f"{number + 1}-1"
-        )
-    found = await read_recent(state)
-    assert [event["source"] for event in found["link_rot"]] == NAMES[::-1]
-    assert [letter["source"] for letter in found["dead"]] == NAMES[::-1]

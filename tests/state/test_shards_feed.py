@@ -12,7 +12,7 @@ import redis
 
 from crawlproject.state.keys import Keys
 from tests.conftest import Scrapy
-from tests.kafka_broker import Broker
+from tests.contrib.kafka.broker import Broker
 from tests.state.servers import Cluster
 from tests.waiting import until
 
