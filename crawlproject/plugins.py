@@ -22,6 +22,7 @@ class Plugin:
     `commands`: a package with commands of `scrapy`, each a module.
     `readers`: what `scrapy events` writes to, by name (`sinks.sink.Target`).
     `feeders`: what `scrapy feed` reads from besides files, by name (`ingest.seed_stream.SeedStream`).
+    `analyses`: functions of a PIL image for `CRAWL_ANALYSES`, as `module:function`, by the names that stand there.
     `services`: what `scrapy monitor` runs beside its reports, by name (`status.service.Service`).
     `pages_of_source`: functions of a `State` and the name of a source that return a page about it, by name: its
     HTML, and its Content-Security-Policy. LookupError: nothing is known of that source.
@@ -32,6 +33,7 @@ class Plugin:
     commands: str = ""
     readers: Mapping[str, str] = field(default_factory=dict)
     feeders: Mapping[str, str] = field(default_factory=dict)
+    analyses: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
     pages_of_source: Mapping[str, str] = field(default_factory=dict)
     scrapy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from crawlproject import plugins
 from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -167,6 +168,7 @@ def sizes(value: Any) -> tuple[int, ...]:
 
 
 def _function(name: str) -> str:
+    name = plugins.offered("analyses").get(name, name)
     module, _, function = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), function)):
         raise ValueError(name)
@@ -174,7 +176,8 @@ def _function(name: str) -> str:
 
 
 def analyses(value: Any) -> tuple[str, ...]:
-    names = listed("a list of functions, as module:function, separated by commas", _function)(value)
+    what = "a list of functions, as module:function or by the name of a plug-in's, separated by commas"
+    names = listed(what, _function)(value)
     if len({name.partition(":")[2] for name in names}) < len(items(value)) or len(names) > 16:
         raise ValueError("a list of up to 16 functions with different names, by which events have their results")
     return tuple(names)

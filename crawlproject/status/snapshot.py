@@ -173,8 +173,6 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "dead": overview.dead,
         "seeds_waiting": overview.seeds + overview.overflow,
         "eta_s": eta(sample),
-        "feeders": overview.feeding.processes,
-        "seeds_outside": overview.feeding.left,
         "workers": overview.alive,
         "sources": overview.known,
         "sources_in_progress": overview.due

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,14 +81,6 @@ class S3Storage:
         """Get the object."""
         body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
         return body
-
-    def stored_at(self, name: str) -> datetime | None:
-        """Return when the object was put, None if there is none."""
-        head = self.head(name, 404)
-        if head is None:
-            return None
-        found: datetime = head["LastModified"]
-        return found
 
     def head(self, name: str, *none: int) -> Any:
         """Return what S3 says of an object, None if that is one of the statuses `none`."""

@@ -59,13 +59,13 @@ TRAPS = str(Path(__file__).parents[1] / "traps")
         ),
         (
             [],
-            {"CRAWL_ANALYSES": "phash"},
-            "CRAWL_ANALYSES='phash' must be a list of functions, as module:function, ",
+            {"CRAWL_ANALYSES": "phish"},
+            "CRAWL_ANALYSES='phish' must be a list of functions, as module:function or ",
         ),
         (
             [],
-            {"CRAWL_ANALYSES": "crawlproject.analyses:phish"},
-            "CRAWL_ANALYSES: crawlproject.analyses:phish cannot be loaded: AttributeError: module ",
+            {"CRAWL_ANALYSES": "crawlproject.models:phish"},
+            "CRAWL_ANALYSES: crawlproject.models:phish cannot be loaded: AttributeError: module ",
         ),
         (
             [],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest_asyncio
 from scrapy import Request
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.dupefilter import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
@@ -228,33 +226,33 @@ def rot_event(url: str) -> str:
 
 
 async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
-    scrapy: Scrapy, museum: Frontier, tmp_path: Path
+    scrapy: Scrapy, museum: Frontier
 ) -> None:
-    redis, keys, store = museum.redis, museum.state.keys, {"IMAGES_STORE": str(tmp_path)}
+    redis, keys = museum.redis, museum.state.keys
     url = URL + '?a="b\\c&d=é'
-    spelled = explained(scrapy, url, **store)["url"]
+    spelled = explained(scrapy, url)["url"]
     await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled)}, id="1000000-0")
     await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled + "x")}, id="3000000-0")
-    said = explained(scrapy, url, **store)
+    said = explained(scrapy, url)
     nothing = {"thumbnail": None, "status": None, "reason": None, "extra": None}
-    rot = {"outcome": "link_rot", "time": "1970-01-01T00:16:40.000+00:00", "status": 410, "found_in": "events"}
+    rot = {"outcome": "link_rot", "time": "1970-01-01T00:16:40.000+00:00", "status": 410}
     assert said["ended"] == nothing | rot
 
     await redis.xadd(keys.image_events, {"event": image_event(spelled, "7")}, id="2000000-0")
     await redis.xadd(keys.image_events, {"event": image_event(spelled, "7").replace('"url"', '"old"')})
-    ended = explained(scrapy, url, **store)["ended"]
-    image = {"outcome": "image", "time": "1970-01-01T00:33:20.000+00:00", "status": 200, "found_in": "events"}
+    ended = explained(scrapy, url)["ended"]
+    image = {"outcome": "image", "time": "1970-01-01T00:33:20.000+00:00", "status": 200}
     assert ended == nothing | image | {"thumbnail": thumbnail_name("7")}
-    assert explained(scrapy, url, "--uuid", "i", **store)["ended"]["outcome"] == "link_rot"
-    assert explained(scrapy, url, "--uuid", "8", **store)["ended"] is None
+    assert explained(scrapy, url, "--uuid", "i")["ended"]["outcome"] == "link_rot"
+    assert explained(scrapy, url, "--uuid", "8")["ended"] is None
 
     request = Request(spelled, meta={IDENTIFIER: "7", SOURCE: "citymuseum"})
     letter = {"entry": codec.encode(request, ImagesSpider()), "source": "citymuseum", "reason": "status 403"}
     await redis.xadd(keys.dead, letter, id="4000000-0")
-    ended = explained(scrapy, url, **store)["ended"]
-    assert (ended["outcome"], ended["reason"], ended["found_in"]) == ("dead_letter", "status 403", "dead letters")
-    text = scrapy("explain", url, IMAGES_STORE=str(tmp_path)).stdout
-    assert "outcome:    dead letter at 1970-01-01T01:06:40.000+00:00: status 403 (from the dead letters)" in text
+    ended = explained(scrapy, url)["ended"]
+    assert (ended["outcome"], ended["reason"]) == ("dead_letter", "status 403")
+    text = scrapy("explain", url).stdout
+    assert "outcome:    dead letter at 1970-01-01T01:06:40.000+00:00: status 403" in text
 
 
 async def test_a_page_is_known_by_its_event_however_its_address_is_spelled(
@@ -272,99 +270,32 @@ async def test_a_page_is_known_by_its_event_however_its_address_is_spelled(
         "thumbnail": None,
         "status": 200,
         "reason": None,
-        "found_in": "events",
         "extra": None,
     }
     assert "page at 1970-01-01T00:16:40.000+00:00: status 200" in scrapy("explain", *args).stdout
 
 
-async def test_a_page_has_its_place_its_worth_as_a_link_and_the_budget_of_its_source(
+async def test_a_page_has_its_next_visit_its_worth_as_a_link_and_the_budget_of_its_source(
     scrapy: Scrapy, museum: Frontier
 ) -> None:
     keys, redis = Keys("crawl", "pages"), museum.redis
     args = ("https://museum.org/p7", "--spider", "pages")
     said = explained(scrapy, *args)
-    assert (said["place"], said["link"]) == (None, {"worth": "plain", "reason": None})
-    stored = Discovery(museum.state.scripts, museum.state.config).stored
-    pages = [stored(Link(f"https://museum.org/p{number}", 1)) for number in range(2000)]
-    await redis.rpush(keys.queue_of + "1:" + said["source"], *pages[:5])
-    await redis.rpush(keys.overflow_of + "1:" + said["source"], *pages[5:])
+    assert (said["link"], said["revisit"]) == ({"worth": "plain", "reason": None}, None)
     await redis.hset(keys.ledger, said["source"], "2000 12")
     await redis.hset(keys.counts, said["source"], msgpack.packb({"good_pages": 10}))
-    said = explained(scrapy, *args)
-    assert said["place"] == {"where": "waiting", "priority": 1, "ahead": 2}
-    allowed = 1000 + 10 * 4
-    assert said["budget"] == {"admitted": 2000, "poor": 12, "allowed": allowed}
-    text = scrapy("explain", *args).stdout
-    assert "place:      waiting, class 1, behind 2 others of its class" in text
-    assert f"budget:     2000 links admitted of {allowed}, 12 of them poor" in text
-    for number, place in ((3, ("queued", 3)), (1500, ("waiting", 1495))):
-        found = explained(scrapy, f"https://museum.org/p{number}", "--spider", "pages")["place"]
-        assert (found["where"], found["ahead"]) == place
-    assert said["revisit"] is None
-    digest = digest_of("", "https://museum.org/p7")[:8]
     due = (await redis.time())[0] + 7200
+    digest = digest_of("", "https://museum.org/p7")[:8]
     await redis.hset(keys.revisits_of + said["source"], digest, b"%d000000 14400000000\nthe request" % due)
-    look = explained(scrapy, *args)["revisit"]
-    assert look["interval_s"] == 14_400
-    assert 0 < look["due_s"] <= 7200
-    assert "next look:  in " in scrapy("explain", *args).stdout
+    said = explained(scrapy, *args)
+    assert said["budget"] == {"admitted": 2000, "poor": 12, "allowed": (allowed := 1000 + 10 * 4)}
+    assert said["revisit"]["interval_s"] == 14_400
+    assert 0 < said["revisit"]["due_s"] <= 7200
+    text = scrapy("explain", *args).stdout
+    assert f"budget:     2000 links admitted of {allowed}, 12 of them poor" in text
+    assert "next visit: in " in text
     poor = explained(scrapy, "https://museum.org/p?a=1", "--spider", "pages")
     assert poor["link"] == {"worth": "poor", "reason": "query"}
-    assert "place" not in explained(scrapy, "https://museum.org/p7")
-
-
-async def test_a_page_that_is_not_found_in_redis_is_probably_in_an_extent(
-    scrapy: Scrapy, museum: Frontier
-) -> None:
-    state, url = museum.state.beside("pages"), "https://museum.org/p7"
-    source = explained(scrapy, url, "--spider", "pages")["source"]
-    args = (url, "--spider", "pages")
-    assert "place:      not in the frontier, as far as was looked" in scrapy("explain", *args).stdout
-    found = await Discovery(state.scripts, state.config).admit([Link(url)])
-    assert found is not None
-    assert found.admitted == 1
-    assert "place:      queued" in scrapy("explain", *args).stdout
-    await museum.redis.delete(f"{state.keys.queue_of}1:{source}")
-    await museum.redis.rpush(
-        f"{state.keys.extents_of}1:{source}", f"packs/1-ab:0:100:{DIGEST}:64", f"packs/1-ab:100:90:{DIGEST}:70"
-    )
-    said = scrapy("explain", *args).stdout
-    assert "place:      not in Redis: probably among the 134 requests of its source that are on disk" in said
-
-
-async def test_an_image_of_long_ago_is_known_by_its_thumbnail(
-    scrapy: Scrapy, museum: Frontier, tmp_path: Path
-) -> None:
-    store = {"IMAGES_STORE": str(tmp_path)}
-    await museum.redis.xadd(museum.state.keys.image_events, {"event": image_event(URL + "x", "7")}, id="5000000-0")
-    said = explained(scrapy, URL, **store)
-    assert said["ended"] is None
-    assert said["looked_back"] == {
-        "image_metadata_updates": "1970-01-01T01:23:20.000+00:00",
-        "image_probes": None,
-        "link_rot": None,
-        "dead": None,
-        "thumbnails": f"none in {tmp_path}",
-    }
-    text = scrapy("explain", URL, IMAGES_STORE=str(tmp_path)).stdout
-    assert "outcome:    not known: not among the image events since 1970-01-01T01:23:20.000+00:00, " in text
-    name = thumbnail_name(said["identifier"], "WebP")
-    (tmp_path / name).parent.mkdir()
-    (tmp_path / name).write_bytes(b"webp")
-    os.utime(tmp_path / name, (6000, 6000))
-    assert explained(scrapy, URL, **store)["ended"] == {
-        "outcome": "image",
-        "time": "1970-01-01T01:40:00.000+00:00",
-        "thumbnail": name,
-        "status": None,
-        "reason": None,
-        "found_in": "thumbnails",
-        "extra": None,
-    }
-    said = explained(scrapy, URL, IMAGES_STORE="s3://nowhere/", AWS_ENDPOINT_URL="http://127.0.0.1:9")
-    assert said["ended"] is None
-    assert "cannot be read" in said["looked_back"]["thumbnails"]
 
 
 async def test_it_looks_back_no_further_than_it_says(museum: Frontier, monkeypatch: pytest.MonkeyPatch) -> None:

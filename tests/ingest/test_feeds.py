@@ -69,6 +69,6 @@ async def test_a_seed_list_of_another_type_stops_it_and_puts_nothing(state: Stat
     await db(state).delete(key)
     await db(state).set(key, "x")
     before = await db(state).keys("*")
-    with pytest.raises(redis.ResponseError, match=f"WRONGTYPE {key} is a string"):
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         await push(feed, "2", "b")
     assert await db(state).keys("*") == before

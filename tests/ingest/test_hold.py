@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from crawlproject import config
 from crawlproject.frontier import seed_list
-from crawlproject.ingest.hold import why_held
+from crawlproject.ingest.feeds import why_held
 from crawlproject.state.client import State
 from tests.state.scripts.calls import db
 

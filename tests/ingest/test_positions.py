@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crawlproject.errors import BadInput
-from crawlproject.ingest.positions import Position, feed_name
+from crawlproject.ingest.feeds import Position, feed_name
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns
 

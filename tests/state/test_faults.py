@@ -307,7 +307,7 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(tmp_
         client.hdel(state.keys.readers, "late")
         newest = client.xrevrange(images, count=1)[0][0].decode()
         client.config_set("maxmemory", "0")
-        for reader in (file.streams.name, "kafka"):
+        for reader in (file.streams.name, other.streams.name):
             write(client, reader, state.keys, last={images: newest})
         assert await state.scripts.trim(fence, maxlen=1000) == ("", 0)
         assert client.xlen(images) == 101

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawlproject.models import utc_now
-from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Feeding, Overview, Pause
+from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Pause
 from crawlproject.status.snapshot import (
     CrawlSample,
     InFlight,
@@ -38,7 +38,7 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
         "dead": 0, "alive": 1, "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
         "fetches": (0,) * BUCKETS, "fetch_us": 0, "parses": (0,) * (len(PARSE_BOUNDS) + 1), "parse_us": 0,
-        "sources": [], "feeding": Feeding(0, 0), "ready": 0, "redis_bytes": 0, "spilled": 0,
+        "sources": [], "ready": 0, "redis_bytes": 0, "spilled": 0,
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
     return CrawlSample(utc_now(), "images", Overview(**base | more), InFlight(0, 0, 0), by_name)
@@ -239,9 +239,3 @@ def test_what_needs_attention_is_named_by_its_key(state: dict[str, Any], keys: l
 def test_why_nothing_goes_out_is_shown_as_it_was_read() -> None:
     assert general(sample_at(0.0), sample_at(5.0, pause=Pause("paused", "full")))["paused"] == "full"
     assert general(sample_at(0.0), sample_at(5.0))["paused"] is None
-
-
-@pytest.mark.parametrize(("left", "shown"), [(12_000, 12_000), (0, 0), (None, None)])
-def test_what_is_being_fed_stands_beside_the_eta(left: int | None, shown: int | None) -> None:
-    one = general(sample_at(0.0), sample_at(5.0, feeding=Feeding(2, left)))
-    assert (one["eta_s"], one["feeders"], one["seeds_outside"]) == (0.0, 2, shown)

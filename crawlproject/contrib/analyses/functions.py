@@ -1,6 +1,6 @@
 """Analyses that come with crawlproject, for `CRAWL_ANALYSES`: of an upright picture in RGB, each returns JSON.
 
-CRAWL_ANALYSES=crawlproject.analyses:phash,crawlproject.analyses:colours
+CRAWL_ANALYSES=phash,colours
 """
 
 from __future__ import annotations
