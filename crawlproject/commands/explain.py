@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,15 +14,14 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.exclusions.stored import exclusion_of
-from crawlproject.frontier.dupefilter import SeenFilter, digest_of
+from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
-from crawlproject.politeness.robots_txt import Rules, robots_url
+from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, refusal_for_work, robots_url
 from crawlproject.robots.copies import look
-from crawlproject.robots.verdicts import quoted, refusal_for_opt_outs, refusal_for_work
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -44,7 +42,7 @@ from crawlproject.status.source_status import (
 from crawlproject.texts import printable, without_userinfo
 
 
-class Command(cli.Command):
+class Command(cli.Question):
     """Say which source a URL belongs to, and why, and what its status is, whether the URL was seen before and what
     has become of it, what its robots.txt says, what keeps it from being fetched, and when it would be due. Of a
     SOURCE, say what is crawled under that name. Nothing is fetched.
@@ -54,27 +52,29 @@ class Command(cli.Command):
     summary = "Say what would happen to a URL, or what is crawled as a source, and why"
     examples = ("scrapy explain 'https://museum.example/a.jpg?width=640&page=2'", "scrapy explain citymuseum")
     spider_help = "the spider"
+    indent = 2
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--source", help="the source that its seed names (default: by host)")
         parser.add_argument("--uuid", help="the uuid that its seed names (default: made from the URL)")
 
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+    @staticmethod
+    def check(args: list[str]) -> list[str]:
         if len(args) != 1:
             raise UsageError("expected exactly one URL or SOURCE")
-        name = _source_in(args[0])
-        if name is not None and (opts.source or opts.uuid):
-            raise UsageError(f"--source and --uuid apply only to a URL, and {args[0]!r:.60} is a source name")
-        said = asyncio.run(self._explain(args[0], name, opts))
-        cli.show(json.dumps(said, indent=2) if opts.json else _in_words(said))
+        return args
 
-    async def _explain(self, url: str, name: str | None, opts: argparse.Namespace) -> dict[str, Any]:
-        async with cli.opened_state(self, opts.spider) as state:
-            if name is not None:
-                return await explain_source(state, name)
-            return await explain(state, url, opts.source, opts.uuid)
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, Any]:
+        name = _source_in(args[0])
+        if name is None:
+            return await explain(state, args[0], opts.source, opts.uuid)
+        if opts.source or opts.uuid:
+            raise UsageError(f"--source and --uuid apply only to a URL, and {args[0]!r:.60} is a source name")
+        return await explain_source(state, name)
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        return _in_words(said)
 
 
 def _source_in(argument: str) -> str | None:

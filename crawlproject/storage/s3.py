@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from crawlproject.errors import ConfigError
 from crawlproject.models import original_type
 from crawlproject.texts import printable, without_secrets
 
@@ -17,6 +18,7 @@ class S3Storage:
     an ACL, which buckets refuse by default since 2023.
 
     Raises:
+        ConfigError: there is no boto.
         Exception: boto rejects the settings.
 
     """
@@ -24,8 +26,11 @@ class S3Storage:
     remedy = "check the storage, its bucket and the AWS_* settings"
 
     def __init__(self, uri: str, settings: Any) -> None:
-        import boto3
-        from botocore.config import Config as BotoConfig
+        try:
+            import boto3
+            from botocore.config import Config as BotoConfig
+        except ImportError:
+            raise ConfigError("s3:// needs boto3: pip install 'crawlproject[s3]'") from None
 
         parts = urlsplit(uri)
         self.bucket, self.prefix = parts.netloc, parts.path.lstrip("/")
