@@ -52,7 +52,7 @@ def request(url: str, domain: str, *, again: bool = False) -> NewRequest:
 
 def group(domain: str, *urls: str) -> LinkGroup:
     return LinkGroup(
-        domain, None, [entry(url) for url in urls], [digest_of("", url) for url in urls], [None] * len(urls)
+        domain, None, [entry(url) for url in urls], [digest_of("", url) for url in urls], [""] * len(urls)
     )
 
 

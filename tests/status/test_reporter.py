@@ -17,7 +17,7 @@ import pytest_asyncio
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state import source_table
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Overview, Settlement
+from crawlproject.state.scripts import DeadLetter, NewRequest, Overview, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import LineFile, Reporter
@@ -319,7 +319,7 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
 
     assert await dead() == 3
     for _ in range(2):  # what is gone is not counted twice
-        await state.scripts.drop_dead([(first.decode(), "museum")])
+        await state.scripts.take_dead([DeadLetter(first.decode(), "museum")])
     assert await dead() == 2
     assert await crawl.redis.xdel(state.keys.dead, second) == 1  # behind our back
     await crawl.redis.delete(state.keys.dead)
