@@ -66,7 +66,6 @@ register('collect', function(ctx, K, A)
     halted = halted,
     halted_for_a_while = for_a_while,
     totals = numbers_in(K.totals),
-    latencies = numbers_in(K.latencies),
     sources = names,
     feeding = {processes, left or nil},
     ready = ready,
