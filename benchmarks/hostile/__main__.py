@@ -29,8 +29,7 @@ from benchmarks.hostile.names import names
 from benchmarks.hostile.pictures import pictures
 from benchmarks.hostile.redirects import redirects
 from benchmarks.hostile.robots import robots_bombs
-from benchmarks.hostile.room import Room
-from benchmarks.hostile.tally import Tally
+from benchmarks.hostile.room import Room, Tally
 
 KINDS: dict[str, Callable[[Room], Tally]] = {
     "addresses": addresses,
@@ -68,10 +67,10 @@ def main() -> None:
         began = time.monotonic()
         tally = run(kind, arguments.most)
         seconds = time.monotonic() - began
-        tallies.append({**vars(tally), "held": tally.held, "seconds": round(seconds, 1)})
+        tallies.append({**vars(tally), "held": tally.tried - len(tally.broken), "seconds": round(seconds, 1)})
         if arguments.json:
             continue
-        counts = f"{tally.tried:6} {tally.held:6} {len(tally.broken):6} {seconds:7.0f}"
+        counts = f"{tally.tried:6} {tally.tried - len(tally.broken):6} {len(tally.broken):6} {seconds:7.0f}"
         print(f"{tally.kind:<20} {counts}  {'; '.join(tally.notes)}".rstrip())
         for line in tally.broken[:_SHOWN]:
             print(f"    {line}")

@@ -19,11 +19,8 @@ import redis
 from backports import zstd
 
 from benchmarks.hostile.crawling import KEYS
-from benchmarks.hostile.room import Room
-from benchmarks.hostile.tally import Tally
-from benchmarks.ours import ROOT, SCRAPY
-from benchmarks.pillow_corpus import MIB, resident
-from crawlproject.config import SETTINGS
+from benchmarks.hostile.room import Room, Tally, environ_of
+from benchmarks.ours import MIB, ROOT, SCRAPY, resident
 
 _MOST_MEMORY = 300 * MIB  # a command has some 100 without any seeds
 _LOOK_S = 0.02
@@ -117,10 +114,11 @@ def _feed(room: Room, name: str, body: bytes) -> _Fed:
     with room.redis() as url:
         file = room.folder / re.sub(r"\W", "-", name)
         file.write_bytes(body)
-        environ = {name: value for name, value in os.environ.items() if name not in SETTINGS} | {"REDIS_URL": url}
         out = room.folder / "said"
         with out.open("wb") as said:
-            process = subprocess.Popen([*SCRAPY, "feed", file], cwd=ROOT, env=environ, stdout=said, stderr=said)
+            process = subprocess.Popen(
+                [*SCRAPY, "feed", file], cwd=ROOT, env=environ_of(url), stdout=said, stderr=said
+            )
             peak = 0
             while process.poll() is None:
                 peak = max(peak, resident(process.pid))

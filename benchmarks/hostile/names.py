@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from typing import Any
 
 import redis
 
-from benchmarks.forks import forks
 from benchmarks.hostile.crawling import IMAGE, KEYS, SOURCE, crawl
 from benchmarks.hostile.redirects import good_picture
-from benchmarks.hostile.room import Room
+from benchmarks.hostile.room import Room, Tally, scrapy
 from benchmarks.hostile.server import ANY, Server, plain
-from benchmarks.hostile.tally import Tally
 from benchmarks.ours import ROOT
-from crawlproject.config import SETTINGS
 from crawlproject.errors import BadSeed
 from crawlproject.frontier.seeds import parse_seed
 
@@ -74,11 +69,6 @@ def _is_only_a_name(name: str) -> bool:
     return plain and name.isprintable() and not name.startswith("-")
 
 
-def _scrapy(url: str, *args: str) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if name not in SETTINGS} | {"REDIS_URL": url}
-    return forks().run(args, environ)
-
-
 def _crawled(room: Room, tally: Tally) -> None:
     """Have a worker crawl seeds of these sources: each ends once, as a picture or a dead letter."""
     with Server({ANY: plain(good_picture())}) as server:
@@ -112,7 +102,7 @@ def _ordered(room: Room, tally: Tally) -> None:
             client.sadd(KEYS.sources, *_BYSTANDERS)
             client.mset({KEYS.override_rate_of + one: "5" for one in _BYSTANDERS})
             taken = _is_name(name)
-            done = _scrapy(url, "halt", "--", name)
+            done = scrapy(url, "halt", "--", name)
             halted = {one.decode() for one in client.smembers(KEYS.halted)}
             rates = len(client.keys(KEYS.override_rate_of + "*"))
             faults = []

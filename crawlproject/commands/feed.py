@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
@@ -17,23 +14,17 @@ from crawlproject import cli, config
 from crawlproject.frontier import seed_list
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
-from crawlproject.ingest.feeders import Feeder
-from crawlproject.ingest.feeds import Feed
-from crawlproject.ingest.hold import why_held
-from crawlproject.ingest.positions import Position, feed_name
+from crawlproject.ingest.feeds import Feed, Position, feed_name
 from crawlproject.ingest.seed_files import STDIN, SeedFile
 from crawlproject.ingest.seed_rows import Columns
 from crawlproject.ingest.topic import SeedTopic
 from crawlproject.kafka import Kafka
-from crawlproject.state.client import State
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _BATCH = 1000
-_LOOK_S = 0.5  # between two checks of what holds a batch back
-_PATIENCE_S = 5.0  # until that is reported
 _RETRY_S = 1.0
 
 # Errors for which Redis takes no seeds for a while: those of a topic wait in Kafka.
@@ -117,63 +108,53 @@ class Command(cli.Command):
 
     def _feed_files(self, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str) -> None:
         """Feed one file after the other; a file that cannot be read ends it, with the counts so far printed."""
-        assert self.settings is not None
-        with cli.connected(config.load(self.settings), opts.spider) as redis:
-            self._feed_connected(redis, names, opts, columns, scheme)
-
-    def _feed_connected(
-        self, redis: cli.Connection, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str
-    ) -> None:
-        found = seed_files.find(names, self.settings)
-        feed = Feed(redis.state, feed_name(names, columns))
-        redis.run(feed.begin(resume=opts.resume))
-        begin = Position(of=len(found) if columns.again else 0)
-        if feed.position:
-            begin = Position.of_text(feed.position, found)
-        found = found[: begin.of or None]  # in a dataset, what comes meanwhile is of this check's own probes
-        latest = Latest(found) if columns.again else None
-        if opts.resume:
-            cli.remark(_resumed(begin, found))
-        fed = rejected = 0
-        batch: list[str] = []
-        total = sum(file.size for file in found[begin.index :])
         from rich.progress import DownloadColumn, TransferSpeedColumn  # here: rich would slow every command
 
+        assert self.settings is not None
         progress = _progress(DownloadColumn(), TransferSpeedColumn())
-        bar = progress.add_task("feeding", total=total or None)
 
         def say(text: str) -> None:
             progress.print(visible(text), soft_wrap=True)
 
-        pusher = _Pusher(redis.state, feed, say)
-        estimate = _Estimate(None if STDIN in names else total)
+        with cli.connected(config.load(self.settings), opts.spider) as redis:
+            found = seed_files.find(names, self.settings)
+            feed = Feed(redis.state, feed_name(names, columns), say)
+            redis.run(feed.begin(resume=opts.resume))
+            begin = Position(of=len(found) if columns.again else 0)
+            if feed.position:
+                begin = Position.of_text(feed.position, found)
+            found = found[: begin.of or None]  # in a dataset, what comes meanwhile is of this check's own probes
+            latest = Latest(found) if columns.again else None
+            if opts.resume:
+                cli.remark(_resumed(begin, found))
+            fed = rejected = 0
+            batch: list[str] = []
+            bar = progress.add_task("feeding", total=sum(file.size for file in found[begin.index :]) or None)
 
-        def advance(count: int) -> None:
-            estimate.read += count
-            progress.advance(bar, count)
+            def push(index: int, row: int = 0) -> int:
+                redis.run(feed.push(batch, Position(index, row, begin.of).text(found)))
+                count = len(batch)
+                batch.clear()
+                return count
 
-        try:
-            with progress, _reporting(redis) as feeder:
-                for index, file in enumerate(found[begin.index :], begin.index):
-                    after = begin.row if index == begin.index else 0
-                    for line in files.read(file, advance, scheme, columns, after):
-                        if latest is not None and not latest.has(index, line.number):
-                            continue
-                        if line.seed is None:
-                            rejected += 1
-                            say(f"{file.name}:{line.number}: {line.reason}")
-                            continue
-                        batch.append(line.seed)
-                        if len(batch) >= _BATCH:
-                            feeder.left = estimate.left(fed, len(batch))
-                            fed += redis.run(
-                                pusher.push(batch, Position(index, line.number, begin.of).text(found))
-                            )
-                feeder.left = len(batch)
-                fed += redis.run(pusher.push(batch, Position(len(found), of=begin.of).text(found)))
-        finally:
-            counts = {"fed": fed, "rejected": rejected}
-            print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
+            try:
+                with progress:
+                    for index, file in enumerate(found[begin.index :], begin.index):
+                        after = begin.row if index == begin.index else 0
+                        for line in files.read(file, lambda n: progress.advance(bar, n), scheme, columns, after):
+                            if latest is not None and not latest.has(index, line.number):
+                                continue
+                            if line.seed is None:
+                                rejected += 1
+                                say(f"{file.name}:{line.number}: {line.reason}")
+                                continue
+                            batch.append(line.seed)
+                            if len(batch) >= _BATCH:
+                                fed += push(index, line.number)
+                    fed += push(len(found))
+            finally:
+                counts = {"fed": fed, "rejected": rejected}
+                print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
         if rejected and not fed:
             self.exitcode = 1
 
@@ -199,9 +180,8 @@ class Command(cli.Command):
         )
         fault = ""
         try:
-            with progress, cli.stoppable() as stop, topic.opened(), _reporting(redis) as feeder:
+            with progress, cli.stoppable() as stop, topic.opened():
                 while not stop.is_set():
-                    feeder.left = topic.lag()
                     try:
                         count = topic.feed()
                     except _PASSING as error:
@@ -218,54 +198,6 @@ class Command(cli.Command):
         finally:
             people = f"{counted(fed, 'seed')} fed" + (f", {topic.rejected} rejected" if topic.rejected else "")
             print(json.dumps({"fed": fed, "rejected": topic.rejected}) if opts.json else people)
-
-
-@contextmanager
-def _reporting(redis: cli.Connection) -> Iterator[Feeder]:
-    """Report that this process is feeding, also while it waits for its input or for Kafka."""
-    feeder = Feeder(redis.state)
-    redis.run(feeder.start())
-    try:
-        yield feeder
-    finally:
-        redis.run(feeder.stop())
-
-
-class _Estimate:
-    """About how many seeds files still hold, by their bytes (`total`, None where that is not known)."""
-
-    def __init__(self, total: int | None) -> None:
-        self.total = total
-        self.read = 0
-
-    def left(self, fed: int, waiting: int) -> int | None:
-        """Return the seeds that are left, those `waiting` for room included; `fed` are in the list."""
-        if self.total is None or not self.read:
-            return None
-        return waiting + round(max(self.total - self.read, 0) * (fed + waiting) / self.read)
-
-
-class _Pusher:
-    """Puts batches into the seed list when nothing holds them back; reports once what does, if that takes long."""
-
-    def __init__(self, state: State, feed: Feed, say: Callable[[str], object]) -> None:
-        self.state = state
-        self.feed = feed
-        self.say = say
-        self.said = ""
-
-    async def push(self, batch: list[str], position: str) -> int:
-        """Put a batch into the list, and empty it; return its size. `position` is that behind it."""
-        began = time.monotonic()
-        while batch and (reason := await why_held(self.state, batch)):
-            if reason != self.said and time.monotonic() > began + _PATIENCE_S:
-                self.say(f"scrapy feed: waiting: {reason}")
-                self.said = reason
-            await asyncio.sleep(_LOOK_S)
-        count = len(batch)
-        await self.feed.push(batch, position)
-        batch.clear()
-        return count
 
 
 def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:

@@ -3,51 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
-from scrapy.exceptions import UsageError
-
 from crawlproject import cli
+from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.status.shard_status import shard_status
 from crawlproject.texts import counted, printable
-
-
-class Command(cli.Command):
-    """Show each shard of a crawl (CRAWL_SHARDS): the node that has it and the memory in use
-    there, its sources and outstanding requests, how much waits there for other shards, how far its replica is
-    behind, how many workers serve it, and the one that leads it. A shard that does not answer has a line with the
-    reason, and the exit code is 1.
-    """
-
-    summary = "Show the shards of a crawl: nodes, workers, work, replicas"
-    examples = ("scrapy shards",)
-    spider_help = "the spider whose requests are counted"
-
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        if args:
-            raise UsageError("expected no arguments")
-        rows = asyncio.run(self._rows(opts.spider))
-        if opts.json:
-            print(json.dumps(rows, indent=1))
-        else:
-            _print(rows)
-        self.exitcode = int(any("fault" in row for row in rows))
-
-    async def _rows(self, spider: str) -> list[dict[str, Any]]:
-        async with cli.opened_state(self, spider) as state:
-            found, away = await ask_shards(state.shards, shard_status)
-            return [
-                found[shard]
-                if shard in found
-                else {"shard": shard.number, "tag": shard.keys.namespace, "fault": away[shard]}
-                for shard in state.shards
-            ]
-
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "shard": lambda row: str(row["shard"]),
@@ -66,13 +29,39 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    cells = [list(_COLUMNS)]
-    cells += [[cell(row) for cell in _COLUMNS.values()] for row in rows if "fault" not in row]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = iter(["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells])
-    cli.show(next(lines))
-    for row in rows:
-        away = f"{row['shard']:<{widths[0]}}  does not answer: {printable(row.get('fault', ''), 300)}"
-        cli.show(away if "fault" in row else next(lines))
-    print(counted(len(rows), "shard"))
+class Command(cli.Question):
+    """Show each shard of a crawl (CRAWL_SHARDS): the node that has it and the memory in use
+    there, its sources and outstanding requests, how much waits there for other shards, how far its replica is
+    behind, how many workers serve it, and the one that leads it. A shard that does not answer has a line with the
+    reason, and the exit code is 1.
+    """
+
+    summary = "Show the shards of a crawl: nodes, workers, work, replicas"
+    examples = ("scrapy shards",)
+    spider_help = "the spider whose requests are counted"
+
+    indent = 1
+
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> list[dict[str, Any]]:
+        found, away = await ask_shards(state.shards, shard_status)
+        self.exitcode = int(bool(away))
+        return [
+            found[shard]
+            if shard in found
+            else {"shard": shard.number, "tag": shard.keys.namespace, "fault": away[shard]}
+            for shard in state.shards
+        ]
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        cells = [list(_COLUMNS)]
+        cells += [[cell(row) for cell in _COLUMNS.values()] for row in said if "fault" not in row]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        head, *lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+        rest = iter(lines)
+        rows = [
+            f"{row['shard']:<{widths[0]}}  does not answer: {printable(row['fault'], 300)}"
+            if "fault" in row
+            else next(rest)
+            for row in said
+        ]
+        return "\n".join([head, *rows, counted(len(said), "shard")])

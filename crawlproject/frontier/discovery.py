@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from crawlproject.config import Config
-from crawlproject.frontier.codec import VERSION
-from crawlproject.frontier.dupefilter import digest_of, name_in
+from crawlproject.frontier.codec import VERSION, digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of, host_of_url, url_fault
 from crawlproject.state.client import REDIS_TROUBLE

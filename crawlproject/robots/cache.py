@@ -17,11 +17,10 @@ from scrapy.crawler import Crawler
 from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
-from crawlproject.politeness.retry import LONGEST_DELAY_S
-from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
+from crawlproject.politeness.outcomes import LONGEST_DELAY_S
+from crawlproject.politeness.robots_txt import Rules, Verdict, freshness, judge, robots_url
 from crawlproject.robots.copies import look, packed
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
-from crawlproject.robots.verdicts import Verdict, judge
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State

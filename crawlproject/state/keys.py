@@ -100,9 +100,6 @@ class Keys:
         "Prefix + worker, list: its processing list, seeds taken and not yet enqueued.",
         key="in_hand:",
     )
-    feeders = _OfSpider(
-        "Hash, TTL 60 s: process that feeds seeds to when it said so (s) and how many it has left, if known."
-    )
     feed_of = _OfSpider(
         "Prefix + digest of FILEs, hash, TTL 30 d: how far they are fed (`position`), and by which process."
     )

@@ -49,6 +49,13 @@ async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     return [source for source, in_set, limit in known if not in_set and limit is None]
 
 
+async def halted_sources(state: State) -> list[str]:
+    """Return the sources that are halted until an operator resumes them, sorted."""
+    redis: Any = state.redis
+    members = {name async for name in redis.sscan_iter(state.keys.halted, count=_PAGE)}
+    return sorted(name.decode(errors="replace") for name in members)
+
+
 class Stored(NamedTuple):
     """What is stored of a source, each None where there is nothing; rates in requests a second, as written.
 
@@ -119,16 +126,6 @@ async def sources_of_domains(state: State, domains: list[str]) -> list[str | Non
     redis: Any = state.redis
     found = await redis.hmget(state.keys.hosts, domains)
     return [None if source is None else _text(source) for source in found]
-
-
-async def set_override(state: State, source: str, limit: str) -> None:
-    """Write the operator's limit of a source."""
-    await state.redis.set(state.keys.override_rate_of + source, limit)
-
-
-async def delete_override(state: State, source: str) -> None:
-    """Take the operator's rate of a source out again."""
-    await state.redis.delete(state.keys.override_rate_of + source)
 
 
 def _text(name: bytes) -> str:

@@ -14,7 +14,7 @@ from crawlproject.models import utc_now
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, not_answering
-from crawlproject.state.scripts import Feeding, Overview, Pause
+from crawlproject.state.scripts import Overview, Pause
 from crawlproject.state.shards import shard_of
 from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due, count_sources
@@ -121,14 +121,11 @@ def _merged(
     """
     samples = list(by_number.values())
     overviews = [sample.overview for sample in samples]
-    feeding = [one.feeding for one in overviews]
-    left = [one.left for one in feeding if one.left is not None]
     stopped = all(number in faults for number in by_number) and first.overview.pause.reason
     overview = first.overview._replace(
         **{name: summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
         pause=first.overview.pause if stopped else Pause("", ""),
         excluded=max(one.excluded for one in overviews),
-        feeding=Feeding(sum(one.processes for one in feeding), sum(left) if len(left) == len(feeding) else None),
         redis_bytes=sum(nodes.values()),
     )
     others = None

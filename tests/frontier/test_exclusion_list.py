@@ -81,31 +81,6 @@ async def test_a_file_that_has_become_invalid_changes_nothing_and_is_logged_once
     assert await excluded(state) == {b"other.example"}
 
 
-async def test_a_new_leader_warns_of_what_it_includes_again_because_its_file_lacks_it(
-    state: State, file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    fence = await rule(state)
-    write(file, "kept.example\n" + "".join(f"{number}.example\n" for number in range(250)))
-    leads = ExclusionList(str(file))
-    await leads.follow_file(state, fence)
-    await state.scripts.exclude({"7.example": ""}, by="me")  # stays excluded: not counted
-    write(file, "kept.example\n")
-    other = ExclusionList(str(file))
-    await other.follow_file(state, fence)
-    [said] = caplog.records
-    assert said.levelname == "WARNING"
-    assert said.message.startswith(
-        f"CRAWL_EXCLUDE={file} lacks 249 names that were excluded by the file of the last "
-    )
-    assert said.message.count(".example") == 10
-    assert await excluded(state) == {b"kept.example", b"7.example"}
-    write(file, "")
-    await other.follow_file(state, fence)  # in its own term: somebody has changed the file
-    other.begin()
-    await other.follow_file(state, fence)
-    assert len(caplog.records) == 1
-
-
 async def test_a_name_that_looks_like_a_domain_but_is_none_is_remarked_unless_a_source_has_it(
     state: State, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,23 +93,3 @@ async def test_a_name_that_looks_like_a_domain_but_is_none_is_remarked_unless_a_
     assert "names .gone.example, which is not a domain" in said
     await followed.follow_file(state, fence)
     assert len(caplog.records) == 1
-
-
-async def test_a_leader_that_was_replaced_publishes_nothing(state: State, file: Path) -> None:
-    fence = await rule(state)
-    write(file, "gone.example\n")
-    followed = ExclusionList(str(file))
-    await followed.follow_file(state, fence - 1)
-    assert (followed.is_published, await excluded(state)) == (False, set())
-
-
-async def test_another_leader_finds_what_has_changed_before_its_term(state: State, file: Path) -> None:
-    fence = await rule(state)
-    write(file, "gone.example\nkept.example\n")
-    await ExclusionList(str(file)).follow_file(state, fence)
-    write(file, "kept.example\nnew.example\n")
-    await ExclusionList(str(file)).follow_file(state, fence)
-    assert await excluded(state) == {b"kept.example", b"new.example"}
-    without = ExclusionList(None)
-    await without.follow_file(state, fence)
-    assert (without.is_published, len(await excluded(state))) == (True, 2)

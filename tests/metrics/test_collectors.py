@@ -42,10 +42,19 @@ class Scraped:
 def test_the_busiest_have_labels_and_the_others_count_together() -> None:
     scraped = Scraped()
     assert scraped.look(1, 16, a=10, b=5, c=1) == {"a": 10, "b": 5, OTHER: 1}
-    assert scraped.look(2, 24, a=11, b=8, c=5) == {"a": 11, "b": 8, OTHER: 5}
-    # who is idle makes way; what it did stays counted, and `other` never falls
-    assert scraped.look(3, 33, a=12, b=8, c=13) == {"a": 12, "c": 13, OTHER: 5}
-    assert scraped.look(4, 36, a=13, b=9, c=14) == {"a": 13, "c": 14, OTHER: 6}
+    assert scraped.look(2, 33, a=11, b=8, c=14) == {"a": 11, "b": 8, OTHER: 14}
+    assert scraped.look(3, 34, b=8, c=15) == {"b": 8, OTHER: 15}  # a was not looked at: it had 11 by then
+    assert scraped.look(4, 38, a=14, b=8, c=15) == {
+        "a": 14,
+        "b": 8,
+        OTHER: 16,
+    }  # 2 more since
+
+
+def test_a_source_without_results_makes_way() -> None:
+    scraped = Scraped()
+    assert scraped.look(1, 0, a=0, b=0, c=0) == {"a": 0, "b": 0, OTHER: 0}
+    assert scraped.look(2, 3, a=0, b=0, c=3) == {"a": 0, "c": 3, OTHER: 0}
 
 
 def test_each_halted_source_is_named_with_or_without_labels_of_its_own() -> None:

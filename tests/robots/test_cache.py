@@ -16,7 +16,7 @@ import pytest
 from scrapy.http import Response
 
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.middlewares.token import TokenMiddleware
+from crawlproject.middlewares.gate import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
 from crawlproject.robots.copies import expire_copies, look, packed
 from crawlproject.sources.rates import row_text
@@ -334,14 +334,6 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
     assert await asked_at() == [None, None]
 
 
-async def test_the_text_of_a_large_robots_txt_is_stored_compressed(state: State) -> None:
-    text = b"User-agent: *\n" + b"".join(b"Disallow: /private/%d\n" % number for number in range(10_000))
-    await keep_copy(state, ORIGIN, "museum", body=text)
-    assert (await look(state, None, ORIGIN, "museum")).body == text
-    redis: Any = state.redis
-    assert await redis.memory_usage(KEYS.robots_of + ORIGIN) < len(text) / 3
-
-
 async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
     origin = "http://site.example/robots.txt"
 
@@ -575,11 +567,6 @@ async def test_five_redirects_are_followed(state: State, redirects: int, what: s
     assert (await looked(state, "w"))[0] == what
 
 
-async def test_a_redirect_to_itself_allows_everything(state: State) -> None:
-    await redirect(state, ORIGIN, ORIGIN)
-    assert (await looked(state, "w"))[0] == "none"
-
-
 # --- slots, one by one -------------------------------------------------------------------------------------------
 
 
@@ -663,18 +650,3 @@ async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(schedu
         return bool((await copy_of(scheduler.state, ORIGIN))["fresh"] > before["fresh"])
 
     await until_async(is_fresh)
-
-
-async def test_a_robots_txt_of_a_source_without_slots_is_not_unreachable(scheduler: FrontierScheduler) -> None:
-    await rule(scheduler, 0)
-    downloader = Downloader(scheduler)
-    scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
-    for _ in range(3):
-        assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum", patience=0.3) is None
-    assert downloader.tries == 0
-    redis: Any = scheduler.state.redis
-    assert not await redis.exists(KEYS.robots_of + "http://museum.example/robots.txt")
-    await rule(scheduler, 50)
-    verdict = await scheduler.robots.look_up("http://museum.example/a.jpg", "museum")
-    assert verdict is not None
-    assert verdict.allowed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ import pytest
 import redis
 
 from crawlproject.state.keys import Keys
-from crawlproject.state.shards import shard_namespace, shard_of
 from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -263,25 +261,6 @@ def test_a_generated_spider_crawls_each_page_once(project: Project) -> None:
     assert project.counts("shop")["fetched"] == Pages.most
 
 
-def test_what_callbacks_find_in_other_shards_is_crawled_once(project: Project) -> None:
-    """By a process with a crawler for each shard, of which each stores the start request of its own."""
-    shards = 3
-    sites = [f"site-{number}" for number in range(6)]
-    assert len({shard_of(site, shards) for site in sites}) > 1
-    rows = [{"source_name": site, "image_count": 500_000_000, "hosts": [f"{site}.example"]} for site in sites]
-    (project.folder / "catalogue.json").write_text(json.dumps(rows))
-    shared = {"CRAWL_SHARDS": str(shards), "CRAWL_SHARD": "0,1,2"}
-    said = project.run("crawl", "across", MAX_IDLE_TIME_BEFORE_CLOSE="3", **shared)
-    assert "Traceback" not in said, said
-    pages = Counter(f"/{number}" for number in range(Pages.most)) + Counter({"/0": shards - 1})
-    assert Counter(project.seen) == pages, said
-    assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == pages, said
-    keys = [Keys(shard_namespace("crawl", number, shards), "across") for number in range(shards)]
-    left = [project.redis.hget(one.counters, "outstanding") for one in keys]
-    assert set(left) <= {None, b"0"}
-    assert sum(value is not None for value in left) > 1
-
-
 def test_a_spider_of_scrapy_redis_gets_its_seeds_and_each_failure_once(project: Project) -> None:
     for path in ("/1", "/broken", "/gone", "/raises", "/dropped"):
         project.redis.lpush("seeded:start_urls", json.dumps({"path": path}))
@@ -382,10 +361,3 @@ def test_scrapys_own_commands_work_and_leave_the_frontier_alone(project: Project
         leader.communicate(timeout=PATIENCE_S)
     assert project.redis.hget(KEYS.counters, "outstanding") == b"1"
     assert set(project.seen) == {"/7"}
-
-
-def test_scrapys_bench_crawls_without_this_project(project: Project) -> None:
-    said = project.run("bench", "-s", "CLOSESPIDER_PAGECOUNT=30")
-    [pages] = re.findall(r"'downloader/response_status_count/200': (\d+)", said)
-    assert int(pages) >= 30, said
-    assert project.redis.keys() == []

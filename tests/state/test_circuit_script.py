@@ -15,7 +15,7 @@ import pytest_asyncio
 from crawlproject import controls
 from crawlproject.config import CircuitRules
 from crawlproject.controls import halt, set_rate
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State

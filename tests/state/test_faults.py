@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.kafka import Kafka
 from crawlproject.models import Slot
 from crawlproject.sinks.forwarder import Forwarder

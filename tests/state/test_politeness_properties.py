@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from crawlproject import config
 from crawlproject.config import CircuitRules
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.controls import order_clearing
+from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
-from crawlproject.state.halts import order_clearing
 from crawlproject.state.scripts import Grant, NewRequest, Scripts, Settlement
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed

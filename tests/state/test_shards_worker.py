@@ -19,7 +19,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.extensions import unserved
-from crawlproject.extensions.lease_keeper import LeaseKeeper
+from crawlproject.extensions.membership import Membership
 from crawlproject.extensions.unserved import UnservedShards
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
@@ -204,10 +204,10 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     worker: FrontierScheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The crawl was begun anew while the worker was silent."""
-    keeper, stopped = LeaseKeeper.from_crawler(worker.crawler), asyncio.Event()
+    keeper, stopped = Membership.from_crawler(worker.crawler), asyncio.Event()
     monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
     keeper.spider_opened()
-    await keeper._loops.stop()
+    await keeper.spider_closed()
     state = worker.state
 
     async def close(reason: str) -> None:

@@ -15,7 +15,7 @@ import msgpack
 import pytest
 import pytest_asyncio
 
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.state import source_table
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Overview, Pause, Settlement

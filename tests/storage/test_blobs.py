@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -28,7 +27,6 @@ from crawlproject.models import IMAGE_FORMATS, ORIGINALS
 from crawlproject.storage.blobs import (
     PROBE,
     check_storage,
-    finder_of,
     is_same_place,
     open_storage,
     original_name,
@@ -323,20 +321,6 @@ def test_s3_has_what_is_there_in_its_whole_size(moto: str) -> None:
     assert store.has("00/x.png", 5)
     assert not store.has("00/x.png", 6)
     assert made.Object("originals/00/x.png").get()["ContentType"] == "image/png"
-
-
-def test_it_is_known_when_a_thumbnail_was_stored(moto: str, tmp_path: Path) -> None:
-    bucket(moto, "three")
-    for uri in ("s3://three/prefix/", str(tmp_path / "folder")):
-        before = datetime.now(UTC) - timedelta(seconds=1)  # S3 counts whole seconds
-        open_storage(uri, aws(moto)).write("00/x.jpg", b"x")
-        find = finder_of(uri, aws(moto))
-        assert find("00/y.jpg") is None
-        stored = find("00/x.jpg")
-        assert stored is not None
-        assert before <= stored <= datetime.now(UTC) + timedelta(seconds=1)
-    with pytest.raises(Exception, match="Could not connect"):
-        finder_of("s3://three/", aws("http://127.0.0.1:9"))("00/x.jpg")
 
 
 def test_a_missing_bucket_is_an_error_of_the_storage(moto: str) -> None:

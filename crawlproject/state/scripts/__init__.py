@@ -3,7 +3,7 @@
 Each is a file in state/lua/functions/, named by a verb; what stands before it says what it takes and answers.
 """
 
-from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Feeding, Histograms, Overview, Pause
+from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Histograms, Overview, Pause
 from crawlproject.state.scripts.frontier import (
     LATENCY_BOUNDS,
     PARSE_BOUNDS,
@@ -54,7 +54,6 @@ __all__ = [
     "Due",
     "EnqueueReply",
     "Extent",
-    "Feeding",
     "ForwardingScripts",
     "Grant",
     "HeartbeatReply",

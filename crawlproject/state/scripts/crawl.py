@@ -46,13 +46,6 @@ class Histograms(NamedTuple):
         )
 
 
-class Feeding(NamedTuple):
-    """How many processes feed seeds from files or Kafka now, and how many seeds they have left; None: unknown."""
-
-    processes: int
-    left: int | None = None
-
-
 class Overview(NamedTuple):
     """Answer to `collect`: see collect.lua. `now` is on Redis' clock, in seconds."""
 
@@ -76,7 +69,6 @@ class Overview(NamedTuple):
     parses: tuple[int, ...]
     parse_us: int
     sources: list[str]
-    feeding: Feeding
     ready: int
     redis_bytes: int
     spilled: int
@@ -129,6 +121,5 @@ class CrawlScripts(ScriptRunner):
                 "now": found["now"] / MICROS,
                 "pause": Pause(*found["pause"]),
                 "totals": dict(found["totals"]),
-                "feeding": Feeding(*found["feeding"]),
             }
         )

@@ -10,7 +10,7 @@ import pytest
 from scrapy import Request
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.sources.domains import domain_of_url

@@ -20,7 +20,7 @@ local OF_CRAWL = {
 local OF_SPIDER = {
   foreign_of = 'foreign:', batch_of = 'foreign_batch:', received_of = 'received:', forwarder = 'forwarder',
   processing_of = 'in_hand:',
-  feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
+  feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
   paced = 'paced', seen_of = 'seen:', seen_meta = 'seen_meta',
   texts_of = 'texts:', counters = 'counters', overflow_of = 'overflow:',
   extents_of = 'extents:', overflow_due = 'overflow_due',

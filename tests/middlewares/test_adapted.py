@@ -1,4 +1,4 @@
-"""Where a content coding is undone."""
+"""Where a content coding is undone, and who we say we are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
-from crawlproject.middlewares.compression import CompressionMiddleware
+from crawlproject import __version__
+from crawlproject.middlewares.adapted import CompressionMiddleware, UserAgentMiddleware
 from crawlproject.models import IDENTIFIER, LEASE, SLOT
 from crawlproject.spiders.pages import PagesSpider
 
@@ -62,3 +63,11 @@ def test_everything_else_is_decoded() -> None:
 def test_what_cannot_be_decoded_within_bounds_is_dropped(body: bytes, coding: str, why: str) -> None:
     with pytest.raises(IgnoreRequest, match=why):
         received(body, coding)
+
+
+def test_the_user_agent_says_who_we_are_whatever_the_spider_says() -> None:
+    crawler = get_crawler(settings_dict={"CRAWL_CONTACT": "mailto:bot@example.org", "USER_AGENT": "Mozilla/5.0"})
+    request = Request("https://museum.org/", headers={"User-Agent": "Mozilla/5.0"})
+    UserAgentMiddleware.from_crawler(crawler).process_request(request)
+    said = f"crawlproject/{__version__} (+mailto:bot@example.org)"
+    assert request.headers["User-Agent"] == said.encode()

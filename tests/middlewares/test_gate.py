@@ -10,9 +10,9 @@ from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
 from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
-from crawlproject.frontier.pace import MOST_A_CALL
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.middlewares.token import TokenMiddleware
+from crawlproject.frontier.shares import MOST_A_CALL
+from crawlproject.middlewares.gate import TokenMiddleware
 from crawlproject.models import LEASE, SOURCE, Lease
 from tests.leading import lead
 
