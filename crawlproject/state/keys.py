@@ -266,9 +266,9 @@ class Keys:
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "
-        "sum of each count; `latency:` + bucket (`LATENCY_BOUNDS` in state/scripts/) to answers, `fetch:` + bucket to "
-        "whole fetches, `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and `parse_us`, the same of reading "
-        "pages."
+        "sum of each count; `latency:` + bucket (`LATENCY_BOUNDS` in state/scripts/) to answers, `fetch:` + "
+        "bucket to whole fetches, `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and `parse_us`, the "
+        "same of reading pages."
     )
     dead_sources = _OfSpider(
         'Hash: source to its dead letters at present; "" to those of what its site forbids, or was found on a '
