@@ -120,7 +120,7 @@ async def test_what_is_deleted_of_the_catalogue_is_written_again_at_once(
     redis, keys = scheduler.state.redis, scheduler.state.keys
 
     async def is_whole() -> bool:
-        return await redis.exists(keys.catalogue, keys.hosts) == 2
+        return bool(await redis.exists(keys.catalogue, keys.hosts) == 2)
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=500_000_000)):
         monkeypatch.setattr(leaders, "_REFRESH_S", 1800.0)
@@ -204,7 +204,7 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
 
         async def settled() -> bool:
             wanted = {b"museum": b"200.0", b"louvre": b"0.2", b"flickr": b"0.2"}  # flickr: the minimum from now on
-            return await redis.hgetall(keys.rates) == wanted
+            return bool(await redis.hgetall(keys.rates) == wanted)
 
         await until_async(settled)
 
@@ -238,13 +238,13 @@ async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails
         catalogue(path, museum=5_000)
 
         async def settled() -> bool:
-            return await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"0.2"}
+            return bool(await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"0.2"})
 
         await until_async(settled)
         await until_async(lambda: not failing)
 
         async def forgotten() -> bool:
-            return await redis.hkeys(keys.catalogue) == [b"museum"]
+            return bool(await redis.hkeys(keys.catalogue) == [b"museum"])
 
         await until_async(forgotten)
 
@@ -257,7 +257,7 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
 
     async def rate(wanted: bytes) -> None:
         async def holds() -> bool:
-            return await redis.hget(keys.rates, "museum") == wanted
+            return bool(await redis.hget(keys.rates, "museum") == wanted)
 
         await until_async(holds)
 
@@ -407,7 +407,7 @@ async def test_rates_that_were_deleted_are_set_again(scheduler: FrontierSchedule
     redis, keys = scheduler.state.redis, scheduler.state.keys
 
     async def are_set() -> bool:
-        return await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"}
+        return bool(await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"})
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)):
         await until_async(are_set)

@@ -182,7 +182,7 @@ class Discovery:
         found.entries.append(self.stored(link))
         found.digests.append(digest_of(_known_as(link), link.url))
         domain = found.domain
-        found.hosts.append(None if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
+        found.hosts.append("" if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
         batch.hashes[group].append(number)
 
     def stored(self, link: Link) -> bytes:

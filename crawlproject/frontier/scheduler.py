@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -136,6 +138,8 @@ class FrontierScheduler(Scheduler):
                 self._own.append(request)
                 return True
             new = new_request(request, self.spider, self.df)
+            if new.again:  # sent anew when the reply is lost
+                new = replace(new, once=secrets.token_bytes(8))
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
         except Exception:

@@ -7,6 +7,7 @@ from typing import Any
 
 from crawlproject.dashboard.recent import read_recent
 from crawlproject.state.client import State
+from crawlproject.state.scripts import DeadLetter
 
 
 async def add(state: State, *names: str, size: int = 0) -> list[str]:
@@ -26,7 +27,7 @@ async def test_dead_letters_come_and_go(state: State) -> None:
     assert await shown(state) == ["b", "a"]
     await add(state, "c")
     assert await shown(state) == ["c", "b", "a"]
-    await state.scripts.drop_dead([(one, "")])
+    await state.scripts.take_dead([DeadLetter(one, "")])
     assert await shown(state) == ["c", "b"]
     await add(state, *map(str, range(45)))
     assert await shown(state) == [str(number) for number in range(44, 4, -1)]

@@ -114,12 +114,6 @@ async def test_a_run_of_errors_is_not_broken_by_quiet_hours(crawl: Quiet) -> Non
     assert await crawl.db.ttl(CIRCUIT) == -1
 
 
-async def test_a_success_after_quiet_hours_ends_a_run_of_errors(crawl: Quiet) -> None:
-    await _run_of_errors(crawl, 3)
-    await crawl.crawl(".")
-    assert (await packed_at(crawl.db, CIRCUIT))["run"] == 0
-
-
 async def test_a_source_whose_probes_nobody_made_for_a_day_is_closed(crawl: Quiet) -> None:
     await crawl.crawl("x" * 6)
     await until_async(lambda: _is(crawl, "half_open"))
@@ -130,8 +124,8 @@ async def test_a_source_whose_probes_nobody_made_for_a_day_is_closed(crawl: Quie
     assert (event["source"], event["type"]) == (MUSEUM, "temporary")
 
 
-async def test_a_thousand_halts_and_resumes_are_all_noticed_a_few_at_a_time(crawl: Quiet) -> None:
-    names = [f"source{number}" for number in range(1000)]
+async def test_a_hundred_halts_and_resumes_are_all_noticed_a_few_at_a_time(crawl: Quiet) -> None:
+    names = [f"source{number}" for number in range(100)]
 
     async def watch_until_all_are_in(stream: str) -> None:
         said: list[str] = []

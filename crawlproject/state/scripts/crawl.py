@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 import msgpack
 
 from crawlproject.state.clock import MICROS
+from crawlproject.state.functions import Caller
 from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
-from crawlproject.state.scripts.runner import ScriptRunner
 
 LEADER_TTL_S = 5.0  # that the lead and the pulse outlive their last renewal
 
@@ -74,7 +74,7 @@ class Overview(NamedTuple):
     spilled: int
 
 
-class CrawlScripts(ScriptRunner):
+class CrawlScripts(Caller):
     """What the leader does, and what tells how the crawl is going."""
 
     async def lead(self, worker: str, *, ready: bool) -> int | None:

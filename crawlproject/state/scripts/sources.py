@@ -12,7 +12,7 @@ from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.sources.rates import Limit, row_text
 from crawlproject.state.clock import MICROS, local_time
-from crawlproject.state.scripts.runner import ScriptRunner, texts
+from crawlproject.state.functions import Caller, texts
 from crawlproject.state.shards import SourceElsewhere
 
 ROBOTS_LOCK_S = 45.0  # while one fetches a robots.txt: longer than its download takes
@@ -53,7 +53,6 @@ class SourceStatus(NamedTuple):
     delayed: int
     next_slot: float
     generation: int
-    probing: int
     waiting: int
     over_robots: bool
     hosts: list[SeenHost]
@@ -121,7 +120,7 @@ class SlotReply(NamedTuple):
     wait: float
 
 
-class SourceScripts(ScriptRunner):
+class SourceScripts(Caller):
     """How fast each source may be crawled, and what holds it back."""
 
     async def acquire(
