@@ -50,7 +50,7 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
 async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
     """Return how long fetches of each of `sources` took lately, by bucket of `LATENCY_BOUNDS`; [] without any.
 
-    Of the last few minutes: counts are halved every five minutes (see the Lua module `windows`).
+    Of the last few minutes: they are counted anew every five (see the Lua module `windows`).
     """
     async with state.redis.pipeline(transaction=False) as pipe:
         for source in sources:

@@ -1,8 +1,8 @@
 -- Windows: what is known of the last minutes of a source. Each is one map (msgpack):
 --    {results (successes and errors in each slice of its circuit's window), slice (the newest of them), lasts (ms for which its
---    circuit needs them); hosts (that its results came from -> {fine, errors}; '': all but the first eight); fetches (how many
---    took as long as each bucket says); turn (when hosts and fetches were last halved); heard, usual, recent, moved (how fast
---    answers come, see the samples); seconds (how many requests it got in each of the last ones), newest (of them, see the report)}
+--    circuit needs them); turn (five minutes), and of that hosts (-> {fine, errors}; '': all but the first eight) and fetches (how
+--    many took as long as each bucket says); heard, usual, recent, moved (how fast answers come, see the samples); seconds (how
+--    many requests it got in each of the last ones), newest (of them, see the report)}
 -- Results, fetches and seconds are texts of counters of two bytes, the newest slice or second first: unpacking a list takes long.
 --
 -- Windows are written once, at the end of a call, by windows.save().
@@ -11,7 +11,7 @@ local windows = {}
 function state.windows() return {} end
 function state.changed_windows() return {} end
 
-local TURN_US = 300000000 -- in which hosts and fetches lose half of their numbers: they are of the last few minutes
+local TURN_US = 300000000
 local KEPT_MS = 600000
 local MOST_HOSTS = 8
 
@@ -35,17 +35,7 @@ function windows.note(ctx, source, packed)
   local window = packed and cmsgpack.unpack(packed)
     or {results = '', slice = 0, lasts = 0, hosts = {}, fetches = '', turn = turn, heard = 0, usual = 0, recent = 0, moved = 0,
       newest = 0, seconds = ''}
-  if window.turn < turn then
-    local share = 2 ^ (window.turn - turn)
-    window.turn = turn
-    window.fetches = window.fetches:gsub('..', function(counter)
-      return (windows.count_in('', 0, math.floor((counter:byte(1) * 256 + counter:byte(2)) * share)))
-    end)
-    for host, results in pairs(window.hosts) do
-      local fine, errors = math.floor(results[1] * share), math.floor(results[2] * share)
-      window.hosts[host] = fine + errors > 0 and {fine, errors} or nil
-    end
-  end
+  if window.turn < turn then window.turn, window.hosts, window.fetches = turn, {}, '' end
   ctx.windows[source] = window
   return window
 end
@@ -90,15 +80,13 @@ end
 -- A result came from this host.
 function windows.note_host(ctx, source, host, fine)
   local hosts = windows.change(ctx, source).hosts
-  local results = hosts[host]
-  if not results then
+  if not hosts[host] then
     local count = 0
-    for name in pairs(hosts) do count = count + (name ~= '' and 1 or 0) end
+    for _ in pairs(hosts) do count = count + 1 end
     if count >= MOST_HOSTS then host = '' end
-    results = hosts[host] or {0, 0}
-    hosts[host] = results
+    hosts[host] = hosts[host] or {0, 0}
   end
-  local place = fine and 1 or 2
+  local results, place = hosts[host], fine and 1 or 2
   results[place] = results[place] + 1
 end
 

@@ -185,7 +185,7 @@ function circuits.open(ctx, source, why, results)
 end
 
 function circuits.let_probes_out(ctx, source)
-  circuits.enter(ctx, source, 'half_open').ends = ctx.now -- it may have been over for long: see watch.lua
+  circuits.enter(ctx, source, 'half_open')
   redis.call('SREM', ctx.K.temp_halted, source)
   local why, by = 'its open period is over', audit.worker_at_work(ctx)
   circuits.announce(ctx, nil, 'crawl_probing', source, 'temporary', 'is probed', why, by)
