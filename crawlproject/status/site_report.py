@@ -14,7 +14,6 @@ from crawlproject.errors import CrawlprojectError
 from crawlproject.exclusions.stored import exclusion_of, noted_exclusion
 from crawlproject.politeness.outcomes import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import TOKEN, Rules, robots_url
-from crawlproject.robots.copies import look
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -189,7 +188,7 @@ def _guessed(source: str, status: SourceStatus, hosts: Sequence[str]) -> list[st
 
 
 async def _robots_txt(state: State, source: str, url: str, fetched: FetchedRobots | None) -> dict[str, Any] | None:
-    reply = await look(state, None, url, source)
+    reply = await state.scripts.look_robots(None, url, source)
     if fetched is None and (reply.what == "wait" or (reply.what == "ignore" and url.startswith("http:"))):
         return None
     text, meaning = "", ""

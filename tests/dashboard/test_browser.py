@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -19,7 +20,6 @@ import msgpack
 import pytest
 from PIL import Image
 
-from crawlproject.robots.copies import packed as packed_text
 from crawlproject.state.keys import Keys
 from demo import pictures
 from demo.gallery import Gallery, set_faults
@@ -376,7 +376,7 @@ def report_on(crawl: Crawl, source: str, hours: int) -> None:
         f"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n# {EVIL} </pre></style>\u202e\0\n" + "# x\n" * 5_000
     )
     later = int((time.time() + 3600) * 1e6)
-    copy = repacked({"kind": "rules", "body": packed_text(body.encode()), "fresh": later})
+    copy = repacked({"kind": "rules", "body": zlib.compress(body.encode()), "fresh": later})
     crawl.redis.set(KEYS.robots_of + f"https://{source}/robots.txt", copy)
 
 

@@ -10,7 +10,6 @@ import msgpack
 import pytest
 
 from crawlproject.models import Requested
-from crawlproject.robots.copies import packed
 from crawlproject.state.client import State
 from crawlproject.status.site_report import UnknownSource, site_report, source_of
 from tests.leading import lead
@@ -77,7 +76,7 @@ async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -
             "t",
             url,
             kind=kind,
-            body=packed(body) if kind == "rules" else body,
+            body=body,
             ttl=60,
             source="museum.example",
             requested=sent,
