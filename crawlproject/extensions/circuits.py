@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Self
 
-from scrapy import signals
-from scrapy.crawler import Crawler
-
+from crawlproject.extensions import Extension
 from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.streams.newest import entries_after, newest_entries
@@ -33,24 +30,14 @@ _LOOK_EVERY_S = 1.0
 _MOST = 500  # changes in that time; of more the oldest are left out
 
 
-class Circuits:
+class Circuits(Extension):
     """Sends a signal for each circuit that opens, halts or resumes, whichever worker or operator was the reason.
 
     Each worker of the crawl is told within a second or two, by the audit trail. It counts what it was told in
     `circuits/opened`, `circuits/halted`, `circuits/resumed`.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the extension of `crawler`."""
-        return cls(crawler)
-
-    async def spider_opened(self) -> None:
+    def spider_opened(self) -> None:
         """Follow the audit trail from now on."""
         self.state = worker_of(self.crawler).state
         self._last: bytes | None = None  # entry that was read

@@ -7,14 +7,14 @@ import logging
 import random
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from twisted.python.failure import Failure as TwistedFailure
 
-from crawlproject import config
+from crawlproject.extensions import Extension
 from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.2  # for requests that have left the engine
 
 
-class LeaseKeeper:
+class LeaseKeeper(Extension):
     """Ends each lease.
 
     `politeness/outcomes.py` says what follows from each end; here it is carried out. A lease ends when its request
@@ -75,22 +75,14 @@ class LeaseKeeper:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        self.config = config.load(crawler.settings)
+        super().__init__(crawler)
         self._one_item_each = getattr(crawler.spider, "one_item_each", False)
         self._ends: dict[str, Settlement] = {}  # by lease id: of requests that are in the engine still
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
         crawler.signals.connect(self.response_received, signal=signals.response_received)
         crawler.signals.connect(self.item_scraped, signal=signals.item_scraped)
         crawler.signals.connect(self.item_dropped, signal=signals.item_dropped)
         crawler.signals.connect(self.item_error, signal=signals.item_error)
         crawler.signals.connect(self.spider_error, signal=signals.spider_error)
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the keeper of `crawler`'s leases."""
-        return cls(crawler)
 
     def spider_opened(self) -> None:
         """Start to look for leases that end."""
@@ -259,7 +251,7 @@ class LeaseKeeper:
         """Return the settlement that has a request tried again, or makes it a dead letter."""
         meta, status = request.meta, failure.status
         counts = _counts(failure.outcome) | ({} if status is None else {"fetched": 1})
-        learned = _evidence(failure.outcome, request, status, self._hold(lease, request, failure))
+        learned = _evidence(failure.outcome, request, status, _hold_of(failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
             learned["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
@@ -277,21 +269,6 @@ class LeaseKeeper:
             counts=counts | {"retried": 1},
             **learned,
         )
-
-    def _hold(self, lease: Lease, request: Request, failure: Failure) -> float | None:
-        """Return the seconds for which the source is held: its Retry-After, up to `LONGEST_DELAY_S`."""
-        if not failure.outcome.slows or not failure.retry_after:
-            return None
-        hold = min(failure.retry_after, LONGEST_DELAY_S)
-        if hold < failure.retry_after:
-            logger.warning(
-                "Source %s sent a Retry-After of %.0f s; it is held for %.0f s, the longest that one is",
-                lease.source,
-                failure.retry_after,
-                hold,
-                extra={"request": request},
-            )
-        return hold
 
     def _redeliver(self, lease: Lease, outcome: Outcome, reason: str) -> None:
         """Return the request after a while, with a delivery counted; after the last one it is a dead letter."""
@@ -360,6 +337,12 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
         "slows": outcome.slows,
         "hold": hold,
     }
+
+
+def _hold_of(failure: Failure) -> float | None:
+    """Return the seconds for which the source is held: its Retry-After, up to `LONGEST_DELAY_S`."""
+    asked = failure.retry_after if failure.outcome.slows else None
+    return min(asked, LONGEST_DELAY_S) if asked else None
 
 
 def _dead_letter(

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Self
 
-from scrapy import signals
-from scrapy.crawler import Crawler
-
-from crawlproject import config
 from crawlproject.errors import ConfigError
+from crawlproject.extensions import Extension
 from crawlproject.frontier.worker import worker_of
 from crawlproject.leader import Leader
 from crawlproject.loops import Loops
@@ -23,19 +19,8 @@ logger = logging.getLogger(__name__)
 _LOST_PAUSE_S = 0.1  # between two calls that take from dead workers, one each: other calls come first
 
 
-class Membership:
+class Membership(Extension):
     """Tells the others that this worker is alive, takes what dead ones held back to the queues, and may lead."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        self.config = config.load(crawler.settings)
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the extension of `crawler`."""
-        return cls(crawler)
 
     def spider_opened(self) -> None:
         """Beat, and stand for election, from now on."""

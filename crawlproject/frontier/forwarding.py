@@ -204,7 +204,7 @@ def _calls(links: Sequence[Mapping[bytes, Any]]) -> Iterator[_Call]:
             groups[name], pages[name] = LinkGroup(domain, source and _text(source)), link[b"page"]
         groups[name].entries.append(link[b"entry"])
         groups[name].digests.append(link[b"digest"])
-        groups[name].hosts.append(int(link[b"host"]) if link[b"host"] else None)
+        groups[name].hosts.append(int(link[b"host"] or 0) or "")
         before, size = options, size + 1
     if size:
         yield _Call(list(groups.values()), _options(*before))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
+import secrets
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -18,7 +19,7 @@ from scrapy_redis.scheduler import Scheduler
 from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
-from crawlproject.frontier.contents import read_counters, seen_filter_notes
+from crawlproject.frontier.contents import read_counters, seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
@@ -61,7 +62,6 @@ _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them alo
 _ENQUEUE_BATCH = 200
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
-_SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
 _REVISITED = 100  # sources of such pages in one call: a few milliseconds
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
@@ -104,7 +104,6 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
-        self._look_for_spilled_at = 0.0 if self.config.overflow_store is None else math.inf
         self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
@@ -139,6 +138,8 @@ class FrontierScheduler(Scheduler):
                 self._own.append(request)
                 return True
             new = new_request(request, self.spider, self.df)
+            if new.again:  # sent anew when the reply is lost
+                new = replace(new, once=secrets.token_bytes(8))
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
         except Exception:
@@ -232,10 +233,13 @@ class FrontierScheduler(Scheduler):
             state.clock.doubt(local_time())
         if state.count > 1:
             logger.info("This worker serves %s", shown(state))
-        kept, warnings = await seen_filter_notes(state)
-        logger.info("%s", kept)
-        for warning in warnings:
-            logger.warning("%s", warning)
+        if fault := await seen_filter_fault(state):
+            logger.warning("%s", fault)
+        if not self._is_alone and self.config.overflow_store is None and (await read_counters(state)).spilled:
+            logger.warning(
+                "Requests of this frontier are in the store of another worker, and this one cannot fetch them: "
+                "set CRAWL_OVERFLOW_STORE as that has it"
+            )
 
     def _keep_forwarding(self) -> None:
         """Give other shards what is theirs: of seeds that users push, and of what waits here."""
@@ -434,20 +438,16 @@ class FrontierScheduler(Scheduler):
                 if at in reply.unstored:
                     self._new.append(new)
                 else:
-                    self._note_stored(new)
+                    for lease in new.leases:
+                        lease.unstored -= 1
             self.stats.inc_value("frontier/enqueued", reply.admitted)
             self.stats.inc_value("frontier/duplicates", reply.duplicates)
             if reply.forwarded:
                 self.stats.inc_value("frontier/forwarded", reply.forwarded)
             self.leasing.wanted.set()
 
-    def _note_stored(self, new: _New) -> None:
-        for lease in new.leases:
-            lease.unstored -= 1
-
     async def _watch(self) -> None:
         """Notice when the whole frontier has been idle long enough for the spider to close."""
-        await self._tell_of_spilled()
         patience = self.config.max_idle or (0.5 if self._is_alone or has_starts(self.spider) else 0.0)
         await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
         if not patience:
@@ -463,20 +463,6 @@ class FrontierScheduler(Scheduler):
         elif now - self._idle_since >= patience:
             self._drained = True
             self._wake()
-
-    async def _tell_of_spilled(self) -> None:
-        """Say, once, that this worker cannot fetch what others have spilled, whoever was started first."""
-        now = asyncio.get_running_loop().time()
-        if self._is_alone or now < self._look_for_spilled_at:
-            return
-        self._look_for_spilled_at = now + _SPILLED_EVERY_S
-        if (spilled := (await read_counters(self.state)).spilled) > 0:
-            self._look_for_spilled_at = math.inf
-            logger.warning(
-                "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "
-                "set CRAWL_OVERFLOW_STORE as that has it",
-                spilled,
-            )
 
     async def _is_idle(self) -> bool:
         """Tell whether no work is left, in whichever shard.

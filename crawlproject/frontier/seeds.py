@@ -347,6 +347,6 @@ def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewReques
         codec.encode(request, spider),
         seen.digest(request),
         again=request.dont_filter or bool(request.meta.get(AGAIN)),
-        source=request.meta.get(SOURCE),
-        domain=domain_of_url(request.url),
+        source=request.meta.get(SOURCE) or None,
+        domain=domain_of_url(request.url) or None,
     )

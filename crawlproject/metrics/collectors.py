@@ -15,9 +15,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
-from crawlproject.status.histogram import quantile
 from crawlproject.status.reporter import STALE_S
-from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample
+from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, quantile
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that

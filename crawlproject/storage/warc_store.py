@@ -317,7 +317,7 @@ class PageStore:
     def _take_over_and_upload(self) -> None:
         for taken in take_over(self.folder):
             logger.warning(
-                "Took over the segment of pages %s of a worker that died: %d bytes, %d of half a record cut off",
+                "Closed the segment of pages %s, which was left open: %d bytes, %d of half a record cut off",
                 *taken,
             )
         if self.bucket is None:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-import msgpack
 import pytest
 import pytest_asyncio
 from hypothesis import given, settings
@@ -21,6 +20,7 @@ from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed, requests_of
 from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state import functions
 from crawlproject.state.client import State
 from crawlproject.texts import LONGEST_URL
 from tests.leading import lead
@@ -239,8 +239,8 @@ def understood(line: bytes | str) -> None:
         str(error).encode()
     spider = ImagesSpider()
     reader = SeedReader(None, spider, requests_of(spider), SeenFilter(), None, lambda: None)  # type: ignore[arg-type]
-    packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass")).packed()
-    msgpack.packb(packed, use_bin_type=False)
+    packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass"))
+    functions.packed({"items": [packed]})
     assert time.thread_time() - began < 1
 
 

@@ -205,24 +205,12 @@ def test_it_goes_on_behind_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert [line.seed for line in found] == urls[after:]
 
 
-def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path) -> None:
-    file = written(tmp_path / "seeds", {"url": [f"https://museum.org/{number}" for number in range(9_999)]})
-    reported: list[int] = []
-    assert sum(1 for _ in read(file, reported.append)) == 9_999
-    assert sum(reported) == pytest.approx(file.size, abs=1 << 14)
-    assert len(reported) > 2
-
-
 def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "seeds", {"link": [A]})
     with pytest.raises(BadInput, match="has no column 'url', only link: name columns as in --columns url=URL"):
         lines(file)
     with pytest.raises(BadInput, match="has no column 'TEXT', only link"):
         lines(file, Columns({"url": "link"}, ("TEXT",)))
-
-
-def test_a_file_of_nothing(tmp_path: Path) -> None:
-    assert lines(written(tmp_path / "seeds", {"url": pa.array([], pa.string())})) == []
 
 
 @pytest.mark.parametrize("damage", ["footer", "page"])

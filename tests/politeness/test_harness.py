@@ -1,4 +1,4 @@
-"""The politeness harness in small: the judge itself, and whole crawls of a few seconds (benchmarks/politeness.py).
+"""The politeness harness in small: whole crawls of a few seconds (benchmarks/politeness.py).
 
 Judged is what must never happen. How much of its rate a source gets is judged by `make bench`.
 """
@@ -31,7 +31,7 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
 @pytest.mark.parametrize(
     "scenario",
     [
-        Scenario("two-workers-skewed-clocks", SOURCES, seconds=5, skew_hours=(5, -7)),
+        Scenario("two-workers", SOURCES, seconds=5),
         Scenario("killed-leader", SOURCES, seconds=10, disturb=killed_leader, settings=LAPSE_SOON, losses=True),
         Scenario("restarted-redis", SOURCES, seconds=5, disturb=restarted_redis, losses=True),
         lowered(4),

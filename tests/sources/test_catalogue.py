@@ -92,36 +92,22 @@ def test_a_row_says_which_domains_it_holds_for() -> None:
     }
 
 
-def test_options_of_a_row_without_hosts_are_refused_and_the_row_is_taken() -> None:
+def test_options_hold_for_the_hosts_of_a_row_and_one_without_is_left_out() -> None:
+    hosts = ["IMG.large.org:80", "*.cdn.large.org", "::1"]
     rows = [
         row("photos", 10**9, robots="ignore", circuit={"errors": 0.5}, source_url="https://photos.org/"),
         row("museum", 1, robots="ignore", hosts=["museum.org"], gone=[403, 400, 403]),
-        row(
-            "large",
-            1,
-            robots="ignore",
-            hosts=["IMG.large.org:80", "*.cdn.large.org", "::1"],
-            source_url="http://a.b",
-        ),
-        row("archive", 1, gone=[403], hosts=[]),
+        row("large", 1, robots="ignore", hosts=hosts, source_url="http://a.b"),
     ]
     catalogue = parse(json.dumps(rows))
-    assert limits(catalogue) == {"photos": 200.0, "museum": 0.2, "large": 0.2, "archive": 0.2}
-    found = {one.source: one.options for some in catalogue.rows(9) for one in some}
-    assert found == {
-        "photos": "",
+    assert {one.source: one.options for some in catalogue.rows(9) for one in some} == {
         "museum": '{"robots": "ignore", "gone": [400, 403], "hosts": ["museum.org"]}',
         "large": '{"robots": "ignore", "hosts": ["::1", "cdn.large.org", "img.large.org"]}',
-        "archive": "",
     }
-    assert catalogue.left_out == 0
-    why = (
-        'because the row has no "hosts": anybody\'s seed could name it. List there the hosts for which that holds'
+    [left_out] = catalogue.bad
+    assert left_out.reason.startswith(
+        '"circuit" and "robots" of photos without "hosts": anybody\'s seed could name'
     )
-    assert [tuple(one) for one in catalogue.refusals] == [
-        (1, "photos", f'its "circuit" and "robots" are not followed, {why}'),
-        (4, "archive", f'its "gone" is not followed, {why}'),
-    ]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,12 +17,11 @@ import pytest_asyncio
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state import source_table
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Overview, Pause, Settlement
+from crawlproject.state.scripts import DeadLetter, NewRequest, Overview, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import LineFile, Reporter
 from crawlproject.status.sample import Survey
-from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
 from tests.waiting import until_async as until
@@ -186,25 +184,6 @@ def general(path: Path, spider: str) -> list[float]:
     return [line["general"]["success_rps"] for line in lines(path) if line["spider"] == spider]
 
 
-async def test_a_monitor_may_be_asked_for_some_spiders_alone(crawl: Crawl, state: State) -> None:
-    await crawl.lead_by("somebody else")
-    redis: Any = state.redis
-    await redis.hset(state.beside("pages").keys.totals, "pages", 4)
-    async with reporting(state, None, project=["images", "pages"], always=True, only=["images", "shop"]) as one:
-        await until(lambda: len(one.reports) > 1)
-        assert list(one.reports) == ["images", "shop"]
-
-
-async def test_without_a_file_the_line_goes_to_the_log(
-    crawl: Crawl, state: State, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, reporters.__name__)
-    await crawl.lead_by(state.worker_id)
-    async with reporting(state, None):
-        await until(lambda: caplog.records)
-    assert json.loads(caplog.records[0].getMessage())["event"] == "monitoring_update"
-
-
 async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_file(
     crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -340,7 +319,7 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
 
     assert await dead() == 3
     for _ in range(2):  # what is gone is not counted twice
-        await state.scripts.drop_dead([(first.decode(), "museum")])
+        await state.scripts.take_dead([DeadLetter(first.decode(), "museum")])
     assert await dead() == 2
     assert await crawl.redis.xdel(state.keys.dead, second) == 1  # behind our back
     await crawl.redis.delete(state.keys.dead)
@@ -356,15 +335,6 @@ async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -
     await crawl.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=1)
     overview = await crawl.collect()
     assert (overview.totals["failed"], overview.totals["deliveries_lost"]) == (1, 1)
-
-
-async def test_the_bound_of_dead_letters_is_that_of_the_settings(crawl: Crawl, state: State) -> None:
-    state.scripts = within(state.scripts, dead_maxlen=3)
-    await crawl.fail("museum", "dns", 2)
-    assert (await crawl.collect()).pause == await pause(state) == Pause("", "")
-    await crawl.fail("museum", "dns", 1)
-    assert (await crawl.collect()).pause == await pause(state)
-    assert "CRAWL_STREAM_MAXLEN" in (await pause(state)).reason
 
 
 async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(crawl: Crawl, state: State) -> None:

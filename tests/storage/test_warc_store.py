@@ -169,7 +169,7 @@ async def test_a_running_worker_takes_over_from_one_that_died(
         assert kept(tmp_path) == [text(2)]
         await write(store, 3)
     assert sorted(kept(tmp_path)) == sorted([text(1), text(2), text(3)])
-    assert "Took over the segment of pages" in caplog.text
+    assert "Closed the segment of pages" in caplog.text
 
 
 # Outages

@@ -30,7 +30,7 @@ def group(
         source,
         [entry(link, priority=priority) for link in links],
         [digest_of("", str(int.from_bytes(link.encode()))) for link in links],
-        [host] * len(links),
+        [host or ""] * len(links),
     )
 
 

@@ -57,7 +57,7 @@ register('enqueue', function(ctx, K, A)
 
   -- Has the request of a forwarded seed wait here until the shards agree.
   local function keep(item, source, index)
-    if not seen_filter.mark(ctx, item.digest) and not item.again then
+    if not seen_filter.admits(ctx, item) then
       duplicates = duplicates + 1
     else
       queues.arrive(ctx, source, item.entry, text(ctx.now) .. '.' .. index, STAYS_US)
@@ -85,7 +85,7 @@ register('enqueue', function(ctx, K, A)
     elseif seed and not has_room(source, entry) then
       returned[#returned + 1] = seed
     else
-      if not seen_filter.mark(ctx, item.digest) and not item.again then
+      if not seen_filter.admits(ctx, item) then
         duplicates = duplicates + 1
       else
         rates.register(ctx, source)
