@@ -1,7 +1,6 @@
 """Does every seed end in exactly one way, whatever fails meanwhile?
 
-    python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--appendfsync WHEN] [--keep DIR]
-        [--shards N]
+    python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--shards N] [--keep DIR]
 
 Three workers, a Redis of their own and web sites (arrivals.py), and every few seconds a fault, which lasts while
 the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
@@ -51,9 +50,9 @@ from PIL import Image
 from benchmarks.arrivals import Listener, Report, Sites, size_of, time_over
 from benchmarks.chaos_redis import Frontier
 from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, events_in, size_for, until
-from benchmarks.redis_servers import Cluster, Server
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts.readers import LEASE_S
+from demo.redis_servers import Cluster, Server
 
 KEYS = Keys("crawl", "images")
 SETTINGS: dict[str, object] = {
@@ -108,7 +107,6 @@ class Plan:
     pause: tuple[float, float] = (1.5, 4.5)  # seconds between two faults
     rounds: int | None = None  # how often each fault comes; None: as long as there is work
     heartbeat_timeout: float = 3.0  # seconds
-    appendfsync: str = "always"  # when Redis writes to disk
     spider: str = "images"
     ahead: float = 6.0  # seconds of work that wait in Redis
     disturbed: int = 0  # ends, before which faults come, also when all seeds are fed
@@ -729,7 +727,7 @@ def run(plan: Plan, keep: Path | None = None) -> Account:
         if plan.shards > 1:
             server = started.enter_context(closing(Cluster(Path(folder))))
         else:
-            server = started.enter_context(closing(Server(Path(folder), appendfsync=plan.appendfsync)))
+            server = started.enter_context(closing(Server(Path(folder), appendfsync="always")))
         sites = started.enter_context(Sites([Listener("127.0.0.1", source) for source in plan.rates]))
         crawl = started.enter_context(crawl_of(plan, Path(folder), server.url))
         frontier = started.enter_context(Frontier(server.url, plan.spider, plan.shards))
@@ -780,7 +778,6 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20_000)
     parser.add_argument("--random", type=int, help="the number that a former run has printed, to try it again")
     parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
-    parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always", help="of Redis")
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="of the crawl, on a Redis Cluster")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
     options = parser.parse_args()
@@ -793,7 +790,6 @@ def main() -> int:
         options.seeds,
         random,
         faults=options.only or (),
-        appendfsync=options.appendfsync,
         **({"shards": options.shards, "rates": SHARDED_RATES} if options.shards > 1 else {}),
     )
     result = run(plan, options.keep)

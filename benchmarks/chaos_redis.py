@@ -8,11 +8,11 @@ from typing import Any
 
 import redis
 
-from benchmarks.redis_servers import Shards
 from crawlproject import config
 from crawlproject.sinks.entries import event_of
 from crawlproject.state.keys import Keys
 from crawlproject.streams.streams import EventEntry
+from demo.redis_servers import Shards
 
 _ANSWER_S = 2.0  # for a server to answer the harness, which is to wake it
 _REPLICATED_MS = 500  # for a replica to have the seeds that were pushed

@@ -59,9 +59,9 @@ from benchmarks.arrivals import Listener, Report, Sites, time_over
 from benchmarks.chaos import KEYS, Account, Chaos, Plan, account, crawl_of, lines_of, seeds_of
 from benchmarks.chaos_redis import Frontier
 from benchmarks.ours import Crawl, events_in, until
-from benchmarks.redis_servers import Cluster, Server
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace, shard_of
+from demo.redis_servers import Cluster, Server
 
 SERVICE = "crawl"
 SHARDS = 4

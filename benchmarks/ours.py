@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from benchmarks.redis_servers import client_of
 from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
 from crawlproject.state import embedded
+from demo.redis_servers import client_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRAPY = [sys.executable, "-m", "scrapy"]

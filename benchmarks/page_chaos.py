@@ -37,8 +37,8 @@ from benchmarks.chaos import CIRCUIT, FAULTS, SETTINGS, Account, Chaos, Plan, to
 from benchmarks.chaos_redis import Frontier
 from benchmarks.name_server import Zone, served
 from benchmarks.ours import Crawl
-from benchmarks.redis_servers import Server
 from crawlproject.sources.rates import MINIMUM_RATE
+from demo.redis_servers import Server
 
 DELAY_S = 6.0  # between two pages of a domain; its rate alone allows one in 5 s
 _HEADER = re.compile(rb"(?m)^([\w-]+): ([^\r\n]*)\r?$")  # of a WARC record
@@ -137,7 +137,7 @@ def run(plan: Plan, pages: int, keep: Path | None = None) -> tuple[Account, floa
             "CRAWL_PAGES_DELAY": DELAY_S,
             "CRAWL_PAGES_STORE": store,
         }
-        server = started.enter_context(closing(Server(Path(folder), appendfsync=plan.appendfsync)))
+        server = started.enter_context(closing(Server(Path(folder), appendfsync="always")))
         sites = started.enter_context(Sites([Listener("127.0.0.1", None, pages=pages)]))
         crawl = started.enter_context(
             Crawl(

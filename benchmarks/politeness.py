@@ -33,7 +33,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -56,10 +55,10 @@ from benchmarks.politeness_scenarios import (
 )
 from benchmarks.set_clock import Clocks
 from crawlproject import config
+from crawlproject.contrib.report.site_report import site_report
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.source_counts import counts_in
-from crawlproject.status.site_report import site_report
 
 OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
@@ -68,7 +67,6 @@ _AFTERWARDS_S = 0.5  # in which an end too many would show
 _FEED_S = 60.0  # for scrapy feed
 _SEEDS_S = 120.0  # for all seeds to end, beyond twice the scenario's length; robots.txt may be put off for 60
 _END_S = 60.0  # for a worker to stop
-_SKEWED_CLOCK = Path(__file__).parent / "skewed_clock"
 
 
 # The judge
@@ -194,7 +192,7 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
         settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
         if (names := Listener("127.0.0.1", None, hangs="names")) in ports:
             settings["CRAWL_DNS_SERVERS"] = ports[names]
-        clocks = Clocks(Path(folder)) if scenario.sets_clocks else None
+        clocks = Clocks(Path(folder)) if scenario.sets_clocks or scenario.skew_hours else None
         with clocks.inherited("redis") if clocks else nullcontext():
             crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
@@ -221,7 +219,7 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
             else partial(_all_have_ended, crawl, len(seeds) - held)
         )
         broken = finish(workers, have_ended, 2 * scenario.seconds + _SEEDS_S)
-        broken += account(crawl, len(seeds), held, with_rest=bool(hanging)) + skewed(crawl, scenario.skew_hours)
+        broken += account(crawl, len(seeds), held, with_rest=bool(hanging))
         reports = asyncio.run(read_reports(crawl, [source.name for source in scenario.sources]))
         logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
         if keep is not None:
@@ -353,8 +351,8 @@ class Workers:
                 environ = crawl.environment
                 if self._clocks is not None:
                     environ |= self._clocks.environment(f"worker-{number}")
-                if hours:
-                    environ |= {"PYTHONPATH": str(_SKEWED_CLOCK), "CLOCK_SKEW": str(hours[number] * 3600)}
+                if self._clocks is not None and hours:
+                    self._clocks.move(f"worker-{number}", wall=hours[number] * 3600)
                 spider = "second" if number < self._scenario.second else "images"
                 command = crawl.worker_command(number, spider)
                 self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
@@ -433,15 +431,6 @@ def account(crawl: Crawl, seeds: int, held: int, *, with_rest: bool) -> list[str
     if sum(ends.values()) == seeds if with_rest else as_wanted:
         return []
     return [f"{seeds} seeds, {held} held back: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
-
-
-def skewed(crawl: Crawl, hours: Sequence[float]) -> list[str]:
-    """Return which of the skewed clocks did not show: their workers did nothing, or were not skewed."""
-    now = datetime.now(UTC)
-    redis: Any = crawl.redis
-    events = [json.loads(fields[b"event"]) for _, fields in redis.xrange(KEYS.image_events)] if hours else []
-    seen = {round((datetime.fromisoformat(event["fetched_at"]) - now).total_seconds() / 3600) for event in events}
-    return [f"no event of a worker whose clock is {skew:+g} h off" for skew in hours if skew not in seen]
 
 
 async def read_reports(crawl: Crawl, sources: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crawlproject.robots.copies import expire_copies
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
 
 _WITHIN_S = 600.0  # that a shard has to drop what is queued for a name
 _INCLUDED = ("file", "included", "not excluded")  # what a name is by now; of all shards the first counts
+_COPIES = 100  # of robots.txt, in a call
 _ORDER_S = 60  # the leader notices a change within seconds
 _CLEARED_S = 3600  # of tens of thousands it clears 160 a second
 
@@ -153,3 +153,18 @@ async def order_clearing(state: State, sources: list[str]) -> None:
             pipe.expire(key, _CLEARED_S)
             pipe.sadd(state.keys.watchlist, name)
         await pipe.execute()
+
+
+async def expire_copies(state: State, source: str) -> None:
+    """Have each robots.txt that makes a source wait between requests fetched again; until then it holds.
+
+    Where it redirects, so is what it leads to.
+    """
+    redis: Any = state.redis
+    urls: list[bytes] = await redis.zrange(state.keys.robots_delays_of + source, 0, -1)
+    seen = set(urls)
+    while urls:
+        batch, urls = urls[:_COPIES], urls[_COPIES:]
+        targets = set(await state.scripts.expire_robots(batch)) - seen
+        urls += targets
+        seen |= targets

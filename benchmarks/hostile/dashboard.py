@@ -16,7 +16,7 @@ import redis
 from benchmarks.hostile.crawling import KEYS
 from benchmarks.hostile.room import Room, Tally, environ_of
 from benchmarks.ours import ROOT, SCRAPY, until
-from benchmarks.redis_servers import free_port
+from demo.redis_servers import free_port
 
 _SECRET = b"S3CRET"
 _PASSWORD = "correct horse"

@@ -21,7 +21,6 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
 from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, refusal_for_work, robots_url
-from crawlproject.robots.copies import look
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -196,7 +195,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
 async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
     """Return what is known of a URL's robots.txt, without fetching it."""
     origin = robots_url(url)
-    reply = await look(state, None, origin, source)
+    reply = await state.scripts.look_robots(None, origin, source)
     verdict: dict[str, Any] = {"verdict": "unknown", "reason": "not fetched yet"}
     match reply.what:
         case "ignore":

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from crawlproject.errors import ConfigError
-from crawlproject.exclusions.names import is_domain, read_exclusions
+from crawlproject.exclusions.names import read_exclusions
 from crawlproject.exclusions.stored import are_published, names_of_file
 from crawlproject.state.client import State
-from crawlproject.state.source_table import unknown_sources
-from crawlproject.texts import printable
 from crawlproject.threads import in_thread
 
 T = TypeVar("T")
@@ -71,7 +69,6 @@ class ExclusionList:
             new = dict(item for item, is_known in zip(page, known, strict=True) if not is_known)
             if new and not await state.scripts.exclude(new, fence=fence):
                 return False
-            await self._remark_typos(state, list(new))
         cursor, more = 0, True
         while more:
             cursor, stored = await names_of_file(state, cursor)
@@ -80,17 +77,6 @@ class ExclusionList:
                     return False
             more = cursor != 0
         return True
-
-    async def _remark_typos(self, state: State, names: list[str]) -> None:
-        """Log names that look like a domain but are none, and not known as a source either: `.museum.example`."""
-        odd = [name for name in names if "." in name and not is_domain(name)]
-        for name in await unknown_sources(state, odd) if odd else []:
-            logger.warning(
-                "CRAWL_EXCLUDE=%s names %s, which is not a domain: only the source of that name is excluded, and "
-                "nothing has been crawled under that name so far",
-                self.path,
-                printable(name, 200),
-            )
 
     async def review(self, state: State, fence: int) -> None:
         """Note what operators did by the key: some of it."""

@@ -19,7 +19,6 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
 from crawlproject.politeness.outcomes import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import Rules, Verdict, freshness, judge, robots_url
-from crawlproject.robots.copies import look, packed
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
@@ -224,7 +223,9 @@ class RobotsCache:
         while not self.shutdown.has_begun:
             async with self._calls:
                 shard = self.state.shard_for(source)
-                reply = await look(shard, pending.token, origin, source, fetches=self.fetcher.has_room)
+                reply = await shard.scripts.look_robots(
+                    pending.token, origin, source, fetches=self.fetcher.has_room
+                )
             if reply.slower:
                 await asyncio.sleep(_LEASED_AHEAD_S)
             fetched = None
@@ -293,8 +294,6 @@ class RobotsCache:
         if kind == "rules":
             rules = await _parse(body)
             kind, body = what_is_kept(rules, body)
-            if kind == "rules":  # compressing a large one takes 30 ms
-                body = packed(body) if len(body) <= _LARGE else await asyncio.to_thread(packed, body)
             delay = min(rules.delay or 0.0, self.config.robots_delay_max)
         if kind == "unreachable":
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})

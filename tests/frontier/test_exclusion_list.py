@@ -79,17 +79,3 @@ async def test_a_file_that_has_become_invalid_changes_nothing_and_is_logged_once
     write(file, "other.example\n")
     await followed.follow_file(state, fence)
     assert await excluded(state) == {b"other.example"}
-
-
-async def test_a_name_that_looks_like_a_domain_but_is_none_is_remarked_unless_a_source_has_it(
-    state: State, file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    fence = await rule(state, ("europeana.eu:1", 1.0))
-    write(file, ".gone.example\neuropeana.eu:1\nmuseum\ngone.example\n")
-    followed = ExclusionList(str(file))
-    await followed.follow_file(state, fence)
-    assert len(await excluded(state)) == 4
-    [said] = [record.message for record in caplog.records]
-    assert "names .gone.example, which is not a domain" in said
-    await followed.follow_file(state, fence)
-    assert len(caplog.records) == 1

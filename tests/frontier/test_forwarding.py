@@ -16,7 +16,7 @@ from scrapy import Request
 from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, DeadLetter, LinkGroup, NewRequest, Settlement
+from crawlproject.state.scripts import Budget, LinkGroup, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
 from tests.settings_of_functions import within
 from tests.shards import domain_in, several_shards
@@ -303,27 +303,6 @@ async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind
     assert (await shards[1].scripts.idleness()).is_idle
     counted = counts_in(await db(shards[1]).hget(shards[1].keys.counts, OWN[1]))
     assert counted["excluded"] == len(expected)
-
-
-async def test_dead_letters_have_their_other_life_in_their_shard(redis_url: str) -> None:
-    """But not while its list is full: then they stay what they are."""
-    async with several_shards(redis_url, SHARDS, CRAWL_OVERFLOW_MAXLEN=SHARDS) as shards:
-        here = shards[0]
-        for url in ("http://1/", "http://2/"):
-            await here.scripts.enqueue("w", [request(url, OWN[0])])
-        for name, url in await lease(here):
-            settlement = Settlement(name, OWN[0], entry(url), dead="broken")
-            assert (await within(here.scripts, dead_maxlen=9).settle("w", [settlement])).settled == [True]
-        letters = [
-            DeadLetter(name.decode(), OWN[0], fields[b"entry"], domain=OWN[1])
-            for name, fields in await db(here).xrange(here.keys.dead)
-        ]
-        assert await here.scripts.take_dead(letters) == 1
-        assert await db(here).xlen(here.keys.dead) == 1
-        assert await Forwarder(here).give(1)
-        assert await here.scripts.take_dead(letters) == 1
-        assert await Forwarder(here).give(1)
-        assert sorted(await waits(shards[1])) == ["http://1/", "http://2/"]
 
 
 async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...]) -> None:

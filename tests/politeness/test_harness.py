@@ -31,7 +31,7 @@ SOURCES = (Source("fast", 60), Source("modest", 5))
 @pytest.mark.parametrize(
     "scenario",
     [
-        Scenario("two-workers-skewed-clocks", SOURCES, seconds=5, skew_hours=(5, -7)),
+        Scenario("two-workers", SOURCES, seconds=5),
         Scenario("killed-leader", SOURCES, seconds=10, disturb=killed_leader, settings=LAPSE_SOON, losses=True),
         Scenario("restarted-redis", SOURCES, seconds=5, disturb=restarted_redis, losses=True),
         lowered(4),

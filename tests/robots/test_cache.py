@@ -15,10 +15,10 @@ import msgpack
 import pytest
 from scrapy.http import Response
 
+from crawlproject.controls import expire_copies
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.gate import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
-from crawlproject.robots.copies import expire_copies, look, packed
 from crawlproject.sources.rates import row_text
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
@@ -235,9 +235,8 @@ def test_a_fetch_takes_a_slot_of_its_source_and_does_not_count_in_its_circuit(cr
     assert min(b - a for a, b in pairwise(moments)) > 0.125 - tolerance(8) - 0.03
     assert worst_second(everything) <= 9
     assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
-    window = msgpack.unpackb(crawl.redis.get(KEYS.window_of + "museum"), strict_map_key=False)
-    samples = list(window["buckets"].values())
-    assert (sum(fine for fine, _ in samples), sum(errors for _, errors in samples)) == (8, 0)
+    results = msgpack.unpackb(crawl.redis.get(KEYS.window_of + "museum"), raw=True)[b"results"]
+    assert (sum(results[1::4]), sum(results[3::4])) == (8, 0)  # successes and errors
     ended_well(crawl)
 
 
@@ -340,7 +339,7 @@ async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
 
     async def looked() -> tuple[str, bytes, float, str]:
         before = await copy_of(state, origin)
-        reply = await look(state, None, origin, "museum")
+        reply = await state.scripts.look_robots(None, origin, "museum")
         assert await copy_of(state, origin) == before
         [status] = await state.scripts.inspect(["museum"])
         assert status.robots_delay is None
@@ -360,7 +359,7 @@ async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
     assert await looked() == ("rules", b"x", 60, "")
     await run_out(state, origin)  # run out: it serves until there is another
     assert await looked() == ("rules", b"x", 0, "")
-    reply = await look(state, "worker", origin, "museum")
+    reply = await state.scripts.look_robots("worker", origin, "museum")
     assert (reply.what, reply.body, reply.fetch) == ("rules", b"x", origin)
 
 
@@ -495,9 +494,9 @@ async def test_what_comes_after_the_lock_was_lost_is_not_kept(state: State) -> N
     assert await looked(state, "next") == ("fetch", ORIGIN)
     assert not await keep("late", ORIGIN, kind="rules", body=b"old", ttl=60, **PAUSES)
     assert await looked(state, "third") == ("wait", ORIGIN)
-    assert await keep("next", ORIGIN, kind="rules", body=packed(b"new"), ttl=60, **PAUSES)
+    assert await keep("next", ORIGIN, kind="rules", body=b"new", ttl=60, **PAUSES)
     assert not await keep("late", ORIGIN, kind="unreachable", **PAUSES)
-    reply = await look(state, "third", ORIGIN, "museum")
+    reply = await state.scripts.look_robots("third", ORIGIN, "museum")
     assert (reply.what, reply.body) == ("rules", b"new")
 
 
@@ -524,11 +523,9 @@ async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state
         await redirect(state, host, target)
     assert await looked(state, "first", hosts[0], "parked0") == ("fetch", target)
     assert await looked(state, "second", hosts[1], "parked1") == ("wait", target)
-    assert await state.scripts.keep_robots(
-        "first", target, kind="rules", body=packed(b"x"), ttl=60, delay=7, **PAUSES
-    )
+    assert await state.scripts.keep_robots("first", target, kind="rules", body=b"x", ttl=60, delay=7, **PAUSES)
     for number, host in enumerate(hosts):
-        reply = await look(state, "any", host, f"parked{number}")
+        reply = await state.scripts.look_robots("any", host, f"parked{number}")
         assert (reply.what, reply.body, reply.url, round(reply.seconds)) == ("rules", b"x", target, 60)
     delays = await state.scripts.inspect(["parked0", "parked2", "parking.example"])
     assert [standing.robots_delay for standing in delays] == [7, 7, None]  # it binds those who are sent there

@@ -120,18 +120,6 @@ class Errs(scrapy.Spider):
         return [scrapy.Request(HOME + "/1", meta=failure.request.meta)]
 
 
-class Across(scrapy.Spider):
-    """Each page leads to others of other sites."""
-
-    name = "across"
-    start_urls = ["http://site-0.example:{port}/0"]
-
-    def parse(self, response):
-        yield {{"url": response.url}}
-        for link in response.css("a::attr(href)").re(r"^/(.*)"):
-            yield scrapy.Request(f"http://site-{{int(link) % 6}}.example:{port}/{{link}}")
-
-
 class Keep:
     """Appends each item to a file; drops those of /dropped."""
 

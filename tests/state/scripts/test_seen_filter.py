@@ -10,12 +10,12 @@ import msgpack
 import pytest
 import redis
 
-from benchmarks.redis_servers import Server
 from crawlproject import config
 from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.contents import seen_filter_fault
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
+from demo.redis_servers import Server
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, rule
 from tests.state.scripts.marking import KEYS, Marks, digests
