@@ -266,16 +266,13 @@ class Keys:
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "
-        "sum of each count."
+        "sum of each count; `latency:` + bucket (`LATENCY_BOUNDS` in state/scripts/) to answers, `fetch:` + "
+        "bucket to whole fetches, `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and `parse_us`, the "
+        "same of reading pages."
     )
     dead_sources = _OfSpider(
         'Hash: source to its dead letters at present; "" to those of what its site forbids, or was found on a '
         "page: beside the bound."
-    )
-    latencies = _OfSpider(
-        "Hash: bucket of latency (`LATENCY_BOUNDS` in state/scripts/) to answers, of all sources; `fetch:` + "
-        "bucket, the same of whole fetches; `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and "
-        "`parse_us`, the same of reading pages."
     )
     active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs).")
 

@@ -50,7 +50,7 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
 async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
     """Return how long fetches of each of `sources` took lately, by bucket of `LATENCY_BOUNDS`; [] without any.
 
-    Of the last few minutes: counts are halved every five minutes (see the Lua module `windows`).
+    Of the last few minutes: they are counted anew every five (see the Lua module `windows`).
     """
     async with state.redis.pipeline(transaction=False) as pipe:
         for source in sources:
@@ -73,6 +73,6 @@ async def read_all_fetches(state: State) -> dict[str, list[int]]:
 
 def fetches_in(window: bytes | None) -> list[int]:
     """Return the histogram in what the Lua module `windows` has packed; [] without any fetch."""
-    found = {} if window is None else dict(msgpack.unpackb(window, strict_map_key=False, raw=True)[b"fetches"])
-    buckets = [int(found.get(b"%d" % bucket, 0)) for bucket in range(len(LATENCY_BOUNDS) + 1)]
-    return buckets if any(buckets) else []
+    counters: bytes = b"" if window is None else msgpack.unpackb(window, raw=True)[b"fetches"]
+    counts = [int.from_bytes(counters[at : at + 2]) for at in range(0, len(counters), 2)]
+    return counts + [0] * (len(LATENCY_BOUNDS) + 1 - len(counts)) if any(counts) else []

@@ -351,7 +351,7 @@ async def test_a_time_out_counts_as_a_fetch_that_took_as_long_as_was_waited(case
         response.request.meta[FETCH_TIME] = took
         case.keeper.item_scraped(item, response)
     await case.flush()
-    found = await case.redis.hgetall(case.keys.latencies)
+    found = await case.redis.hgetall(case.keys.totals)
     assert found == {b"fetch:6": b"1", b"fetch:15": b"1", b"fetch_us": b"20300000"}
 
 

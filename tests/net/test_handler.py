@@ -155,7 +155,7 @@ def test_the_time_of_a_fetch_ends_with_the_last_byte(crawl: Crawl) -> None:
         server.server_close()
     (event,) = crawl.events(KEYS.image_events)
     assert event["fetch_s"] >= 0.5
-    assert int(crawl.redis.hget(KEYS.latencies, "fetch_us")) >= 500_000
+    assert int(crawl.redis.hget(KEYS.totals, "fetch_us")) >= 500_000
 
 
 def test_a_valid_certificate_is_not_mentioned(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
@@ -438,7 +438,7 @@ def test_a_handshake_that_never_ends_is_a_timeout(crawl: Crawl, authority: trust
     assert all(reason.startswith("timeout") for reason in crawl.dead().values()), crawl.dead()
     taken = {
         int(field.removeprefix(b"fetch:")): int(count)
-        for field, count in crawl.redis.hgetall(KEYS.latencies).items()
+        for field, count in crawl.redis.hgetall(KEYS.totals).items()
         if field.startswith(b"fetch:")
     }
     assert sum(taken.values()) == 2

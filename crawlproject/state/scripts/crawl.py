@@ -35,10 +35,10 @@ class Histograms(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, int]) -> Self:
-        """Return the histograms in the fields of `Keys.latencies`."""
+        """Return the histograms in the fields of `Keys.totals`."""
         numbers = range(len(LATENCY_BOUNDS) + 1)
         return cls(
-            tuple(fields.get(str(number), 0) for number in numbers),
+            tuple(fields.get(f"latency:{number}", 0) for number in numbers),
             tuple(fields.get(f"fetch:{number}", 0) for number in numbers),
             fields.get("fetch_us", 0),
             tuple(fields.get(f"parse:{number}", 0) for number in range(len(PARSE_BOUNDS) + 1)),
@@ -113,7 +113,7 @@ class CrawlScripts(Caller):
         if reply is None:
             return None
         found: dict[str, Any] = msgpack.unpackb(reply, unicode_errors="replace")
-        found |= Histograms.of(dict(found["latencies"]))._asdict()
+        found |= Histograms.of(dict(found["totals"]))._asdict()
         found |= {"halted": sorted(found["halted"]), "halted_for_a_while": sorted(found["halted_for_a_while"])}
         return Overview(
             **found

@@ -332,7 +332,9 @@ class SourceScripts(Caller):
             reason=reason,
             retry=int(retry * MICROS),
             retry_max=int(retry_max * MICROS),
-            **({} if requested is None else {"source": source, "payer": requested.source, **requested.packed()}),
+            source=source,
+            payer=requested and requested.source,
+            requested=requested and requested.packed(),
         )
         return bool(reply)
 
@@ -342,4 +344,4 @@ class SourceScripts(Caller):
 
     async def note_request(self, requested: Requested) -> None:
         """Count a request that has neither a lease nor is for a robots.txt, for the report of its source."""
-        await self._run("note_request", source=requested.source, **requested.packed())
+        await self._run("note_request", source=requested.source, requested=requested.packed())

@@ -56,7 +56,6 @@ register('collect', function(ctx, K, A)
     halted = halted,
     halted_for_a_while = for_a_while,
     totals = numbers_in(K.totals),
-    latencies = numbers_in(K.latencies),
     sources = names,
     ready = ready,
     redis_bytes = tonumber(redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or 0,

@@ -28,7 +28,7 @@ local OF_SPIDER = {
   revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', workers = 'workers', leases_of = 'leases:',
   dead = 'dead', counts = 'counts',
-  totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
+  totals = 'totals', dead_sources = 'dead_sources',
   active = 'active',
 }
 
