@@ -20,9 +20,8 @@ from scrapy.utils.reactor import install_reactor
 from crawlproject import cli, config, plugins
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import State, check_redis
-from crawlproject.status.reporter import Reporter
+from crawlproject.status.reporter import Reporter, present_spiders
 from crawlproject.status.service import Service
-from crawlproject.status.spiders import present_spiders
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,10 @@ from crawlproject import config, controls, healthcheck
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
-from crawlproject.status.reporter import Report, Reporter
+from crawlproject.status.reporter import Report, Reporter, present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
-from crawlproject.status.spiders import present_spiders
 from tests.leading import lead
 from tests.state.scripts.calls import request
 from tests.state.servers import Server
