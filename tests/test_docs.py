@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from scrapy.settings import Settings
 
 from crawlproject.config import SETTINGS
 from crawlproject.frontier.dead_letters import failed_event
-from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector
 from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent, ProbeEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.keys import Keys
 from crawlproject.status.snapshot import snapshot
-from tests.status.test_snapshot import BUCKETS, sample_at, source
+from tests.status.test_snapshot import sample_at, source
 
 ROOT = Path(__file__).parents[1]
 CONTRIB = ROOT / "crawlproject" / "contrib"
@@ -103,13 +102,15 @@ def test_the_fences_of_samples_stand_alone_on_their_lines() -> None:
     assert fences > 20
 
 
-def test_the_table_of_keys_is_that_of_the_code() -> None:
-    keys = Keys("crawl", "images")
-    expected = []
-    for name, spelling in keys.items():
-        meaning = " ".join((getattr(Keys, name).__doc__ or "").split())
-        expected.append([f"`{spelling}`" + (" + ..." if name.endswith("_of") else ""), meaning])
-    assert rows(section("flow.md", "Keys")) == expected
+def test_the_keys_that_users_write_to_are_those_of_the_code() -> None:
+    spelled = {spelling for _, spelling in Keys("crawl", "images").items()}
+    named = [row[0].strip("`").removesuffix("SOURCE") for row in rows(section("flow.md", "Keys"))]
+    assert len(named) == 4
+    assert set(named) <= spelled
+
+
+def test_each_key_says_what_it_holds() -> None:
+    assert [name for name, _ in Keys("crawl", "images").items() if not getattr(Keys, name).__doc__] == []
 
 
 def test_every_file_that_the_way_of_an_image_names_is_there() -> None:
@@ -148,24 +149,6 @@ def test_the_line_of_the_monitor_is_documented_key_for_key() -> None:
     assert named("Kinds of errors") == list(ERROR_KINDS)
 
 
-def test_the_table_of_metrics_is_that_of_the_code() -> None:
-    text = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
-    one = replace(
-        sample_at(1.0, source("museum", fetches=[1] * BUCKETS), halted=["museum"]), unread={"archive": 7}
-    )
-    collectors = CrawlCollector(lambda: {"images": one}), WorkerCollector("images", lambda name: 0, lambda: 0)
-    metrics = [metric for collector in collectors for metric in collector.collect()]
-    expected = []
-    for metric in metrics:
-        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-        labels = [label for label in metric.samples[0].labels if label not in {"spider", "le"}]
-        expected.append(
-            [f"`{name}`", metric.type, ", ".join(f"`{label}`" for label in labels), metric.documentation]
-        )
-    rows = [line for line in text.split("## Metrics\n")[1].splitlines() if line.startswith("| `crawl_")]
-    assert [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows] == expected
-
-
 def test_every_command_and_key_that_the_runbook_names_is_there() -> None:
     text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\bscrapy ([a-z]+)\b", text))
@@ -190,3 +173,11 @@ def test_every_file_of_the_product_that_a_document_names_is_there() -> None:
         assert named <= ends | others | _OF_EXAMPLES, f"{file.name}: {sorted(named - ends - others)}"
         found += len(named)
     assert found > 60
+
+
+def test_the_picture_of_the_rooms_has_each_folder() -> None:
+    drawn = re.findall(
+        r'class="name"[^>]*>([a-z]+)<', (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
+    )
+    folders = {path.parent.name for path in (ROOT / "crawlproject").glob("*/__init__.py")}
+    assert sorted(drawn) == sorted(folders)
