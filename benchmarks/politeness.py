@@ -55,10 +55,10 @@ from benchmarks.politeness_scenarios import (
 )
 from benchmarks.set_clock import Clocks
 from crawlproject import config
+from crawlproject.contrib.report.site_report import site_report
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.source_counts import counts_in
-from crawlproject.status.site_report import site_report
 
 OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last

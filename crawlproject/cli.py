@@ -18,9 +18,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, ClassVar, Concatenate, ParamSpec, TextIO, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TextIO, TypeVar
 
 from scrapy import Spider
 from scrapy.commands import ScrapyCommand
@@ -115,6 +115,41 @@ class Command(ScrapyCommand):
         parser.add_argument("--json", action="store_true", help=self.json_help)
         if self.spider_help is not None:
             parser.add_argument("--spider", default="images", help=f"{self.spider_help}; images by default")
+
+
+class HasOptions(Protocol):
+    """A class of a plug-in with options of a command; `about` is the help of that which chooses it."""
+
+    about: ClassVar[str]
+    options: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+
+def add_plugin_options(
+    parser: argparse.ArgumentParser, chosen: Iterable[str], offered: Mapping[str, type[HasOptions]]
+) -> None:
+    """Add the options of what plug-ins offer, each once, and for each name in `chosen` one that chooses it."""
+    for name in chosen:
+        parser.add_argument(f"--{name}", action="store_true", help=offered[name].about)
+    for name, option in {name: option for one in offered.values() for name, option in one.options.items()}.items():
+        parser.add_argument(f"--{name}", **option)
+
+
+def check_plugin_options(
+    chosen: str | None,
+    opts: argparse.Namespace,
+    offered: Mapping[str, type[HasOptions]],
+    shown: Callable[[str], str] = "--{}".format,
+) -> None:
+    """Check that no option is given of anything but what is `chosen`; `shown` says how each is chosen.
+
+    Raises:
+        UsageError: one is.
+
+    """
+    for option in dict.fromkeys(option for one in offered.values() for option in one.options):
+        having = [name for name, one in offered.items() if option in one.options]
+        if getattr(opts, option.replace("-", "_")) not in {None, False} and chosen not in having:
+            raise UsageError(f"--{option} goes with {' or '.join(map(shown, having))}")
 
 
 def no_arguments(args: list[str]) -> list[str]:

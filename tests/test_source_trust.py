@@ -102,7 +102,7 @@ def test_permission_of_one_source_opens_no_pictures_of_another(crawl: Crawl) -> 
     assert set(crawl.dead()) == refused
     assert all("robots.txt: line 2, Disallow: /p/" in reason for reason in crawl.dead().values())
     assert thumbnails(crawl) == {"museum": 1}
-    assert 'row 2 (photos): its "robots" is not followed, because the row has no "hosts"' in crawl.log()
+    assert 'row 2 is left out: "robots" of photos without "hosts"' in crawl.log()
 
 
 def test_a_redirect_and_a_retry_keep_the_name_in_the_event_and_the_source_in_the_counts(crawl: Crawl) -> None:

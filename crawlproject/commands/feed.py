@@ -1,4 +1,4 @@
-"""`scrapy feed`: puts files of seeds, or those of a Kafka topic, into the seed list."""
+"""`scrapy feed`: puts seeds into the list, from files or from what plug-ins offer."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
+from scrapy.utils.misc import load_object
 
-from crawlproject import cli, config
+from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.feeds import Feed, Position, feed_name
 from crawlproject.ingest.seed_files import STDIN, SeedFile
 from crawlproject.ingest.seed_rows import Columns
-from crawlproject.ingest.topic import SeedTopic
-from crawlproject.kafka import Kafka
+from crawlproject.ingest.seed_stream import SeedList, SeedStream
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BATCH = 1000
 _RETRY_S = 1.0
 
-# Errors for which Redis takes no seeds for a while: those of a topic wait in Kafka.
+# Errors for which Redis takes no seeds for a while: those of a stream wait there.
 _PASSING = (
     redis_errors.ConnectionError,
     redis_errors.TimeoutError,
@@ -41,16 +41,15 @@ class Command(cli.Command):
     source, priority, again where known), JSON lines or plain lists of URLs, gzipped or not. A FILE may be a
     folder, a pattern, or in s3:// or gs://; - is stdin. With --probe, fetch only the beginnings of the images, to
     tell their sizes and whether they are there; with --again, of those in a dataset, if they have changed. With
-    --kafka, put in the seeds of a topic as they come and as there is room, until Ctrl-C.
+    the plug-in kafka, --kafka puts in the seeds of a topic as they come and as there is room, until Ctrl-C.
     """
 
-    arguments = "[options] FILE... | --kafka"
-    summary = "Put seeds from files or Kafka into the crawl"
+    arguments = "[options] FILE..."
+    summary = "Put seeds into the crawl, from files or from what plug-ins offer: Kafka"
     examples = (
         "scrapy feed museum.tsv flickr.jsonl.gz",
         "scrapy feed 's3://bucket/*.parquet' --columns url=URL,uuid=key --keep TEXT,LICENSE",
         "scrapy feed --probe --again out/",
-        "scrapy feed --kafka",
     )
     json_help = "print the counts as one JSON document"
     spider_help = "the spider to feed"
@@ -76,24 +75,22 @@ class Command(cli.Command):
             action="store_true",
             help="with --probe: check the images of a dataset (FOLDER:parquet of scrapy events) that are not gone",
         )
-        parser.add_argument("--kafka", action="store_true", help="read a topic of Kafka, at CRAWL_KAFKA_BROKERS")
-        parser.add_argument("--topic", help="the topic (default: inbound_SPIDER)")
-        parser.add_argument("--group", help="the consumer group to join (default: NAMESPACE-SPIDER)")
+        cli.add_plugin_options(parser, _streams(), _streams())
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         spider = cli.check_spider(self, opts.spider)
-        if opts.kafka:
-            if args:
-                raise UsageError("expected FILEs or --kafka, not both")
+        streams = _streams()
+        named = [f"--{name}" for name in streams]
+        chosen = [name for name in streams if getattr(opts, name)]
+        if len(chosen) + bool(args) != 1:
+            raise UsageError(f"expected {' or '.join(['at least one FILE (- for stdin)', *named])}")
+        cli.check_plugin_options(chosen[0] if chosen else None, opts, streams)
+        if chosen:
             if opts.columns or opts.keep or opts.resume or opts.probe or opts.again:
                 raise UsageError("--columns, --keep, --resume, --probe and --again need FILEs")
-            self._feed_topic(opts)
+            self._feed_stream(streams[chosen[0]], opts)
             return
-        if opts.topic or opts.group:
-            raise UsageError("--topic and --group need --kafka")
-        if not args:
-            raise UsageError("expected at least one FILE (- for stdin), or --kafka")
         if opts.probe and opts.spider != "images":
             raise UsageError(f"--probe is for the spider images: {opts.spider} fetches no images")
         if opts.again and (not opts.probe or STDIN in args):
@@ -158,46 +155,48 @@ class Command(cli.Command):
         if rejected and not fed:
             self.exitcode = 1
 
-    def _feed_topic(self, opts: argparse.Namespace) -> None:
+    def _feed_stream(self, kind: type[SeedStream], opts: argparse.Namespace) -> None:
         assert self.settings is not None
         with cli.connected(config.load(self.settings), opts.spider) as redis:
-            self._feed_topic_connected(redis, opts)
+            state, fed = redis.state, 0
+            progress = _progress("{task.completed:.0f} seeds", "{task.fields[note]}")
+            bar = progress.add_task("feeding", total=None, note="")
 
-    def _feed_topic_connected(self, redis: cli.Connection, opts: argparse.Namespace) -> None:
-        state, fed = redis.state, 0
-        progress = _progress("{task.completed:.0f} seeds", "{task.fields[note]}")
-        bar = progress.add_task("feeding", total=None, note="")
+            def say(text: str) -> None:
+                progress.print(visible(f"scrapy feed: {text}"), soft_wrap=True)
 
-        def say(text: str) -> None:
-            progress.print(visible(f"scrapy feed: {text}"), soft_wrap=True)
+            seeds = SeedList(
+                lambda seeds: redis.run(seed_list.push(state, seeds)),
+                lambda: redis.run(seed_list.has_room(state)),
+                say,
+            )
+            stream = kind(seeds, opts, self.settings)
+            fault = ""
+            try:
+                with progress, cli.stoppable() as stop, stream.opened():
+                    while not stop.is_set():
+                        try:
+                            count = stream.feed()
+                        except _PASSING as error:
+                            if str(error) != fault:
+                                say(f"{error}; trying again")
+                            fault = str(error)
+                            stop.wait(_RETRY_S)
+                            continue
+                        fault = ""
+                        fed += count
+                        if not progress.disable:
+                            note = "no room" if stream.full else f"{stream.lag() or 0} waiting"
+                            progress.update(bar, advance=count, note=note)
+            finally:
+                people = f"{counted(fed, 'seed')} fed" + (
+                    f", {stream.rejected} rejected" if stream.rejected else ""
+                )
+                print(json.dumps({"fed": fed, "rejected": stream.rejected}) if opts.json else people)
 
-        topic = SeedTopic(
-            Kafka(state.config, say),
-            opts.topic or f"inbound_{opts.spider}",
-            opts.group or f"{state.config.namespace}-{opts.spider}",
-            lambda seeds: redis.run(seed_list.push(state, seeds)),
-            lambda: redis.run(seed_list.has_room(state)),
-        )
-        fault = ""
-        try:
-            with progress, cli.stoppable() as stop, topic.opened():
-                while not stop.is_set():
-                    try:
-                        count = topic.feed()
-                    except _PASSING as error:
-                        if str(error) != fault:
-                            say(f"{error}; trying again")
-                        fault = str(error)
-                        stop.wait(_RETRY_S)
-                        continue
-                    fault = ""
-                    fed += count
-                    if not progress.disable:
-                        note = "no room" if topic.full else f"{topic.lag() or 0} waiting"
-                        progress.update(bar, advance=count, note=note)
-        finally:
-            people = f"{counted(fed, 'seed')} fed" + (f", {topic.rejected} rejected" if topic.rejected else "")
-            print(json.dumps({"fed": fed, "rejected": topic.rejected}) if opts.json else people)
+
+def _streams() -> dict[str, type[SeedStream]]:
+    return {name: load_object(path) for name, path in plugins.offered("feeders").items()}
 
 
 def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from crawlproject import cli
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.status.shard_status import shard_status
+from crawlproject.status.sample import node_of
 from crawlproject.texts import counted, printable
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -43,7 +43,7 @@ class Command(cli.Question):
     indent = 1
 
     async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> list[dict[str, Any]]:
-        found, away = await ask_shards(state.shards, shard_status)
+        found, away = await ask_shards(state.shards, _status_of)
         self.exitcode = int(bool(away))
         return [
             found[shard]
@@ -65,3 +65,42 @@ class Command(cli.Question):
             for row in said
         ]
         return "\n".join([head, *rows, counted(len(said), "shard")])
+
+
+async def _status_of(state: State) -> dict[str, Any]:
+    """Return the status of a shard, by the keys of docs/operators.md.
+
+    `workers` and `requests` are the living and the outstanding ones of one spider; `sent` is what waits there for
+    other shards. Of several replicas the one that is furthest ahead tells the lag.
+
+    Raises:
+        REDIS_TROUBLE: it does not answer.
+
+    """
+    client: Any = state.redis
+    keys = state.keys
+    async with client.pipeline(transaction=False) as pipe:
+        pipe.get(keys.leader)
+        pipe.scard(keys.sources)
+        pipe.hget(keys.counters, "outstanding")
+        pipe.info("memory")
+        pipe.info("replication")
+        for number in range(state.count):
+            pipe.llen(f"{keys.foreign_of}{number}")
+        leader, sources, requests, memory, replication, *waiting = await pipe.execute()
+    replicas = [one for one in replication.values() if isinstance(one, dict) and one.get("state") == "online"]
+    ahead = max(replicas, key=lambda one: int(one["offset"]), default=None)
+    return {
+        "shard": state.number,
+        "tag": keys.namespace,
+        "node": node_of(state),
+        "leader": leader and leader.decode(errors="replace"),
+        "workers": len(await state.scripts.alive(timeout=state.config.heartbeat_timeout)),
+        "sources": sources,
+        "requests": int(requests or 0),
+        "sent": sum(waiting),
+        "node_bytes": memory["used_memory"],
+        "replicas": len(replicas),
+        "replica_lag_bytes": ahead and max(int(replication["master_repl_offset"]) - int(ahead["offset"]), 0),
+        "replica_lag_s": ahead and int(ahead["lag"]),
+    }

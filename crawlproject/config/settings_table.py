@@ -9,7 +9,6 @@ from typing import Any
 
 from crawlproject import __version__
 from crawlproject.config.circuit_rules import CircuitRules
-from crawlproject.config.kafka_options import brokers, kafka_options
 from crawlproject.config.parsers import (
     Network,
     Parser,
@@ -26,7 +25,6 @@ from crawlproject.config.parsers import (
     number,
     opt_outs,
     optional,
-    origin,
     ports,
     servers,
     shard_numbers,
@@ -39,11 +37,15 @@ from crawlproject.config.redis_url import redis_url
 from crawlproject.models import DEFAULT_FORMATS, OPT_OUTS, THUMBNAIL_FORMATS, THUMBNAIL_MODES
 
 
-def _setting(name: str, default: Any, parse: Parser, meaning: str, *, unit: str = "", secret: bool = False) -> Any:
-    metadata = {
-        "name": name, "default": default, "parse": parse, "meaning": meaning, "unit": unit, "secret": secret
-    }  # fmt: skip
-    return field(metadata=metadata, repr=not secret)
+def setting(
+    default: Any, parse: Parser, meaning: str, *, unit: str = "", name: str = "", secret: bool = False
+) -> Any:
+    """Return a field of a dataclass of settings; `parse` raises ValueError with what a value must be.
+
+    Without a `name` the setting has that of the field, in capitals, behind `CRAWL_` or the `PREFIX` of the class.
+    """
+    about = {"name": name, "default": default, "parse": parse, "meaning": meaning, "unit": unit, "secret": secret}
+    return field(metadata=about, repr=not secret)
 
 
 # Bounds of the whole crawl, which shards divide, and the least that each has of them.
@@ -60,130 +62,112 @@ _MOST_LINKS = 1_000_000_000_000  # Lua counts exactly to 2**53, and msgpack has 
 class Config:
     """The settings in force; the metadata of each field holds its name, default and meaning."""
 
-    redis_url: str | None = _setting(
-        "REDIS_URL",
+    redis_url: str | None = setting(
         None,
         redis_url,
         "the Redis to share, also as `redis+sentinel://host:26379/service` or `redis+cluster://host:6379`, or "
         "several URLs separated by blanks, one a shard; none: an embedded one under `.crawl/`",
+        name="REDIS_URL",
     )
-    images_store: str = _setting(
-        "IMAGES_STORE", ".crawl/thumbnails", storage, "where thumbnails go: a folder or `s3://bucket/prefix/`"
+    images_store: str = setting(
+        ".crawl/thumbnails", storage, "where thumbnails go: a folder or `s3://bucket/prefix/`", name="IMAGES_STORE"
     )
-    endpoint_url: str | None = _setting(
-        "AWS_ENDPOINT_URL", None, text, "endpoint of an S3-compatible store; none: Amazon's"
+    endpoint_url: str | None = setting(
+        None, text, "endpoint of an S3-compatible store; none: Amazon's", name="AWS_ENDPOINT_URL"
     )
-    max_idle: float = _setting(
-        "MAX_IDLE_TIME_BEFORE_CLOSE",
+    max_idle: float = setting(
         0,
         number(0),
         "close after this many seconds without work in the whole crawl; 0: stay",
         unit="s",
+        name="MAX_IDLE_TIME_BEFORE_CLOSE",
     )
-    download_maxsize: int = _setting(
-        "DOWNLOAD_MAXSIZE", 50_000_000, whole(1), "largest body downloaded", unit="bytes"
+    download_maxsize: int = setting(
+        50_000_000, whole(1), "largest body downloaded", unit="bytes", name="DOWNLOAD_MAXSIZE"
     )
-    download_timeout: float = _setting(
-        "DOWNLOAD_TIMEOUT", 30, number(0, above=True), "longest time for one download", unit="s"
+    download_timeout: float = setting(
+        30, number(0, above=True), "longest time for one download", unit="s", name="DOWNLOAD_TIMEOUT"
     )
-    sources: str | None = _setting(
-        "CRAWL_SOURCES", None, text, "the catalogue of sources: a file (JSON, Parquet) or an HTTP URL"
-    )
-    unknown_sources: str = _setting(
-        "CRAWL_UNKNOWN_SOURCES",
+    sources: str | None = setting(None, text, "the catalogue of sources: a file (JSON, Parquet) or an HTTP URL")
+    unknown_sources: str = setting(
         "minimum",
         choice("minimum", "refuse"),
         "sources that the catalogue does not name: crawled at the `minimum` rate, or `refuse`d",
     )
-    source_trust: str = _setting(
-        "CRAWL_SOURCE_TRUST",
+    source_trust: str = setting(
         "catalogue",
         choice("catalogue", "hosts"),
         "where a seed may name a source of the catalogue whose row has no `hosts`: on any host (`catalogue`), "
         "or only on those of its `source_url` (`hosts`)",
     )
-    exclude: str | None = _setting(
-        "CRAWL_EXCLUDE",
+    exclude: str | None = setting(
         None,
         text,
         "a file of domains and sources that nothing goes out to, one a line; read again when it changes",
     )
-    contact: str | None = _setting(
-        "CRAWL_CONTACT", None, contact, "URL or mailto: in the User-Agent; required by `scrapy crawl`"
-    )
-    namespace: str = _setting(
-        "CRAWL_NAMESPACE",
+    contact: str | None = setting(None, contact, "URL or mailto: in the User-Agent; required by `scrapy crawl`")
+    namespace: str = setting(
         "crawl",
         namespace,
         "first part of every key; on a Redis Cluster in braces (`{crawl}`), as their hash tag",
     )
-    shards: int = _setting(
-        "CRAWL_SHARDS",
+    shards: int = setting(
         1,
         whole(1, 256),
         "parts of the frontier, each with workers of its own, in one Redis, a Redis Cluster, or a Redis each: the "
         "same for the whole life of a crawl",
         unit="shards",
     )
-    shard: tuple[int, ...] = _setting(
-        "CRAWL_SHARD",
+    shard: tuple[int, ...] = setting(
         (),
         shard_numbers,
         "the shard that a worker serves, from 0, or several separated by commas, with a crawler each; none: the "
         "one with the fewest workers",
     )
-    redis_wait: str = _setting(
-        "CRAWL_REDIS_WAIT",
+    redis_wait: str = setting(
         "forwarded",
         choice("forwarded", "all"),
         "what a replica must have before the crawl goes on, where a master has one: what is forwarded to another "
         "shard (`forwarded`), or `all` that workers write",
     )
-    max_retries: int = _setting(
-        "CRAWL_MAX_RETRIES", 1, whole(0, 100), "further attempts after a temporary failure", unit="attempts"
+    max_retries: int = setting(1, whole(0, 100), "further attempts after a temporary failure", unit="attempts")
+    retry_delay: float = setting(
+        10, number(0, above=True), "first back-off; it doubles with every retry", unit="s"
     )
-    retry_delay: float = _setting(
-        "CRAWL_RETRY_DELAY", 10, number(0, above=True), "first back-off; it doubles with every retry", unit="s"
-    )
-    heartbeat_timeout: float = _setting(
-        "CRAWL_HEARTBEAT_TIMEOUT",
+    heartbeat_timeout: float = setting(
         30,
         number(1),
         "a worker that is silent for this long loses its leases",
         unit="s",
     )
-    high_water: int = _setting(
-        "CRAWL_FRONTIER_HIGH_WATER",
+    high_water: int = setting(
         1_000_000,
         whole(4),
         "most requests in the frontier; then seeds stay in the list, and of links found a source queues 8",
         unit="requests",
+        name="CRAWL_FRONTIER_HIGH_WATER",
     )
-    overflow_maxlen: int = _setting(
-        "CRAWL_OVERFLOW_MAXLEN",
+    overflow_maxlen: int = setting(
         1_000_000,
         whole(1),
         "most requests in Redis that wait beyond what their sources can be sent in ten minutes; then seeds stay "
         "in the list, and links found are turned away, those of one source from a quarter of what others leave",
         unit="requests",
     )
-    overflow_store: str | None = _setting(
-        "CRAWL_OVERFLOW_STORE",
+    overflow_store: str | None = setting(
         None,
         optional(storage),
         "where most of what waits so is kept, the same for all workers: a folder or `s3://bucket/prefix/`; none: "
         "it stays in Redis. While it is down leasing pauses when a fifth of `CRAWL_OVERFLOW_MAXLEN` wait in Redis",
     )
-    pages_budget_max: int = _setting(
-        "CRAWL_PAGES_BUDGET_MAX",
+    pages_budget_max: int = setting(
         1_000_000,
         whole(0, _MOST_LINKS),
         "most links found on pages that a source admits in all, a quarter of them poor ones: 1,000, and 4 more "
         "for each good page of it (fetched, indexable, with new content), up to this number; 0: no budget at all",
         unit="links",
     )
-    stream_maxlen: int = _setting(
-        "CRAWL_STREAM_MAXLEN",
+    stream_maxlen: int = setting(
         1_000_000,
         whole(1),
         "events kept in each stream, and dead letters; while more events are unread, or there are as many dead "
@@ -191,216 +175,147 @@ class Config:
         "count, and of them only as many are kept",
         unit="events",
     )
-    events_unread: str = _setting(
-        "CRAWL_EVENTS_UNREAD",
+    events_unread: str = setting(
         "keep",
         choice("keep", "drop"),
         "`drop`: beyond `CRAWL_STREAM_MAXLEN` the oldest events of a stream go, read or not, and nothing pauses",
     )
-    max_pixels: int = _setting(
-        "CRAWL_MAX_PIXELS", 100_000_000, whole(1), "larger images are not decoded", unit="pixels"
-    )
-    formats: tuple[str, ...] = _setting(
-        "CRAWL_FORMATS",
+    max_pixels: int = setting(100_000_000, whole(1), "larger images are not decoded", unit="pixels")
+    formats: tuple[str, ...] = setting(
         DEFAULT_FORMATS,
         formats,
         "formats of images that are read; all others are unreadable",
     )
-    pages_images: str = _setting(
-        "CRAWL_PAGES_IMAGES",
+    pages_images: str = setting(
         "licensed",
         choice("licensed", "all", "none"),
         "images found on pages that the spider `images` gets: those with an open licence (`licensed`), `all`, "
         "or `none`",
     )
-    pages_revisit: float = _setting(
-        "CRAWL_PAGES_REVISIT",
+    pages_revisit: float = setting(
         0,
         number(0, 30 * 86_400),
         "home pages, seeds and sitemaps, 8 of a source at most, are revisited after this time; later the "
         "less they change; 0: never",
         unit="s",
     )
-    thumbnail_sizes: tuple[int, ...] = _setting(
-        "CRAWL_THUMBNAIL_SIZES",
+    thumbnail_sizes: tuple[int, ...] = setting(
         (640,),
         sizes,
         "sizes of thumbnails, 16 to 2048, one or several, the first of which is the event's `thumbnail`: their "
         "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size",
         unit="pixels",
     )
-    thumbnail_mode: str = _setting(
-        "CRAWL_THUMBNAIL_MODE",
+    thumbnail_mode: str = setting(
         "keep_ratio_largest",
         choice(*THUMBNAIL_MODES),
         "what the size is of: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
     )
-    thumbnail_format: str = _setting(
-        "CRAWL_THUMBNAIL_FORMAT",
+    thumbnail_format: str = setting(
         "JPEG",
         choice(*THUMBNAIL_FORMATS),
         "format of thumbnails, `JPEG` or `WebP`; their names end with `.jpg` or `.webp`",
     )
-    thumbnail_quality: int = _setting(
-        "CRAWL_THUMBNAIL_QUALITY", 85, whole(1, 95), "quality of thumbnails, in either format", unit="1 to 95"
-    )
-    keep_originals: str | None = _setting(
-        "CRAWL_KEEP_ORIGINALS",
+    thumbnail_quality: int = setting(85, whole(1, 95), "quality of thumbnails, in either format", unit="1 to 95")
+    keep_originals: str | None = setting(
         None,
         optional(storage),
         "where the images themselves go: a folder or `s3://bucket/prefix/`; none: they are not kept",
     )
-    analyses: tuple[str, ...] = _setting(
-        "CRAWL_ANALYSES",
+    analyses: tuple[str, ...] = setting(
         (),
         analyses,
         "functions that look at each image, as `module:function`, and whose results go into its event",
     )
-    decode_processes: int = _setting(
-        "CRAWL_DECODE_PROCESSES",
+    decode_processes: int = setting(
         2,
         whole(1, 64),
         "images that a worker decodes at the same time, each in its own process",
         unit="processes",
     )
-    decode_timeout: float = _setting(
-        "CRAWL_DECODE_TIMEOUT",
+    decode_timeout: float = setting(
         20,
         number(0, above=True),
         "an image that takes longer to decode is unreadable",
         unit="s",
     )
-    opt_outs: tuple[str, ...] = _setting(
-        "CRAWL_OPT_OUTS",
+    opt_outs: tuple[str, ...] = setting(
         tuple(OPT_OUTS),
         opt_outs,
         "opt-outs that forbid keeping anything of an image; the others are recorded in its event",
     )
-    circuit_errors: float = _setting(
-        "CRAWL_CIRCUIT_ERRORS",
+    circuit_errors: float = setting(
         0.1,
         CircuitRules.PARSERS["errors"],
         "share of errors above which it opens",
         unit="0 to 1",
     )
-    strain: bool = _setting(
-        "CRAWL_STRAIN",
+    strain: bool = setting(
         True,
         flag,
         "latency back-off: slow down at five times the source's usual latency, and over 1 s more",
     )
-    pages_delay: float = _setting(
-        "CRAWL_PAGES_DELAY",
+    pages_delay: float = setting(
         70,
         number(0, 86_400),
         "between two requests of the spider `pages` to one source, besides the source's rate; 0: only that",
         unit="s",
     )
-    robots_delay_max: float = _setting(
-        "CRAWL_ROBOTS_DELAY_MAX",
+    robots_delay_max: float = setting(
         60,
         number(0, above=True),
         "longest delay between requests that a robots.txt can impose",
         unit="s",
     )
-    allow_networks: tuple[Network, ...] = _setting(
-        "CRAWL_ALLOW_NETWORKS", (), networks, "private networks that may be crawled, on every port"
+    allow_networks: tuple[Network, ...] = setting(
+        (), networks, "private networks that may be crawled, on every port"
     )
-    deny_networks: tuple[Network, ...] = _setting(
-        "CRAWL_DENY_NETWORKS",
+    deny_networks: tuple[Network, ...] = setting(
         (),
         networks,
         "networks that are never connected to, also where `CRAWL_ALLOW_NETWORKS` opens them",
     )
-    nat64_prefixes: tuple[IPv6Network, ...] = _setting(
-        "CRAWL_NAT64_PREFIXES",
+    nat64_prefixes: tuple[IPv6Network, ...] = setting(
         (),
         nat64_prefixes,
         "NAT64 prefixes of the workers' network: its addresses are judged by the IPv4 addresses in them",
     )
-    allow_ports: tuple[int, ...] = _setting(
-        "CRAWL_ALLOW_PORTS", (), ports, "ports that may be crawled besides 80 and 443", unit="ports"
+    allow_ports: tuple[int, ...] = setting((), ports, "ports that may be crawled besides 80 and 443", unit="ports")
+    dns_servers: tuple[str, ...] = setting(
+        (), servers, "name servers, as `address` or `address:port`; none: the system's"
     )
-    dns_servers: tuple[str, ...] = _setting(
-        "CRAWL_DNS_SERVERS", (), servers, "name servers, as `address` or `address:port`; none: the system's"
-    )
-    tls_failures: str = _setting(
-        "CRAWL_TLS_FAILURES",
+    tls_failures: str = setting(
         "refuse",
         choice("refuse", "record"),
         "a site with an invalid certificate: `refuse` it, or crawl it and `record` that in the event",
     )
-    shutdown_grace: float = _setting(
-        "CRAWL_SHUTDOWN_GRACE", 30, number(0), "time that requests in flight get to finish at a stop", unit="s"
+    shutdown_grace: float = setting(
+        30, number(0), "time that requests in flight get to finish at a stop", unit="s"
     )
-    log_format: str = _setting(
-        "CRAWL_LOG_FORMAT",
+    log_format: str = setting(
         "text",
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
     )
-    monitor_file: str | None = _setting(
-        "CRAWL_MONITOR_FILE", None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
+    monitor_file: str | None = setting(
+        None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
     )
-    metrics_port: int | None = _setting(
-        "CRAWL_METRICS_PORT",
+    metrics_port: int | None = setting(
         None,
         whole(1, 65535),
         "port of `/metrics`, different for each process; none: 9410 for `scrapy monitor`, off for workers",
         unit="port",
     )
-    metrics_address: str = _setting(
-        "CRAWL_METRICS_ADDRESS", "127.0.0.1", address, "address that `/metrics` is bound to"
-    )
-    dashboard_port: int = _setting(
-        "CRAWL_DASHBOARD_PORT",
-        9411,
-        whole(0, 65535),
-        "port of `scrapy monitor`'s dashboard; 0: none",
-        unit="port",
-    )
-    dashboard_address: str = _setting(
-        "CRAWL_DASHBOARD_ADDRESS",
-        "127.0.0.1",
-        address,
-        "address that the dashboard is bound to; any but a loopback address needs a password",
-    )
-    dashboard_password: str | None = _setting(
-        "CRAWL_DASHBOARD_PASSWORD",
-        None,
-        text,
-        "password of the dashboard; none: open to everybody on this machine; never shown",
-        secret=True,
-    )
-    dashboard_origin: str | None = _setting(
-        "CRAWL_DASHBOARD_ORIGIN",
-        None,
-        origin,
-        "the dashboard's address as browsers see it behind a proxy, as in `https://crawl.example.org`",
-    )
-
-    pages_store: str | None = _setting(
-        "CRAWL_PAGES_STORE",
+    metrics_address: str = setting("127.0.0.1", address, "address that `/metrics` is bound to")
+    pages_store: str | None = setting(
         None,
         storage,
         "where pages go, as WARC files: a folder or `s3://bucket/prefix/`; none: they are not kept",
     )
-    pages_spool: str = _setting(
-        "CRAWL_PAGES_SPOOL",
+    pages_spool: str = setting(
         ".crawl/spool",
         folder,
         "where WARC files for S3 are written until they are uploaded; on a disk that outlives the worker",
-    )
-
-    kafka_brokers: tuple[str, ...] = _setting(
-        "CRAWL_KAFKA_BROKERS", (), brokers, "Kafka's brokers, as `host:port`, for `--kafka` of `feed` and `events`"
-    )
-    kafka_options: tuple[tuple[str, str], ...] = _setting(
-        "CRAWL_KAFKA_OPTIONS",
-        (),
-        kafka_options,
-        "further options for librdkafka, a JSON object (docs/kafka.md); never shown",
-        secret=True,
     )
 
     @property
@@ -446,4 +361,10 @@ class Config:
         return f"crawlproject/{__version__}" + (f" (+{self.contact})" if self.contact else "")
 
 
-SETTINGS: Mapping[str, Mapping[str, Any]] = {f.metadata["name"]: f.metadata for f in fields(Config)}
+def table(kind: type) -> Mapping[str, Mapping[str, Any]]:
+    """Return what is known of each setting of a dataclass, its `field` included, by name."""
+    prefix = getattr(kind, "PREFIX", "CRAWL_")
+    return {f.metadata["name"] or prefix + f.name.upper(): {**f.metadata, "field": f.name} for f in fields(kind)}
+
+
+SETTINGS = table(Config)

@@ -44,8 +44,8 @@ TRAPS = str(Path(__file__).parents[1] / "traps")
         ),
         (
             [],
-            {"CRAWL_ANALYSES": "crawlproject.analyses:phish"},
-            "CRAWL_ANALYSES: crawlproject.analyses:phish cannot be loaded: AttributeError: module ",
+            {"CRAWL_ANALYSES": "crawlproject.models:phish"},
+            "CRAWL_ANALYSES: crawlproject.models:phish cannot be loaded: AttributeError: module ",
         ),
         (
             [],

@@ -20,7 +20,7 @@ import pytest
 import redis
 from pyarrow import parquet as pq
 
-from crawlproject.sinks.event_rows import Rows
+from crawlproject.contrib.datasets.event_rows import Rows
 from crawlproject.state.keys import Keys
 from tests.waiting import until
 
@@ -79,10 +79,9 @@ def test_many_keep_their_order_for_the_spider_named(scrapy: Scrapy, redis_url: s
 
 
 def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
-    for args in (("-",), ("--kafka",)):
-        done = scrapy("feed", "--spider", "image", *args, stdin=A)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "--spider image: this project has no such spider, only images" in done.stderr
+    done = scrapy("feed", "--spider", "image", "-", stdin=A)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--spider image: this project has no such spider, only images" in done.stderr
     with redis.Redis.from_url(redis_url) as client:
         assert client.keys() == []
 
@@ -319,8 +318,6 @@ def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(
     ("args", "reason"),
     [
         (("-", "--resume"), "--resume needs FILEs: stdin begins where it begins"),
-        (("--kafka", "--resume"), "--columns, --keep, --resume, --probe and --again need FILEs"),
-        (("--kafka", "--probe"), "--columns, --keep, --resume, --probe and --again need FILEs"),
         (("--again", "out/"), "--again goes with --probe and with the folder or files of a dataset"),
         (("--probe", "--again", "-"), "--again goes with --probe and with the folder or files of a dataset"),
         (("--probe", "--spider", "pages", "-"), "--probe is for the spider images: pages fetches no images"),

@@ -235,39 +235,6 @@ async def test_what_waits_and_what_is_in_flight_are_bounded_apart(
     await until_async(is_full)
 
 
-async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("crawlproject.frontier.lease_queue._WAIT_IN_REDIS_S", 0.05)
-    monkeypatch.setattr("crawlproject.frontier.shares._RECENT_S", 0.1)
-    worker = Worker(state, capacity=8)
-    await worker.ready()
-    names = [f"new{n}" for n in range(6)]
-    await worker.rate_also(*names)
-    for number, name in enumerate(names):
-        entry = codec.encode(Request(f"http://{name}.localhost/a", meta={"identifier": name}), worker.spider)
-        await within(worker.state.scripts, high_water=99).enqueue(
-            "w", [NewRequest(entry, digest_of("", str(number)), again=True, source=name)]
-        )
-    while not worker.stat("frontier/turned_away"):
-        await worker.queue.flush()
-        await worker.queue.fill()
-    leases = list(worker.queue.leases.values())
-    assert len(leases) <= 4
-    assert len({lease.source for lease in leases}) == len(leases)
-    for lease in leases:
-        worker.queue.settle(lease, Settlement(lease.id, lease.source, dead="x"))
-
-    async def all_came() -> bool:
-        await worker.queue.flush()
-        await worker.queue.fill()
-        for lease in list(worker.queue.leases.values()):
-            worker.queue.settle(lease, Settlement(lease.id, lease.source, dead="x"))
-        return bool(await worker.redis.hget(state.keys.counters, "outstanding") == b"0")
-
-    await until_async(all_came)
-
-
 async def hang_at_robots(state: State) -> None:
     """Begin a look-up that downloads the robots.txt, and never comes to its end."""
     origin, token = "http://museum.localhost/robots.txt", "a look-up whose download hangs"

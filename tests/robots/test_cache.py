@@ -19,19 +19,17 @@ from crawlproject.controls import expire_copies
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.gate import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
-from crawlproject.sources.rates import row_text
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import sources
 from demo.gallery import Gallery, set_faults
 from tests.conftest import Scrapy
 from tests.leading import lead
-from tests.robots_copies import copy_of, keep_copy, repacked, run_out, set_copy, unpacked
+from tests.robots_copies import copy_of, keep_copy, run_out, set_copy, unpacked
 from tests.test_crawl import Crawl, worst_second
 from tests.waiting import PATIENCE_S, until_async
 
 KEYS = Keys("crawl", "images")
-DAY = 86400.0
 NONE_OF_P = "User-agent: *\nDisallow: /p/\n"
 
 
@@ -82,25 +80,6 @@ def origin(crawl: Crawl, source: str) -> str:
     return f"{crawl.gallery.urls[source]}/robots.txt"
 
 
-def stored(crawl: Crawl, source: str) -> dict[str, Any]:
-    return unpacked(crawl.redis.get(KEYS.robots_of + origin(crawl, source)))
-
-
-def set_moments(crawl: Crawl, source: str, **fields: float) -> None:
-    """Give fields of the shared copy another moment, in seconds from now."""
-    seconds, micros = crawl.redis.time()
-    now = seconds * 1_000_000 + micros
-    values = {name: int(now + value * 1_000_000) for name, value in fields.items()}
-    copy = repacked(stored(crawl, source) | values)
-    crawl.redis.set(KEYS.robots_of + origin(crawl, source), copy, keepttl=True)
-
-
-def lasts(crawl: Crawl, source: str) -> float:
-    """Return the seconds that the shared copy may be used."""
-    seconds, micros = crawl.redis.time()
-    return int(stored(crawl, source)["fresh"]) / 1e6 - float(seconds + micros / 1e6)
-
-
 def copies(crawl: Crawl) -> list[dict[str, Any]]:
     return [unpacked(crawl.redis.get(key)) for key in crawl.redis.keys(KEYS.robots_of + "*")]
 
@@ -141,78 +120,6 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
     assert crawl.redis.xlen(KEYS.dead) == len(names)  # each once
     assert {fields[b"deliveries"] for _, fields in crawl.redis.xrange(KEYS.dead)} == {b"0"}
     assert "robots/parked" in "".join(crawl.log(number) for number in range(3))
-    ended_well(crawl)
-
-
-def test_a_copy_serves_later_workers_until_it_expires_and_then_until_it_is_replaced(crawl: Crawl) -> None:
-    """Two crawls: between them days pass, and sites and catalogue change."""
-    slow = "User-agent: *\nCrawl-delay: 1.5\nDisallow: /p/\n"
-    site(crawl, "fresh", 100, pictures=2)
-    renewed = site(crawl, "renewed", 100, pictures=2)
-    stale = site(crawl, "stale", 100, pictures=2)
-    down = {name: site(crawl, name, 100, pictures=2) for name in ("weeks", "month")}
-    freed = site(crawl, "freed", 100, slow, pictures=9)
-    site(crawl, "shared", 100, "User-agent: *\nCrawl-delay: 0.5\n", pictures=9)
-    site(crawl, "permitted", 100, slow, pictures=9)
-    crawl.source("guest", 100)
-    for folder in down.values():
-        set_faults(folder, {"/robots.txt": {"status": 503}})
-    with gallery_of(crawl) as crawl.gallery:
-        for name in ("fresh", "renewed", "stale", "weeks", "month", "freed", "shared", "permitted"):
-            crawl.seed(name, "0.jpg")
-        settings = {"CRAWL_MAX_RETRIES": "0", "CRAWL_RETRY_DELAY": "60"}
-        crawl.run(1, **settings)
-        before = len(crawl.gallery.arrivals())
-        assert 0.99 * DAY < lasts(crawl, "fresh") <= DAY
-
-        set_faults(renewed, {"/robots.txt": {"headers": {"Cache-Control": "public, max-age=600"}}})
-        (renewed / "robots.txt").write_text("User-agent: *\nDisallow: /1\n")
-        set_faults(stale, {"/robots.txt": {"status": 500}})
-        (freed / "robots.txt").write_text("")
-        for name in ("renewed", "stale", "freed"):
-            set_moments(crawl, name, fresh=-1)
-        set_moments(crawl, "weeks", since=-29.9 * DAY)
-        set_moments(crawl, "month", since=-30.1 * DAY)
-        options(crawl, "permitted", robots="ignore", hosts=["127.0.0.1"])
-        permitted = '{"robots": "ignore", "hosts": ["127.0.0.1"]}'
-        crawl.redis.hset(KEYS.catalogue, "permitted", row_text(0.2, " 127.0.0.1 ", permitted))
-        for name in ("fresh", "renewed", "stale", "weeks", "month"):
-            crawl.seed(name, "1.jpg", "p/1.jpg")
-        crawl.seed("freed", *(f"{n}.jpg" for n in range(1, 6)))
-        crawl.seed("permitted", *(f"{n}.jpg" for n in range(1, 6)))
-        push(crawl, "shared", "guest", *(f"{n}.jpg" for n in range(1, 6)))
-        crawl.run(1, **settings)
-        later = crawl.gallery.arrivals()[before:]
-        assert 540 < lasts(crawl, "renewed") <= 600
-
-    requested_again = {arrival["source"] for arrival in later if arrival["path"] == "/robots.txt"}
-    assert requested_again == {"renewed", "stale", "freed"}
-    paths: dict[str, list[str]] = {}
-    when: dict[str, list[float]] = {}
-    for arrival in later:
-        if arrival["path"] != "/robots.txt":
-            paths.setdefault(arrival["source"], []).append(arrival["path"])
-            when.setdefault(arrival["source"], []).append(arrival["t"])
-    assert paths["fresh"] == paths["stale"] == ["/1.jpg"]
-    assert sorted(paths["renewed"]) == ["/p/1.jpg"]  # a new copy, new rules; there is no such picture
-    assert sorted(paths["month"]) == ["/1.jpg", "/p/1.jpg"]  # RFC 9309, 2.3.1.4: it may be taken for unavailable
-    assert "weeks" not in paths
-    assert {"since", "failures", "retry", "reason"} <= stored(crawl, "stale").keys()
-    # An origin's delay holds for every source with pictures there while it is crawled; permission ends it.
-    assert when["shared"][-1] - when["shared"][0] > 0.44 * (len(when["shared"]) - 1)
-    assert min(b - a for a, b in pairwise(when["shared"])) > 0.25  # a site that is late itself sees less than 0.5
-    assert max(when["freed"]) - min(when["freed"]) < 4.5  # one request for robots.txt, which obeys the delay, too
-    assert max(when["permitted"]) - min(when["permitted"]) < 2
-    assert len(when["shared"]) == len(when["freed"]) == len(when["permitted"]) == 5
-    delays = {key.decode() for key in crawl.redis.keys(KEYS.robots_delays_of + "*")}
-    assert delays == {KEYS.robots_delays_of + name for name in ("shared", "guest")}
-    reasons = crawl.dead()
-    refused = dict.fromkeys(("fresh-p/1.jpg", "stale-p/1.jpg"), "robots.txt: line 2, Disallow: /p/")
-    refused["renewed-1.jpg"] = "robots.txt: line 2, Disallow: /1"
-    down_yet = ("weeks-0.jpg", "weeks-1.jpg", "weeks-p/1.jpg", "month-0.jpg")
-    refused |= dict.fromkeys(down_yet, "robots unreachable: status 503")
-    assert reasons == refused
-    assert crawl.redis.xlen(KEYS.dead) == len(refused)
     ended_well(crawl)
 
 

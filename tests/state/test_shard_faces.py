@@ -12,16 +12,13 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
-from crawlproject.dashboard.recent import read_recent
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
-from crawlproject.status.reporter import Report, Reporter
+from crawlproject.status.reporter import Report, Reporter, present_spiders
 from crawlproject.status.sample import Survey
-from crawlproject.status.site_report import site_report
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
-from crawlproject.status.spiders import present_spiders
 from tests.leading import lead
 from tests.state.scripts.calls import request
 from tests.state.servers import Server
@@ -88,8 +85,6 @@ async def test_what_all_shards_have_is_summed(state: State) -> None:
     assert made.general["shards_stopped"] == {}
     assert [row.rate_limit async for _, row in source_statuses(state, NAMES)] == list(RATES.values())
     assert await present_spiders(state, ["images", "pages"]) == ["images"]
-    report = await site_report(state, NAMES[3])
-    assert report["rate"]["limit"] == RATES[NAMES[3]]
 
 
 async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
@@ -221,7 +216,6 @@ def test_the_commands_work_on_all_shards(state: State, shared: dict[str, Any], s
     assert [row["source"] for row in said("sources")] == sorted(NAMES)
     assert said("halt", *NAMES) == {"halted": NAMES}
     assert said("rate", NAMES[2], "2")["override"] == 2.0
-    assert said("report", NAMES[2])["source"] == NAMES[2]
     totals = said("stats")
     assert (totals["outstanding"], totals["workers"], len(totals["sources"])) == (24, 2, 12)
     assert said("top", "--interval", "0.5")["general"]["outstanding"] == 24
@@ -272,16 +266,3 @@ async def test_the_audit_trails_of_all_shards_that_it_leads_are_told(
     assert told() == len(mine)
     await reporter._tell()
     assert told() == len(mine)
-
-
-async def test_the_dashboard_has_the_newest_of_all_shards(state: State) -> None:
-    for number, name in enumerate(NAMES):
-        shard = state.shard_for(name)
-        event = {"source": name, "identifier": name, "time": f"2026-11-22T06:44:{number:02}+00:00", "status": 404}
-        await shard.redis.xadd(shard.keys.link_rot_events, {"event": json.dumps(event)})
-        await shard.redis.xadd(
-            shard.keys.dead, {"seed": "x", "source": name, "reason": "gone"}, id=f"{number + 1}-1"
-        )
-    found = await read_recent(state)
-    assert [event["source"] for event in found["link_rot"]] == NAMES[::-1]
-    assert [letter["source"] for letter in found["dead"]] == NAMES[::-1]

@@ -20,7 +20,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import DeadLetter, NewRequest, Overview, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
-from crawlproject.status.reporter import LineFile, Reporter
+from crawlproject.status.reporter import Reporter, append_line, present_spiders
 from crawlproject.status.sample import Survey
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
@@ -239,16 +239,15 @@ async def test_a_file_that_cannot_be_written_is_reported_once(
         await until(lambda: lines(path))
 
 
-def test_the_file_is_rotated_and_found_again(tmp_path: Path) -> None:
+def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporters, "ROTATED_BYTES", 100)
     path = tmp_path / "m"
-    mine, theirs = LineFile(str(path), 100, 3), LineFile(str(path), 100, 3)
     for number in range(20):
-        (mine, theirs)[number % 2].write(f"line {number} " + "x" * 40)
-    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 4))]
+        append_line(str(path), f"line {number} " + "x" * 40)
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 6))]
     assert all(file.stat().st_size <= 110 for file in tmp_path.iterdir())
-    assert path.read_text().splitlines()[-1].startswith("line 19 ")
     path.rename(tmp_path / "moved")  # as logrotate does
-    mine.write("after")
+    append_line(str(path), "after")
     assert path.read_text() == "after\n"
 
 
@@ -363,3 +362,23 @@ async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(craw
     assert made is not None
     assert (made.general["sources_in_flight"], made.general["domains_in_flight"]) == (0, 0)
     assert made.general["sources_in_progress"] == 2
+
+
+async def test_spiders_are_there_once_they_have_seeds_requests_or_results(state: State) -> None:
+    redis: Any = state.redis
+    assert await present_spiders(state, ["images", "pages"]) == []
+    await redis.lpush(state.beside("pages").keys.seeds, "https://example.org/")
+    assert await present_spiders(state, ["images", "pages"]) == ["pages"]
+    await redis.hset(state.keys.counters, "outstanding", 1)
+    await redis.hset(state.beside("shop").keys.totals, "fetched", 1)  # of another project
+    assert await present_spiders(state, ["images", "pages"]) == ["images", "pages"]
+    await redis.zadd(state.keys.spiders, {"shop": 1, "images": 2, "idle": 3})
+    assert await present_spiders(state, ["images", "pages"]) == ["images", "pages", "shop"]
+
+
+@pytest.mark.parametrize("name", [b"'$(reboot)'", b"\xff", b"-s"])
+async def test_a_name_that_no_shell_should_see_is_left_out(state: State, name: bytes) -> None:
+    redis: Any = state.redis
+    await redis.zadd(state.keys.spiders, {name: 1})
+    await redis.hset(b"crawl:" + name + b":totals", "fetched", 1)
+    assert await present_spiders(state) == []
