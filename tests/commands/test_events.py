@@ -234,7 +234,8 @@ def test_readers_are_listed_and_forgotten_by_name(
         }
         assert client.hkeys(KEYS.readers) == [b"now"]
     assert scrapy("events", "--readers", "x.jsonl").returncode == 2
-    assert scrapy("events", "x.jsonl", "--reader", "a b").returncode == 2
+    for name in ("a b", "host:path"):
+        assert f"--reader {name!r}: a name has 1 to 100" in scrapy("events", "x.jsonl", "--reader", name).stderr
 
 
 def test_what_is_gone_unread_ends_a_reader_unless_it_may_skip_that(
