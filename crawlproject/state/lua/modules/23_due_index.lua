@@ -2,15 +2,21 @@
 --
 -- A source with work stands in one due set, by the moment its next request is due: that of its tier (by its rate, see
 -- due_index.tier_of) and its class (the best priority that it has queued). Its `place` is these two digits. Several classes
--- of a tier share what goes out by how long their sources wait: see lease.lua.
+-- of a tier share what goes out by how long their sources wait: see lease.lua. One that stands may have
+-- nothing but delayed requests, or none of its class: a lease call finds that out when its turn comes.
 --
 -- What is read of a source is kept for the rest of the call. Where sources stand is written once, at its end, by
 -- due_index.save() or schedule_all(). One that stands in another set, too, leaves that when a lease call reads it.
 local due_index = {}
 
-local BEST_CLASS = 4
 local FAR_AHEAD_US = 10000000
-local PLACES = {'20', '10', '00', '21', '11', '01', '22', '12', '02', '23', '13', '03', '24', '14', '04'} -- most requests are of 0 and 1
+local PLACES, RANK_IN = {}, {} -- of a place the rank of its class
+for rank = 1, 5 do -- most requests are of 1 and 2
+  for tier = 2, 0, -1 do
+    local place = tier .. (rank - 1)
+    PLACES[#PLACES + 1], RANK_IN[place] = place, rank
+  end
+end
 
 -- All due sets.
 function state.due_sets(ctx)
@@ -30,8 +36,6 @@ function due_index.tier_of(ctx, source)
   return rate >= 10 and 2 or rate >= 1 and 1 or 0
 end
 
-function due_index.class_in(place) return tonumber(place:sub(2)) end
-
 -- Looks at several sources at once, in all sets: a change of their rates may have left them in one that this spider has not heard of.
 function due_index.look_up_standing(ctx, sources)
   for _, place in ipairs(PLACES) do
@@ -50,10 +54,10 @@ function due_index.standing_of(ctx, source)
   return ctx.standing[source]
 end
 
--- The best class that a source may have queued; nil: any.
-function due_index.class_of(ctx, source)
+-- The highest rank that a source may have requests queued at, by where it stands, if that is known.
+function due_index.rank_of(ctx, source)
   local stands = ctx.standing[source]
-  return stands and due_index.class_in(stands.place) or nil
+  return stands and RANK_IN[stands.place] or nil
 end
 
 -- Reads of several sources at once: rates, slots, who is halted; circuits and delays where there are none.
@@ -90,10 +94,10 @@ function due_index.depart(ctx, source, place)
   ctx.departures[place], sources[#sources + 1] = sources, source
 end
 
--- Puts a source where its next request is due, or nowhere when it has no work. `anew`: whatever class it is noted to have.
+-- Puts a source where its next request is due, or nowhere when it has no work. `anew`: its queues are looked at, wherever it stands.
 function due_index.schedule(ctx, source, anew)
   local stands = due_index.standing_of(ctx, source)
-  local at, class = queues.has_work_at(ctx, source, anew and BEST_CLASS or stands and due_index.class_in(stands.place))
+  local at, class = queues.has_work_at(ctx, source, not anew and due_index.rank_of(ctx, source) or nil)
   local place = at and due_index.tier_of(ctx, source) .. class
   if stands and stands.place ~= place then due_index.depart(ctx, source, stands.place) end
   if not at then
@@ -181,7 +185,7 @@ function due_index.mend(ctx, sources, least)
   due_index.look_up_standing(ctx, sources)
   for _, source in ipairs(sources) do
     local stands = ctx.standing[source]
-    local is_wrong = not stands or due_index.class_in(stands.place) < least[source]
+    local is_wrong = not stands or RANK_IN[stands.place] <= least[source]
     if is_wrong or stands.at > ctx.now + FAR_AHEAD_US then
       due_index.schedule(ctx, source, true)
       if is_wrong and ctx.moves[source] then count = count + 1 end
