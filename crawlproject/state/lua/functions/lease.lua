@@ -169,11 +169,13 @@ register('lease', function(ctx, K, A)
   local function sort_out(source, entries)
     local stays, strays, dropped = {}, {}, {}
     local is_foreign = shards.is_elsewhere(ctx, source) -- however it has come here: its slots are given out elsewhere
-    for _, entry in ipairs(entries) do
+    local has_exclusions, belief = ctx.has_exclusions, belonging.belief_in(ctx, source)
+    for index = 1, #entries do
+      local entry = entries[index]
       local is_suspect = queues.deliveries_of(entry) > 0
-      if exclusions.has_request(ctx, source, entry) then
+      if has_exclusions and exclusions.has_request(ctx, source, entry) then
         dropped[#dropped + 1] = entry
-      elseif is_foreign or not belonging.belongs(ctx, source, entry) then
+      elseif is_foreign or belief ~= true and not belonging.belongs(ctx, source, entry) then
         strays[#strays + 1] = entry
       elseif is_suspect and holds_suspect then
         queues.delay(ctx, source, entry, text(number) .. '.' .. put_off, PUT_OFF_US + put_off * FURTHER_US)

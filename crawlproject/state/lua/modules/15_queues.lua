@@ -23,9 +23,8 @@ function state.counters(ctx)
   for index, value in ipairs(redis.call('HMGET', ctx.K.counters, unpack(names))) do counters[names[index]] = tonumber(value) or 0 end
   return counters
 end
--- Source -> by rank, how many more requests its queues take; and whether some wait in its overflow, where that was asked for
+-- Source -> by rank, how many more requests its queues take, and whether some wait in its overflow (`waits`), where that was asked for
 function state.rooms() return {} end
-function state.overflowing() return {} end
 -- What is to be stored, by list; how many requests of it in queues, and in overflows, of all sources and of each
 function state.added() return {batches = {}, queued = 0, waiting = 0, waiting_of = {}} end
 
@@ -158,46 +157,41 @@ function queues.has_any(ctx, source)
     or queues.has_overflow(ctx, source)
 end
 
--- How many more requests of a rank the queues of a source take.
-function queues.room_of(ctx, source, rank)
+-- By rank, how many more requests the queues of a source take.
+function queues.rooms_of(ctx, source)
   local rooms = ctx.rooms[source]
-  if not rooms then
-    local keys, room = queues.keys_of(ctx, source), queues.window_of(ctx, source)
-    rooms = {room - redis.call('LLEN', keys[1]), room, room, room, room}
-    if redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(keys, 2)) > 0 then
-      for of_rank = 1, #keys do rooms[of_rank] = room - queues.backlog_of(ctx, source, of_rank) end
-    end
-    ctx.rooms[source] = rooms
+  if rooms then return rooms end
+  local keys, room = queues.keys_of(ctx, source), queues.window_of(ctx, source)
+  rooms = {room - redis.call('LLEN', keys[1]), room, room, room, room, waits = {}}
+  if redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(keys, 2)) > 0 then
+    for rank = 1, #keys do rooms[rank] = room - queues.backlog_of(ctx, source, rank) end
   end
-  return rooms[rank]
+  ctx.rooms[source] = rooms
+  return rooms
 end
 
--- Whether requests of a rank wait in the overflow of a source; of none, while there are no others at all.
-function queues.waits(ctx, source, rank)
-  local list = ctx.K.overflow_of .. (rank - 1) .. ':' .. source
-  if ctx.overflowing[list] == nil then
-    local extents = ctx.K.extents_of .. (rank - 1) .. ':' .. source
-    ctx.overflowing[list] = ctx.counters.overflow ~= 0 and redis.call('EXISTS', list, extents) > 0
-  end
-  return ctx.overflowing[list]
-end
-
--- Whether the queues of a source take one more request of a rank; `first`: before those that wait in its overflow.
+-- Whether the queues of a source take one more request of a rank: there is room, and none waits in its overflow, or this one comes
+-- `first`.
 function queues.takes(ctx, source, rank, first)
-  return queues.room_of(ctx, source, rank) > 0 and (first or not queues.waits(ctx, source, rank))
+  local rooms = queues.rooms_of(ctx, source)
+  if rooms[rank] <= 0 or first then return rooms[rank] > 0 end
+  if rooms.waits[rank] == nil then
+    local keys = {queues.overflow_lists_of(ctx, source)[rank], queues.extents_of(ctx, source)[rank]}
+    rooms.waits[rank] = ctx.counters.overflow ~= 0 and redis.call('EXISTS', unpack(keys)) > 0
+  end
+  return not rooms.waits[rank]
 end
 
 -- Notes that a request goes to a queue, or to the overflow.
 function queues.note_stored(ctx, source, rank, is_queued)
-  local rooms = ctx.rooms[source]
-  if not is_queued then ctx.overflowing[ctx.K.overflow_of .. (rank - 1) .. ':' .. source] = true end
+  local rooms = queues.rooms_of(ctx, source)
+  if not is_queued then rooms.waits[rank] = true end
   for below = 1, is_queued and rank or 0 do rooms[below] = rooms[below] - 1 end
 end
 
--- Stores a request, where its source has room for it, when queues.save() is called.
-function queues.add(ctx, source, entry)
+-- Stores a request in the queue of its source (`is_queued`), or its overflow, when queues.save() is called.
+function queues.add(ctx, source, entry, is_queued)
   local rank, added = queues.rank_of(entry), ctx.added
-  local is_queued = queues.takes(ctx, source, rank)
   queues.note_stored(ctx, source, rank, is_queued)
   local list = (is_queued and queues.keys_of or queues.overflow_lists_of)(ctx, source)[rank]
   local batch = added.batches[list]

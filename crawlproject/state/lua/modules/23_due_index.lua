@@ -1,7 +1,7 @@
 -- How fast a source is crawled, and when it is due.
 --
--- A source with work stands in one due set, by the moment its next request is due: that of its tier (by its rate, see
--- due_index.tier_of) and its class (the best priority that it has queued). Its `place` is these two digits. Several classes
+-- A source with work stands in one due set, by the moment its next request is due: that of its tier (2: 10 requests a second and
+-- more, 1: 1 and more, 0: less) and its class (the best priority that it has queued). Its `place` is these two digits. Several classes
 -- of a tier share what goes out by how long their sources wait: see lease.lua. One that stands may have
 -- nothing but delayed requests, or none of its class: a lease call finds that out when its turn comes.
 --
@@ -29,12 +29,6 @@ function state.standing() return {} end
 -- What is to be written: source -> where it is to stand; place -> the sources that leave it
 function state.moves() return {} end
 function state.departures() return {} end
-
--- 2 for sources of 10 requests a second and more, 1 for those of 1 and more, 0 for slower ones.
-function due_index.tier_of(ctx, source)
-  local rate = rates.of(ctx, source)
-  return rate >= 10 and 2 or rate >= 1 and 1 or 0
-end
 
 -- Looks at several sources at once, in all sets: a change of their rates may have left them in one that this spider has not heard of.
 function due_index.look_up_standing(ctx, sources)
@@ -98,16 +92,17 @@ end
 function due_index.schedule(ctx, source, anew)
   local stands = due_index.standing_of(ctx, source)
   local at, class = queues.has_work_at(ctx, source, not anew and due_index.rank_of(ctx, source) or nil)
-  local place = at and due_index.tier_of(ctx, source) .. class
+  local rate = rates.of(ctx, source)
+  local place = at and (rate >= 10 and 2 or rate >= 1 and 1 or 0) .. class
   if stands and stands.place ~= place then due_index.depart(ctx, source, stands.place) end
   if not at then
     ctx.standing[source], ctx.moves[source] = false, nil
     return
   end
-  if rates.of(ctx, source) <= 0 then
+  if rate <= 0 then
     at = ctx.now + 1000000
   else
-    at = math.max(at, slots.next(ctx, source), due_index.held_until(ctx, source), pace.free_at(ctx, source))
+    at = math.max(at, slots.free_at(ctx, source) or 0, due_index.held_until(ctx, source), pace.free_at(ctx, source))
     -- All probes are out: whoever waits for them must not stand in the way of others.
     local is_probed = circuits.of(ctx, source).state == 'half_open'
     if is_probed and circuits.probes_left(ctx, source) == 0 then at = math.max(at, ctx.now + 250000) end
