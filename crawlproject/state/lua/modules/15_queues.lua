@@ -151,12 +151,6 @@ function queues.has_overflow(ctx, source)
   return redis.call('EXISTS', unpack(keys)) > 0
 end
 
--- Whether any request of a source waits, wherever.
-function queues.has_any(ctx, source)
-  return redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(queues.keys_of(ctx, source))) > 0
-    or queues.has_overflow(ctx, source)
-end
-
 -- By rank, how many more requests the queues of a source take.
 function queues.rooms_of(ctx, source)
   local rooms = ctx.rooms[source]

@@ -9,7 +9,6 @@
 -- due_index.save() or schedule_all(). One that stands in another set, too, leaves that when a lease call reads it.
 local due_index = {}
 
-local FAR_AHEAD_US = 10000000
 local PLACES, RANK_IN = {}, {} -- of a place the rank of its class
 for rank = 1, 5 do -- most requests are of 1 and 2
   for tier = 2, 0, -1 do
@@ -171,20 +170,16 @@ function due_index.schedule_all(ctx, sources)
   due_index.save(ctx)
 end
 
--- Puts sources where they should be that stand nowhere, below the class that `least` says they have queued, or far ahead: that of
--- one spider hears nothing of it when a change of rate, or a resumption, has brought the other's forward. Returns how many of the
--- first two there were.
-function due_index.mend(ctx, sources, least)
+-- Puts sources with work where they should be: they may stand nowhere, below their class, or far ahead, as this spider hears nothing of
+-- it when a change of rate, or a resumption, has brought another's forward. Returns how many of the first two there were.
+function due_index.mend(ctx, sources)
   local count = 0
   due_index.look_up(ctx, sources)
   due_index.look_up_standing(ctx, sources)
   for _, source in ipairs(sources) do
-    local stands = ctx.standing[source]
-    local is_wrong = not stands or RANK_IN[stands.place] <= least[source]
-    if is_wrong or stands.at > ctx.now + FAR_AHEAD_US then
-      due_index.schedule(ctx, source, true)
-      if is_wrong and ctx.moves[source] then count = count + 1 end
-    end
+    local rank = due_index.rank_of(ctx, source) or 0
+    due_index.schedule(ctx, source, true)
+    if (due_index.rank_of(ctx, source) or 0) > rank then count = count + 1 end
   end
   due_index.save(ctx)
   return count
