@@ -28,11 +28,9 @@ demo-cluster: .venv/.runtime
 
 # Most tests wait: several at a time keep two cores busy (see tests/conftest.py). They start hundreds of processes:
 # without bytecode each would compile the project anew.
-# What fails is tried once more, five tests at most: beside three others on a busy machine a test may fail that is right.
-# Both are told: the failure with its trace, and "rerun" in the last line.
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev
-	$(BIN)/python -m pytest -n $(AT_ONCE) --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
+	$(BIN)/python -m pytest -n $(AT_ONCE)
 
 # For the inner loop, under a minute on two quiet cores: no whole crawls, commands, browsers or brokers, nor what waits for
 # clocks (marker `slow`, see tests/conftest.py). The last line counts what has passed and what was left out.

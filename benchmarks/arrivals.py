@@ -5,8 +5,7 @@
 One port for each pair of address and source; without a source, the path's first part names it. `/robots.txt` leads
 to the source and path that a listener names third (`fast/robots.txt`); where it names none, it is not there, like
 what is below `/gone`. `/redirect/HOST:PORT/PATH` leads to that URL, `/page` has no pictures, what is below `/once`
-fails once with status 500; `/tree/LAST/N` is the page N of LAST, which links to ten others; everything else is a
-small picture, which one by the number that the path ends in.
+fails once with status 500; everything else is a small picture, which one by the number that the path ends in.
 Prints the ports, and at SIGTERM a report. A judge that comes late itself sees bursts that were none:
 so nothing is written while requests come, and the report says how late this process was at most.
 
@@ -14,7 +13,7 @@ A listener may speak TLS, with the key and certificate in the file CERTIFICATE; 
 seconds late as its fourth part says. A fifth says how its site hangs: "robots" (no answer to a request for
 robots.txt), "connect" (no connection is accepted); "names" is a name server that answers for the root alone. A
 sixth is the delay of each picture (seconds). With a seventh, N, every host is a site of its own, and a source, of
-the pages `/0` to `/N-1`, HTML, each of which leads to those of `links_of`. An eighth, true: who asks is noted.
+the pages `/0` to `/N-1`, HTML, each of which leads to those of `links_of`.
 
 SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
 ends at once, until the next SIGUSR2).
@@ -57,9 +56,7 @@ class Report(TypedDict):
     """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness.
 
     What arrived during a lapse was noted at its end. `statuses` and `bytes` are those of the answers and their
-    bodies, by source; `epoch` is what the moments are short of Unix time; `connections` are those of all sources,
-    of which `resumed` took up an earlier TLS session. `agents`: by source, the moments of the pictures by the
-    User-Agent that asked.
+    bodies, by source; `epoch` is what the moments are short of Unix time.
     """
 
     arrivals: dict[str, list[float]]
@@ -69,17 +66,13 @@ class Report(TypedDict):
     statuses: dict[str, dict[str, int]]
     bytes: dict[str, int]
     epoch: float
-    connections: int
-    resumed: int
-    agents: dict[str, dict[str, list[float]]]
 
 
 class Listener(NamedTuple):
     """One port: its address, its source (None if the path tells it), where its robots.txt leads to, if it does.
 
     `handshake` is how late it answers TLS handshakes (s), None where there is no TLS. `hangs` says how its site
-    hangs, "" if it does not; its pictures come after `delay` seconds. With `pages` each host has so many; with
-    `agents` it is noted who asks.
+    hangs, "" if it does not; its pictures come after `delay` seconds. With `pages` each host has so many.
     """
 
     host: str
@@ -89,7 +82,6 @@ class Listener(NamedTuple):
     hangs: str = ""
     delay: float = 0.0
     pages: int = 0
-    agents: bool = False
 
 
 def links_of(host: str, number: int, pages: int) -> list[str]:
@@ -130,18 +122,6 @@ _NOT_FOUND = _answer("404 Not Found")
 _FAILED = _answer("500 Internal Server Error")
 
 
-_WORDS = [Random(number).randbytes(4).hex() for number in range(500)]
-
-
-def _of_tree(last: int, number: int) -> bytes:
-    """Return a page of 8 KB; the pages that it links to come before those that these link to."""
-    children = range(10 * number + 1, min(10 * number + 10, last) + 1)
-    links = "".join(f'<li><a href="/tree/{last}/{child}">{child}</a></li>' for child in children)
-    text = " ".join(Random(number).choices(_WORDS, k=800))
-    page = f"<!DOCTYPE html><title>{number}</title><ul>{links}</ul><p>{text}"
-    return _answer("200 OK", "Content-Type: text/html\r\n", page.encode())
-
-
 def _image(path: str) -> bytes:
     digits = path[len(path.rstrip("0123456789")) :]
     return _IMAGES[int(digits or 0) % PICTURES]
@@ -157,8 +137,6 @@ class _Sites:
         self.bytes: dict[str, int] = {}
         self.authorities: dict[str | None, str] = {}
         self.open: set[asyncio.Transport] = set()
-        self.connections = self.resumed = 0
-        self.agents: dict[str, dict[str, list[float]]] = {}
         self.silent = self.away = False
         self._failed: set[tuple[str | None, str]] = set()
         self._unsaid: list[tuple[asyncio.Transport, bytes]] = []
@@ -187,9 +165,6 @@ class _Sites:
             return _NOT_FOUND
         if first == "redirect":
             return _answer("302 Found", f"Location: http://{rest}\r\n")
-        if first == "tree":
-            last, _, number = rest.partition("/")
-            return _of_tree(int(last), int(number))
         if first == "once" and (source, path) not in self._failed:
             self._failed.add((source, path))
             return _FAILED
@@ -234,7 +209,6 @@ class _Sites:
 
 
 _HOST = re.compile(rb"\r\nhost: *([^\r\n]+)", re.IGNORECASE)
-_AGENT = re.compile(rb"\r\nuser-agent: *([^\r\n]+)", re.IGNORECASE)
 
 
 class _Connection(asyncio.Protocol):
@@ -249,9 +223,6 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._sites.open.add(transport)
-        self._sites.connections += 1
-        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        self._sites.resumed += tls is not None and bool(tls.session_reused)
         if self._sites.away:
             transport.abort()
 
@@ -272,9 +243,6 @@ class _Connection(asyncio.Protocol):
                 source = self._listener.source or path[1:].partition("/")[0]
                 answer = self._sites.answer(self._listener, path)
             self._sites.note(source, path, now)
-            if self._listener.agents and not path.endswith(ROBOTS) and (agent := _AGENT.search(head)):
-                agents = self._sites.agents.setdefault(source, {})
-                agents.setdefault(agent[1].decode("latin-1"), []).append(now)
             self._sites.note_answer(source, answer)
             if self._listener.delay and not path.endswith(ROBOTS):
                 asyncio.get_running_loop().call_later(
@@ -341,9 +309,6 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         statuses=sites.statuses,
         bytes=sites.bytes,
         epoch=time.time() - time.monotonic(),
-        connections=0,
-        resumed=0,
-        agents=sites.agents,
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if certificate is not None:
@@ -376,7 +341,6 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
         if after - before - _LOOK > LAPSE_S:
             report["lapses"].append((before, after))
     stack.close()
-    report["connections"], report["resumed"] = sites.connections, sites.resumed
     return report
 
 
@@ -390,18 +354,7 @@ class Sites:
         self._listeners = listeners
         self._certificate = [] if certificate is None else [str(certificate)]
         self.ports: list[int] = []
-        self.report = Report(
-            arrivals={},
-            late=0.0,
-            lapses=[],
-            pictures={},
-            statuses={},
-            bytes={},
-            epoch=0.0,
-            connections=0,
-            resumed=0,
-            agents={},
-        )
+        self.report = Report(arrivals={}, late=0.0, lapses=[], pictures={}, statuses={}, bytes={}, epoch=0.0)
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners), *self._certificate]
@@ -432,6 +385,50 @@ class Sites:
             output, _ = self._process.communicate()
         if kind is None:
             self.report = json.loads(output)
+
+
+# How arrivals are counted
+
+
+def allowed(rate: float) -> float:
+    """Return the requests that a source may see in a sliding second."""
+    return 1.1 * rate + 1
+
+
+def seconds_from(times: Sequence[float], lapses: Sequence[tuple[float, float]] = ()) -> list[int]:
+    """Return, for each arrival, the arrivals within the second that begins with it; `times` are in order.
+
+    What was noted in one of `lapses` of the sites may have arrived when it began, or in the one right before it
+    (nothing was read then): its second begins there.
+    """
+    counts, end, lapse = [], 0, 0
+    for first, noted in enumerate(times):
+        while lapse < len(lapses) and lapses[lapse][1] + LAPSE_S < noted:
+            lapse += 1
+        moment = noted
+        if lapse < len(lapses):
+            follows = lapse > 0 and lapses[lapse][0] <= lapses[lapse - 1][1] + LAPSE_S
+            moment = min(noted, lapses[lapse - follows][0])
+        while end < len(times) and times[end] < moment + 1:
+            end += 1
+        counts.append(max(end - first, 1))
+    return counts
+
+
+def time_over(times: Sequence[float], rate: float, lapses: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the worst sliding second, as a multiple of what is allowed, and for how many seconds one was over.
+
+    Seconds in which the sites were late themselves are left out.
+    """
+    worst = over = end = 0.0
+    for moment, count in zip(times, seconds_from(times), strict=True):
+        if any(begin < moment + 1 and late > moment for begin, late in lapses):
+            continue
+        worst = max(worst, count / allowed(rate))
+        if count > allowed(rate):
+            over += moment + 1 - max(moment, end)
+            end = moment + 1
+    return worst, over
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Does every seed end in exactly one way, whatever fails meanwhile?
 
-    python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--appendfsync WHEN] [--keep DIR]
-        [--datasets] [--shards N]
+    python -m benchmarks.chaos [--seeds N] [--random N] [--only FAULT ...] [--shards N] [--keep DIR]
 
 Three workers, a Redis of their own and web sites (arrivals.py), and every few seconds a fault, which lasts while
 the next ones come: see `FAULTS`. Seeds are pushed all the while. Afterwards each seed is looked for in the
@@ -10,12 +9,9 @@ too: one is recreated with its file, the other without, each on a host of anothe
 seed was lost or has more than one outcome, an event tells of another picture than its seed's, a thumbnail is
 missing, a worker did not stop as it should, or something is left behind in Redis. Takes some six minutes.
 
-With `--datasets` the seeds come out of Parquet files, and two more readers write a dataset each, of Parquet files
-and of WebDataset's shards (chaos_datasets.py): each seed must be one row of either, each image one sample.
-
 With `--shards` the crawl has so many shards, on a Redis Cluster of three masters and three replicas. A master is
-killed, restarted or suspended, or gives away the slot of a shard (chaos_redis.py); when it is away for longer than
-a second its replica takes over.
+killed, restarted or suspended, or gives away the slot of a shard; when it is away for longer than a second its
+replica takes over.
 
 A sliding second with too many requests is only told: three workers that start again and again keep two cores so
 busy that what left in time may arrive late. benchmarks/politeness.py is the judge of that.
@@ -41,27 +37,24 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import redis
 from PIL import Image
 
-from benchmarks import chaos_datasets
-from benchmarks.arrivals import Listener, Report, Sites, size_of
-from benchmarks.chaos_redis import Frontier, OneRedis, RedisCluster, Servers
-from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, events_in, until
-from benchmarks.politeness import allowed, seconds_from, size_for
-from benchmarks.redis_servers import Cluster
+from benchmarks.arrivals import Listener, Report, Sites, size_of, time_over
+from benchmarks.chaos_redis import Frontier
+from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, events_in, size_for, until
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts.readers import LEASE_S
+from demo.redis_servers import Cluster, Server
 
 KEYS = Keys("crawl", "images")
-# Each seed ends as an event in one of these streams; by the status of its row in a dataset.
-_OUTCOMES = {"ok": KEYS.image_events, "gone": KEYS.link_rot_events, "failed": KEYS.failed_events}
 SETTINGS: dict[str, object] = {
     "CRAWL_RETRY_DELAY": 4,  # half of it at least, which outlasts a fault of the store
     "CRAWL_MAX_RETRIES": 4,
@@ -85,7 +78,8 @@ _WOKEN_S = 3.0  # for which a reader that was suspended may go on, if it is stil
 _OTHER_HOST = Path(__file__).parent / "other_host"
 _STALL_S = 120.0  # without an end of a seed: twice the longest way from a failed attempt to its next one
 _FEED = 50  # seeds pushed at a time
-_AFTERWARDS_S = 2.0  # in which an end too many would show, when all heartbeats that could lapse have
+_QUIET_S = 3.0  # in which nothing is left to do, beyond the time after which a silent worker lapses
+_REDIS_END_S = 20.0  # for a server to end
 
 
 # With several shards: of more sources, so that most shards have one.
@@ -113,12 +107,9 @@ class Plan:
     pause: tuple[float, float] = (1.5, 4.5)  # seconds between two faults
     rounds: int | None = None  # how often each fault comes; None: as long as there is work
     heartbeat_timeout: float = 3.0  # seconds
-    appendfsync: str = "always"  # when Redis writes to disk
-    deadline: float = 1800.0  # seconds; a crawl that hangs is found by _STALL_S long before
     spider: str = "images"
     ahead: float = 6.0  # seconds of work that wait in Redis
     disturbed: int = 0  # ends, before which faults come, also when all seeds are fed
-    datasets: bool = False  # from Parquet, and into datasets, too
     shards: int = 1  # of the crawl; several are on a Redis Cluster
 
     @property
@@ -155,10 +146,7 @@ class Seed:
         path = {"picture": "", "moved": f"redirect/{authority}/"}.get(self.kind, f"{self.kind}/") + str(
             self.number
         )
-        url = f"http://{authority}/{path}"
-        caption = chaos_datasets.caption_of(self.source, self.number)
-        extra = {} if caption is None else {"TEXT": caption}
-        return json.dumps({"url": url, "uuid": self.identifier, "source": self.source, "extra": extra})
+        return json.dumps({"url": f"http://{authority}/{path}", "uuid": self.identifier, "source": self.source})
 
 
 # The disturbance
@@ -176,14 +164,10 @@ class Worker:
 
 @dataclass
 class Reader:
-    """A reader of the events: the files that it has written, one after the other, and its process.
-
-    With a `form` it writes a dataset, and its file is that folder.
-    """
+    """A reader of the events: the files that it has written, one after the other, and its process."""
 
     options: Sequence[str]
     files: list[Path]
-    form: str = ""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -193,31 +177,28 @@ class Reader:
 
 
 class Chaos:
-    """A crawl under way, its supervisor, and its tormentor."""
+    """A crawl under way, its supervisor, and its tormentor; `redis` is the server that its faults strike."""
 
     def __init__(
-        self, plan: Plan, crawl: Crawl, sites: Sites, store: Path, servers: Servers | None = None
+        self, plan: Plan, crawl: Crawl, sites: Sites, frontier: Frontier, redis_: Server | Cluster | None
     ) -> None:
         self.plan = plan
         self.crawl = crawl
-        self.store = store  # where thumbnails, or pages, are kept
+        self.store = crawl.thumbnails  # what vanishes at times
         self.sites = sites
         self.rng = Random(plan.random)
-        self.servers = servers or OneRedis(crawl, plan.spider, plan.appendfsync)
-        self.frontier = Frontier(self.servers, plan.spider)
+        self.frontier = frontier
+        self.redis = redis_
         self.workers: list[Worker] = []
         kept = crawl.home / "events.jsonl"  # as in a container that is recreated with its volume
         self.readers = {"kept": Reader((), [kept]), "moving": Reader(("--reader", "moving"), [])}
-        if plan.datasets:
-            for form, how in chaos_datasets.FORMS.items():
-                self.readers[form] = Reader(how, [crawl.home / form], form)
-        self.feeds: chaos_datasets.Feeds | None = None
         self.sleepers: list[
             subprocess.Popen[bytes]
         ] = []  # readers that were suspended: others read in their place
         self.struck: list[tuple[float, str]] = []  # the faults and their ends, with their moments
         self.broken: list[str] = []
-        self.store_up = self.sites_up = True
+        self.redis_up = self.store_up = self.sites_up = True
+        self.quiet_s = plan.heartbeat_timeout + _QUIET_S  # without anything to do: then it is over
         self._numbers = count()
         self._later: list[tuple[float, int, str, Callable[[], None]]] = []
         self._present = ""  # the fault that strikes
@@ -235,6 +216,17 @@ class Chaos:
         up = [worker for worker in self.workers if worker.state == "up"]
         return self.rng.choice(up) if up else None
 
+    def any_redis(self) -> Server | None:
+        """Return a server that may be hurt; None while another one is, or while a worker starts."""
+        if self.starting or not self.redis_is_whole:
+            return None
+        return self.rng.choice(self.redis.masters()) if isinstance(self.redis, Cluster) else self.redis
+
+    @property
+    def redis_is_whole(self) -> bool:
+        """Whether no fault of Redis lasts; in a cluster each master has its replica."""
+        return self.redis_up and (not isinstance(self.redis, Cluster) or self.redis.is_whole())
+
     @property
     def starting(self) -> bool:
         """Whether a worker starts: it needs Redis and store, and says so when they are not there."""
@@ -245,8 +237,7 @@ class Chaos:
         number, reader = next(self._numbers), self.readers[name]
         if name == "moving":
             reader.files.append(self.crawl.home / f"events-{number}.jsonl")
-        output = f"{reader.files[-1]}:{reader.form}" if reader.form else str(reader.files[-1])
-        command = [*SCRAPY, "events", output, "--follow", *reader.options]
+        command = [*SCRAPY, "events", str(reader.files[-1]), "--follow", *reader.options]
         environ = {"PYTHONPATH": str(_OTHER_HOST), "HOST_NAME": f"container-{number}"}
         with (self.crawl.home / f"reader-{name}.log").open("ab") as log:
             reader.process = subprocess.Popen(
@@ -254,70 +245,69 @@ class Chaos:
             )
 
     @property
-    def datasets(self) -> list[Reader]:
-        """The readers that write datasets."""
-        return [reader for reader in self.readers.values() if reader.form]
-
-    @property
     def faults(self) -> Counter[str]:
         """How often each fault has struck."""
-        return Counter(name for _, name in self.struck if name in FAULTS)
+        return Counter(name for _, name in self.struck if name in self.plan.deck)
 
     # The run
 
     def run(self, lines: Sequence[str]) -> float:
         """Crawl from these lines of the seed list to the end, disturbed; return the seconds it took."""
-        if self.plan.datasets:
-            self.feeds = chaos_datasets.Feeds(self.crawl, lines, self.rng)
         began = time.monotonic()
         try:
             for _ in range(self.plan.workers):
-                self._start_worker()
+                self.start_worker()
             until("all workers are there", _START_S, self._complete)
-            self._disturb(lines, began + self.plan.deadline)
-            self._end()
+            self.disturb(lines)
+            self.end()
         finally:
             self._mend()
             self._kill_all()
         return time.monotonic() - began
 
-    def _disturb(self, lines: Sequence[str], deadline: float) -> None:
+    def disturb(self, lines: Sequence[str]) -> None:
+        """Push the lines, and let faults strike, until nothing has been left to do for a while."""
         fed, ended, next_fault, next_look = 0, 0, time.monotonic() + 2, 0.0
-        last_end = time.monotonic()
-        ahead = self.plan.ahead * sum(self.plan.rates.values())
-        while True:
+        last_end, busy_at = time.monotonic(), time.monotonic()
+        ahead, is_idle = self.plan.ahead * sum(self.plan.rates.values()), False
+        while not is_idle or time.monotonic() < busy_at + self.quiet_s:
             now = time.monotonic()
-            if now > deadline:
-                self.broken.append(f"not done in {self.plan.deadline:.0f} s: {self._standstill()}")
-                return
             if now > last_end + _STALL_S:
                 self.broken.append(f"no seed has ended for {_STALL_S:.0f} s: {self._standstill()}")
                 return
             while self._later and self._later[0][0] <= now:
                 self._undo()
-            if self.servers.answers():
-                with suppress(*self.servers.trouble):  # all can be asked again
+            if not (self._can_ask() and self.frontier.answers()):
+                is_idle = False
+            else:
+                try:
                     self._look_after()
                     has_room = self.frontier.waiting() + self.frontier.outstanding() < ahead
-                    if self.feeds is not None:
-                        self.feeds.go_on(has_room=has_room)
-                        fed = len(lines) if self.feeds.is_done else 0
-                    elif fed < len(lines) and has_room and self.servers.push(lines[fed : fed + _FEED]):
+                    if fed < len(lines) and has_room and self.frontier.push(lines[fed : fed + _FEED]):
                         fed += _FEED
                     if now > next_look:
                         next_look = now + _LOOK_S
                         before, ended = ended, self.frontier.ended()
-                        is_over = (
-                            ended >= len(lines) and not self.frontier.outstanding() and not self.frontier.unread()
-                        )
-                        if is_over and not self._later and not self._wanted(fed < len(lines)):
-                            return
-                        if is_over or ended > before:
+                        is_idle = fed >= len(lines) and self.frontier.is_idle()
+                        if is_idle or ended > before:
                             last_end = now
-            if now > next_fault and self._wanted(fed < len(lines) or ended < self.plan.disturbed):
+                except redis.RedisError:  # all can be asked again
+                    is_idle = False
+            is_wanted = self._wanted(fed < len(lines) or ended < self.plan.disturbed)
+            if now > next_fault and is_wanted:
                 self._strike()
                 next_fault = time.monotonic() + self.rng.uniform(*self.plan.pause)
+            if self.is_under_way() or self._later or is_wanted or not is_idle:
+                busy_at = now
             time.sleep(_TICK_S)
+
+    def is_under_way(self) -> bool:
+        """Tell whether a fault lasts that ends by itself."""
+        return not self.redis_up
+
+    def _can_ask(self) -> bool:
+        """Tell whether Redis can be asked: in a cluster another master may answer."""
+        return self.redis_up or isinstance(self.redis, Cluster)
 
     def _mend(self) -> None:
         """End all faults now."""
@@ -351,7 +341,7 @@ class Chaos:
     def _standstill(self) -> str:
         """End all faults; return what is left to do, and who is there to do it."""
         self._mend()
-        until("Redis answers", _START_S, self.servers.answers)
+        until("Redis answers", _START_S, self.frontier.answers)
         states = Counter(worker.state for worker in self.workers)
         workers = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         return (
@@ -362,7 +352,8 @@ class Chaos:
 
     # The supervisor
 
-    def _start_worker(self) -> None:
+    def start_worker(self) -> None:
+        """Start one more worker."""
         number = next(self._numbers)
         self.workers.append(Worker(number, self.crawl.worker(number, self.plan.spider), time.monotonic()))
 
@@ -383,7 +374,7 @@ class Chaos:
                 worker.process.kill()
         if self.store_up:
             for _ in range(self.plan.workers - len(self.workers)):
-                self._start_worker()
+                self.start_worker()
         for name, reader in self.readers.items():
             if not reader.runs:
                 self.start_reader(name)
@@ -397,13 +388,8 @@ class Chaos:
         if status not in _STATUSES.get(worker.state, ()):
             self.broken.append(f"worker {worker.number}, {worker.state}, ended with status {status}")
 
-    def _end(self) -> None:
-        """Wait for ends too many, then stop all workers as an operator does."""
-        end = time.monotonic() + self.plan.heartbeat_timeout + _AFTERWARDS_S
-        while time.monotonic() < end:
-            with suppress(*self.servers.trouble):
-                self._look_after()
-            time.sleep(_TICK_S)
+    def end(self) -> None:
+        """Stop all workers as an operator does."""
         until("all workers are up", _START_S, self._complete)
         for worker in self.workers:
             worker.process.terminate()
@@ -415,8 +401,6 @@ class Chaos:
                 self.broken.append(f"worker {worker.number} does not stop")
 
     def _kill_all(self) -> None:
-        if self.feeds is not None:
-            self.feeds.stop()
         processes = [worker.process for worker in self.workers] + [one.process for one in self.readers.values()]
         for process in [*processes, *self.sleepers]:
             if process is not None:
@@ -484,31 +468,42 @@ def kill_redis(chaos: Chaos) -> bool:
     return _without_redis(chaos, signal.SIGKILL)
 
 
-def _without_redis(chaos: Chaos, how: signal.Signals) -> bool:
-    if chaos.starting or not chaos.servers.can_be_hurt():
-        return False
-    start = chaos.servers.end(how)
-    chaos.after(chaos.rng.choice((0.0, 1.0, 2.0, chaos.plan.heartbeat_timeout + 1)), start)
-    return True
-
-
 def hang_redis(chaos: Chaos) -> bool:
     """SIGSTOP of Redis, then SIGCONT: what was sent and given up meanwhile is done then nevertheless."""
-    if chaos.starting or not chaos.servers.can_be_hurt():
+    return _without_redis(chaos, signal.SIGSTOP)
+
+
+def _without_redis(chaos: Chaos, how: signal.Signals) -> bool:
+    server = chaos.any_redis()
+    if server is None:
         return False
-    wake = chaos.servers.hang()
-    chaos.after(chaos.rng.choice((1.0, chaos.plan.heartbeat_timeout + 1, 7.0)), wake)
+    server.process.send_signal(how)
+    chaos.redis_up = False
+    if how != signal.SIGSTOP:
+        server.process.wait(_REDIS_END_S)
+
+    def back() -> None:
+        if how == signal.SIGSTOP:
+            server.process.send_signal(signal.SIGCONT)
+        else:
+            server.start()
+        chaos.redis_up = True
+
+    chaos.after(chaos.rng.choice((0.0, 1.0, 2.0, chaos.plan.heartbeat_timeout + 1, 7.0)), back)
     return True
 
 
 def move_slot(chaos: Chaos) -> bool:
     """The slot of a shard is moved to another master."""
-    return chaos.servers.can_be_hurt() and chaos.servers.move()
+    if not isinstance(chaos.redis, Cluster) or not chaos.redis_is_whole:
+        return False
+    chaos.redis.move_slot(chaos.rng.choice(chaos.frontier.keys).seeds)
+    return True
 
 
 def delete_key(chaos: Chaos) -> bool:
     """Somebody deletes a key that is derived from others."""
-    if not chaos.servers.can_be_hurt():
+    if not chaos.redis_is_whole:
         return False
     chaos.frontier.delete_derived(chaos.rng)
     return True
@@ -575,19 +570,13 @@ def stop_reader(chaos: Chaos) -> bool:
 def sleep_reader(chaos: Chaos) -> bool:
     """SIGSTOP of a reader for longer than its lease, then SIGCONT; meanwhile another reads under its name.
 
-    Into another file, that is: the one that it writes is locked. A dataset that sleeps has no other reader.
+    Into another file, that is: the one that it writes is locked.
     """
-    reader = chaos.readers["moving"]
-    if chaos.plan.datasets:
-        reader = chaos.rng.choice([reader, *chaos.datasets])
-    process = reader.process
-    if process is None or not reader.runs or not chaos.servers.can_be_hurt():
+    process = chaos.readers["moving"].process
+    if process is None or not chaos.readers["moving"].runs or not chaos.redis_is_whole:
         return False
     process.send_signal(signal.SIGSTOP)
     chaos.sleepers.append(process)
-    if reader.form:
-        chaos.after(LEASE_S + chaos.rng.uniform(0.5, 4), lambda: process.send_signal(signal.SIGCONT))
-        return True
     chaos.start_reader("moving")
 
     def wake() -> None:
@@ -641,7 +630,6 @@ class Account:
     broken: list[str]  # all else that is not as promised
     too_fast: list[str]  # sources that saw more than their rate allows
     totals: Mapping[str, Any]  # scrapy stats
-    notes: Sequence[str] = ()
 
     def text(self, random: int) -> str:
         """Return it for people."""
@@ -651,7 +639,6 @@ class Account:
             f"{sum(self.faults.values())} faults: {faults}",
             *(f"{number:8} {what}" for what, number in self.outcomes.items()),
             f"deliveries lost with workers: {self.totals.get('deliveries_lost', 0)}",
-            *self.notes,
             *(f"BROKEN: {what}" for what in self.broken),
             *(f"TOO FAST: {what}" for what in self.too_fast),
             *(f"LOST: {identifier}" for identifier in self.lost[:20]),
@@ -661,8 +648,8 @@ class Account:
         return "\n".join(lines)
 
 
-def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
-    """Look for the end of every seed."""
+def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float, *, with_files: bool = True) -> Account:
+    """Look for the end of every seed, in the files of the readers, too."""
     crawl, expected = chaos.crawl, {seed.identifier: seed for seed in seeds}
     events = chaos.frontier.events()
     images, rot = events[KEYS.image_events], events[KEYS.link_rot_events]
@@ -682,11 +669,9 @@ def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float) -> Account:
         + list(_wrong_images(crawl, images, expected))
         + [f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"]
         + list(chaos.frontier.left_behind())
-        + list(wrong_files(chaos, events))
-        + list(_wrong_datasets(chaos, expected, events)),
+        + (list(wrong_files(chaos, events)) if with_files else []),
         [],
         crawl.totals(),
-        list(_notes(chaos)),
     )
 
 
@@ -713,8 +698,6 @@ def wrong_files(chaos: Chaos, events: Mapping[str, Sequence[dict[str, Any]]]) ->
         (stream.rpartition(":")[2], _name_of(event)) for stream in events for event in events[stream]
     )
     for name, reader in chaos.readers.items():
-        if reader.form:
-            continue
         written: Counter[tuple[str, str | None]] = Counter()
         for path in filter(event_files, reader.files):  # what a process wrote before it died is settled then
             chaos.crawl.scrapy("events", str(path), *reader.options)
@@ -729,76 +712,64 @@ def _name_of(event: Mapping[str, Any]) -> str | None:
     return event.get("identifier") or event.get("url")
 
 
-def _wrong_datasets(
-    chaos: Chaos, seeds: Mapping[str, Seed], events: Mapping[str, Sequence[dict[str, Any]]]
-) -> Iterator[str]:
-    """Yield what is wrong with the datasets, all of whose events are written now."""
-    folders = {reader.form: reader.files[-1] for reader in chaos.datasets}
-    chaos_datasets.finish(chaos.crawl, folders)
-    yield from chaos_datasets.faults_in(
-        folders,
-        {identifier: (seed.source, seed.number) for identifier, seed in seeds.items()},
-        {status: Counter(event["identifier"] for event in events[key]) for status, key in _OUTCOMES.items()},
-    )
-
-
-def _notes(chaos: Chaos) -> Iterator[str]:
-    if chaos.feeds is not None:
-        yield f"{chaos.feeds.count} Parquet files fed, {chaos.feeds.killed} feeds killed meanwhile"
-    yield from chaos_datasets.counts_of({reader.form: reader.files[-1] for reader in chaos.datasets})
-
-
 def too_fast(chaos: Chaos, report: Report) -> Iterator[str]:
-    """Yield what is wrong with the rates, but where the sites were late themselves."""
+    """Yield the sources that saw too many requests in a second, but where the sites were late themselves."""
     for source, times in report["arrivals"].items():
-        most = allowed(chaos.plan.rates[source])
-        for moment, seen in zip(times, seconds_from(times), strict=True):
-            if seen > most and not any(begin < moment + 1 and end > moment for begin, end in report["lapses"]):
-                before = [
-                    f"{name} {moment - at:.2f} s ago" for at, name in chaos.struck if moment - 8 < at < moment
-                ]
-                yield f"{source} saw {seen} requests in a second, allowed are {most:g}; {', '.join(before)}"
-                break
+        worst, over = time_over(times, chaos.plan.rates[source], report["lapses"])
+        if over:
+            yield f"{source} saw {worst:.0%} of the requests that are allowed in a second; {over:.1f} s were over"
 
 
 def run(plan: Plan, keep: Path | None = None) -> Account:
     """Run a plan from nothing to nothing; logs are left in `keep`, if it is given."""
-    seeds = [Seed(source, number) for source, total in plan.sources() for number in range(total)]
-    Random(0).shuffle(seeds)
-    listeners = [Listener("127.0.0.1", source) for source in plan.rates]
-    sizes = {source: size_for(rate) for source, rate in plan.rates.items()}
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, ExitStack() as started:
+        server: Server | Cluster
+        if plan.shards > 1:
+            server = started.enter_context(closing(Cluster(Path(folder))))
+        else:
+            server = started.enter_context(closing(Server(Path(folder), appendfsync="always")))
+        sites = started.enter_context(Sites([Listener("127.0.0.1", source) for source in plan.rates]))
+        crawl = started.enter_context(crawl_of(plan, Path(folder), server.url))
+        frontier = started.enter_context(Frontier(server.url, plan.spider, plan.shards))
+        chaos = Chaos(plan, crawl, sites, frontier, server)
+        seeds = seeds_of(plan)
+        try:
+            seconds = chaos.run(lines_of(plan, seeds, sites))
+            result = account(chaos, seeds, seconds)
+        finally:
+            if keep is not None:
+                shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
+    result.too_fast += too_fast(chaos, sites.report)
+    return result
+
+
+def crawl_of(plan: Plan, folder: Path, url: str, **more: object) -> Crawl:
+    """Return the crawl of a plan, in a folder below this one, with the Redis of that URL."""
     settings = SETTINGS | {
         "CRAWL_HEARTBEAT_TIMEOUT": plan.heartbeat_timeout,
         # So that most seeds wait beyond their source's share, and many in the list for a place there.
         "CRAWL_FRONTIER_HIGH_WATER": max(plan.seeds // 5, 100),
         "CRAWL_OVERFLOW_MAXLEN": max(plan.seeds // 3, 100),
     }
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, ExitStack() as started:
-        cluster = None
-        if plan.shards > 1:
-            cluster = started.enter_context(closing(Cluster(Path(folder))))
-            of_each = ",".join(map(str, range(plan.shards)))  # so that all are served, whichever worker is killed
-            settings |= {"CRAWL_SHARDS": plan.shards, "CRAWL_SHARD": of_each}
-        sites = started.enter_context(Sites(listeners))
-        url = None if cluster is None else cluster.url
-        rules = {"hosts": ["127.0.0.1"], "circuit": CIRCUIT}
-        with Crawl(Path(folder) / "crawl", sizes, settings, redis_url=url, more=lambda _: rules) as crawl:
-            servers = None
-            if cluster is not None:
-                servers = RedisCluster(cluster, plan.shards, plan.spider, Random(plan.random))
-                started.callback(servers.close)
-            authorities = {
-                source: f"127.0.0.1:{port}" for source, port in zip(plan.rates, sites.ports, strict=True)
-            }
-            chaos = Chaos(plan, crawl, sites, crawl.thumbnails, servers)
-            try:
-                seconds = chaos.run([seed.line(authorities[seed.source]) for seed in seeds])
-                result = account(chaos, seeds, seconds)
-            finally:
-                if keep is not None:
-                    shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
-        result.too_fast += too_fast(chaos, sites.report)
-    return result
+    if plan.shards > 1:
+        of_each = ",".join(map(str, range(plan.shards)))  # so that all are served, whichever worker is killed
+        settings |= {"CRAWL_SHARDS": plan.shards, "CRAWL_SHARD": of_each}
+    sizes = {source: size_for(rate) for source, rate in plan.rates.items()}
+    rules = {"hosts": ["127.0.0.1"], "circuit": CIRCUIT}
+    return Crawl(folder / "crawl", sizes, settings | more, redis_url=url, more=lambda _: rules)
+
+
+def seeds_of(plan: Plan) -> list[Seed]:
+    """Return the seeds of a plan, well mixed."""
+    seeds = [Seed(source, number) for source, total in plan.sources() for number in range(total)]
+    Random(0).shuffle(seeds)
+    return seeds
+
+
+def lines_of(plan: Plan, seeds: Sequence[Seed], sites: Sites) -> list[str]:
+    """Return the lines of the seed list."""
+    ports = dict(zip(plan.rates, sites.ports, strict=True))
+    return [seed.line(f"127.0.0.1:{ports[seed.source]}") for seed in seeds]
 
 
 def main() -> int:
@@ -807,8 +778,6 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20_000)
     parser.add_argument("--random", type=int, help="the number that a former run has printed, to try it again")
     parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
-    parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always", help="of Redis")
-    parser.add_argument("--datasets", action="store_true", help="seeds from Parquet, events into datasets, too")
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="of the crawl, on a Redis Cluster")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
     options = parser.parse_args()
@@ -821,8 +790,6 @@ def main() -> int:
         options.seeds,
         random,
         faults=options.only or (),
-        appendfsync=options.appendfsync,
-        datasets=options.datasets,
         **({"shards": options.shards, "rates": SHARDED_RATES} if options.shards > 1 else {}),
     )
     result = run(plan, options.keep)

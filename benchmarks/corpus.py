@@ -1,22 +1,22 @@
 """Real pictures to crawl, out of Debian packages: wallpapers, clip art, screenshots, photographs of manuals.
 
-    python -m benchmarks.corpus [--folder DIR]
-
-Needs a Debian or Ubuntu with its package lists (`apt-get update`), not root. About 650 MB are downloaded once
-and kept in the folder, with what was unpacked. Prints how many pictures there are, of which kinds.
+Needs a Debian or Ubuntu with its package lists (`apt-get update`), not root. About 650 MB are downloaded once and
+kept in the folder, with what was unpacked.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
+from PIL import Image
+
 FOLDER = Path(".crawl/benchmarks")
+Image.MAX_IMAGE_PIXELS = None
 
 PACKAGES = (
     "gnome-backgrounds",  # large WebP
@@ -43,19 +43,13 @@ PAGES = (  # manuals of many makers: hand-written, DocBook, Sphinx, Doxygen
     "maint-guide",
     "debian-reference-en",
 )
-KINDS = {
-    ".jpg": "jpeg",
-    ".jpeg": "jpeg",
-    ".png": "png",
-    ".gif": "gif",
-    ".webp": "webp",
-    ".tif": "tiff",
-    ".tiff": "tiff",
-    ".bmp": "bmp",
+KINDS = {".jpg": "jpeg", ".jpeg": "jpeg", ".tif": "tiff"} | {
+    f".{kind}": kind for kind in ("png", "gif", "webp", "tiff", "bmp")
 }
 
 SMALLEST = 16 * 1024  # bytes; below are icons, which nobody crawls for
 LARGEST = 20 * 1024 * 1024  # bytes
+MOST_PIXELS = 100_000_000  # img2dataset takes 13 GB for a PNG of 168 million with alpha
 EACH = 200  # pictures at most of one kind out of one package, so that no collection outweighs the others
 
 
@@ -77,7 +71,15 @@ def pictures(folder: Path = FOLDER) -> list[Path]:
     rng = random.Random(0)
     chosen = [path for group in groups.values() for path in rng.sample(group, min(EACH, len(group)))]
     rng.shuffle(chosen)
-    return chosen
+    return [path for path in chosen if _pixels(path) <= MOST_PIXELS]
+
+
+def _pixels(path: Path) -> int:
+    try:
+        with Image.open(path) as image:
+            return image.width * image.height
+    except OSError:
+        return 0
 
 
 def pages(folder: Path = FOLDER) -> dict[str, list[Path]]:
@@ -128,16 +130,3 @@ def _download(folder: Path, package: str) -> Path:
     if done.returncode or not present:
         sys.exit(f"apt-get download {package} failed; try apt-get update first.\n{done.stderr.strip()}")
     return present[-1]
-
-
-def main() -> None:
-    """Get the pictures and say what they are."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where they are kept (default: {FOLDER})")
-    found = pictures(parser.parse_args().folder)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(map(kind_of, found)).most_common())
-    print(f"{len(found)} pictures ({kinds}), {sum(path.stat().st_size for path in found) / 1e6:.0f} MB")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,8 +2,8 @@
 
     python -m benchmarks.failover [--only NAME ...] [--keep DIR]
 
-Each scenario is a whole crawl: two workers, web sites that note every arrival (arrivals.py), seeds that are pushed
-all the while, a reader of the events (`scrapy events --follow`), and in the middle of it one fault:
+Each trial is a whole crawl as in chaos.py: two workers, web sites that note every arrival (arrivals.py), seeds
+that are pushed all the while, readers of the events, and in the middle of it one fault:
 
 - `killed`: a single Redis with `appendfsync everysec` is killed (`kill -9`), and started again on its data.
 - `power-loss`: the same, but the file ends where it ended a second before: what had not been synced is gone.
@@ -16,8 +16,7 @@ all the while, a reader of the events (`scrapy events --follow`), and in the mid
 The last three come without and with what docs/reliability.md recommends: `min-replicas-to-write 1`,
 `min-replicas-max-lag 2` and `down-after-milliseconds 5000`.
 
-And a crawl of four shards on a Redis Cluster of three masters, each with a replica (failover_shards.py;
-`cluster-node-timeout 3000`):
+And a crawl of four shards on a Redis Cluster of three masters, each with a replica (`cluster-node-timeout 3000`):
 
 - `cluster-killed`: the master that users push seeds to is killed, and comes back when its replica has taken over.
 - `cluster-lag`, `cluster-lag-seeds`: a master is killed 0.3 s after its replica was cut off: that of the first
@@ -27,12 +26,11 @@ And a crawl of four shards on a Redis Cluster of three masters, each with a repl
 - `cluster-moved`: the slot of the first shard is moved to another master.
 
 Afterwards each seed is looked for. Those that are lost are pushed once more, and must end then. Ends with 1 when
-something is not as docs/reliability.md says: a worker or reader that does not go on by itself or does not stop, an
-event twice in the streams, a lost seed that is refused when it is pushed again, or, where nothing may be lost or
-exceeded, a lost seed or a second with too many requests. With several shards also when a reader gets an event
-twice, a shard whose master was not hurt gets no request for 2 s while there is work (unless that was so before
-the fault: then the machine is too busy), or one whose master was hurt gets none within 10 s. Takes some fifteen
-minutes.
+something is not as docs/reliability.md says: a worker that does not go on by itself or does not stop, an event
+twice in the streams, a lost seed that is refused when it is pushed again, or, where nothing may be lost or
+exceeded, a lost seed, an event read twice, or a second with too many requests. With several shards also when a
+shard whose master was not hurt gets no request for 2 s while there is work (unless that was so before the fault:
+then the machine is too busy), or one whose master was hurt gets none within 10 s. Takes some fifteen minutes.
 """
 
 from __future__ import annotations
@@ -42,60 +40,44 @@ import json
 import math
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import redis
 
-from benchmarks import failover_shards
-from benchmarks.arrivals import Report, Sites
-from benchmarks.chaos_redis import Frontier, OneRedis, RedisCluster, Servers
-from benchmarks.failover_shards import SHARDS, Shards
-from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, until
-from benchmarks.politeness import (
-    Workers,
-    allowed,
-    finish,
-    seconds_from,
-    seeds_of,
-    write_catalogue,
-)
-from benchmarks.politeness_scenarios import KEYS, Scenario, Source
-from benchmarks.redis_servers import Server
+from benchmarks.arrivals import Listener, Report, Sites, time_over
+from benchmarks.chaos import KEYS, Account, Chaos, Plan, account, crawl_of, lines_of, seeds_of
+from benchmarks.chaos_redis import Frontier
+from benchmarks.ours import Crawl, events_in, until
+from crawlproject.state.keys import Keys
+from crawlproject.state.shards import shard_namespace, shard_of
+from demo.redis_servers import Cluster, Server
 
 SERVICE = "crawl"
-_DOWN_AFTER_S = 2.0  # until sentinels find a server down,
-_DOWN_AFTER_LAG_S = 5.0  # where the master refuses writes by then
-_SHARDED: dict[str, object] = {  # each worker serves all shards
-    "CRAWL_SHARDS": SHARDS,
-    "CRAWL_SHARD": ",".join(map(str, range(SHARDS))),
-}
-_SETTINGS: dict[str, object] = {
-    "MAX_IDLE_TIME_BEFORE_CLOSE": 0,
-    "CRAWL_HEARTBEAT_TIMEOUT": 5,
-    "CRAWL_STRAIN": False,  # what is slow here is this machine
-}
+SHARDS = 4
 _PASSWORD = "of-all"
 _MAJORITY = "majority"  # the user as whom those on the other side of a partition come
-_FEED_S = 0.1  # between two pushes
-_AHEAD_S = 2.0  # of work that waits in Redis; see failover_shards.AHEAD_S
-_ELECTION_S = 30.0  # for sentinels to make another server the master
-_DEMOTION_S = 60.0  # for an old master to become a replica: sentinels look again after a while only
+_DOWN_AFTER_S = 2.0  # until sentinels find a server down,
+_DOWN_AFTER_LAG_S = 5.0  # where the master refuses writes by then
+_NODE_TIMEOUT_S = 3.0  # cluster-node-timeout: a master is replaced after one and a half to twice that
+_LAG_S = 0.3  # for which a replica has been cut off when its master is killed
+_ELECTION_S = 60.0  # for another server to become the master
+_DEMOTION_S = 90.0  # for an old master to become a replica: sentinels look again after a while only
 _READY_S = 30.0  # for servers and sentinels to know one another
-_QUIET_S = 6.0  # nothing is outstanding: longer than a heartbeat may be late
-_LOOK_S = 0.2  # between two looks at that
-_END_S = 90.0  # for all seeds to end, beyond the scenario's length
 _SPLIT_S = 8.0  # of a partition, after a second master is elected
+_MOST_SILENT_S = 2.0  # for a shard whose master was not hurt
+_MOST_AWAY_S = 10.0  # until the shards of the one that was hurt get requests again
+_IN_FLIGHT_S = 1.0  # for requests whose slots were given out before the fault to arrive
 
 
 class Single:
@@ -105,37 +87,30 @@ class Single:
         self.server = Server(folder, appendfsync="everysec", password=_PASSWORD)
         self.url = f"redis://:{_PASSWORD}@127.0.0.1:{self.server.port}/0"
         self.urls: Sequence[str] = ()
-        self._sizes: list[tuple[float, int]] = []  # of the append-only file, with their moments
-        self._watched = threading.Event()
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Note how the append-only file grows."""
-        thread = threading.Thread(target=self._watch)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._watched.set()
-            thread.join()
+    def kill(self) -> None:
+        """Kill it, and start it at once."""
+        self.server.kill()
+        self.server.start()
 
-    def _watch(self) -> None:
-        while not self._watched.wait(0.01):
-            self._sizes.append((time.monotonic(), self.server.append_only_file.stat().st_size))
-
-    def forget(self, seconds: float) -> None:
-        """Cut off what was appended in the last `seconds`."""
-        end = self._sizes[-1][0] - seconds
-        size = next((size for moment, size in reversed(self._sizes) if moment <= end), 0)
+    def lose_power(self) -> None:
+        """Kill it, and start it at once on what it had synced a second ago."""
+        sizes, end = [], time.monotonic() + 1.5
+        while time.monotonic() < end:
+            sizes.append((time.monotonic(), self.server.append_only_file.stat().st_size))
+            time.sleep(0.01)
+        self.server.kill()
+        synced = next(size for moment, size in reversed(sizes) if moment <= sizes[-1][0] - 1.0)
         with self.server.append_only_file.open("r+b") as log:
-            log.truncate(size)
+            log.truncate(synced)
+        self.server.start()
 
     def close(self) -> None:
         """End it."""
         self.server.close()
 
 
-class Cluster:
+class Watched:
     """A master, two replicas, and three sentinels that watch them under the name `crawl`.
 
     The third sentinel stays on the master's side of a partition. The first worker asks that one alone when the
@@ -160,20 +135,17 @@ class Cluster:
             place = f"127.0.0.1 {self.master.port}"
             self.replicas = [start(password=_PASSWORD, replicaof=place, **options) for _ in range(2)]
             self.sentinels = [start(sentinel=True) for _ in range(3)]
-            self._watch(place, min_replicas=min_replicas, parted=parted)
+            for sentinel in self.sentinels:
+                ask = sentinel.client.execute_command
+                ask("SENTINEL", "MONITOR", SERVICE, *place.split(), 2)
+                down_after = round(1000 * (_DOWN_AFTER_LAG_S if min_replicas else _DOWN_AFTER_S))
+                ask("SENTINEL", "SET", SERVICE, "auth-user", _MAJORITY, "auth-pass", _PASSWORD)
+                ask("SENTINEL", "SET", SERVICE, "down-after-milliseconds", down_after, "failover-timeout", 6000)
+            self.url = self._url(self.sentinels)
+            parts = (self._url(self.sentinels[2:]), self._url(self.sentinels[:2], _MAJORITY))
+            self.urls: Sequence[str] = parts if parted else ()
+            until("the sentinels know all servers", _READY_S, self._complete)
             self._started = started.pop_all()
-
-    def _watch(self, place: str, *, min_replicas: bool, parted: bool) -> None:
-        for sentinel in self.sentinels:
-            ask = sentinel.client.execute_command
-            ask("SENTINEL", "MONITOR", SERVICE, *place.split(), 2)
-            seconds = _DOWN_AFTER_LAG_S if min_replicas else _DOWN_AFTER_S
-            down_after = ("down-after-milliseconds", int(seconds * 1000))
-            ask("SENTINEL", "SET", SERVICE, "auth-user", _MAJORITY, "auth-pass", _PASSWORD)
-            ask("SENTINEL", "SET", SERVICE, *down_after, "failover-timeout", 6000)
-        self.url = self._url(self.sentinels)
-        self.urls = (self._url(self.sentinels[2:]), self._url(self.sentinels[:2], _MAJORITY)) if parted else ()
-        until("the sentinels know all servers", _READY_S, self._complete)
 
     @staticmethod
     def _url(sentinels: Sequence[Server], user: str = "") -> str:
@@ -187,79 +159,123 @@ class Cluster:
                 return False
         return all(one.client.info("replication")["master_link_status"] == "up" for one in self.replicas)
 
-    def elected(self) -> bool:
-        """Tell whether a replica is the master by now."""
-        with suppress(redis.RedisError):
-            address = self.sentinels[0].client.sentinel_get_master_addr_by_name(SERVICE)
-            roles = (one.client.info("replication")["role"] for one in self.replicas if one.port == address[1])
-            return next(roles, None) == "master"
-        return False
+    def _wait_for_election(self) -> None:
+        until("a replica has taken over", _ELECTION_S, lambda: any(map(_is_master, self.replicas)))
 
-    def demoted(self) -> bool:
-        """Tell whether the first master is a replica by now."""
-        with suppress(redis.RedisError):
-            return bool(self.master.client.info("replication")["role"] == "slave")
-        return False
+    def _wait_for_demotion(self) -> None:
+        until("the old master is a replica", _DEMOTION_S, lambda: _role_of(self.master) == "slave")
+
+    def kill(self) -> None:
+        """Kill the master; start it again when a replica has taken over."""
+        self.master.kill()
+        self._wait_for_election()
+        time.sleep(1)
+        self.master.start()
+        self._wait_for_demotion()
+
+    def suspend(self) -> None:
+        """Suspend the master until a replica has taken over."""
+        self.master.process.send_signal(signal.SIGSTOP)
+        self._wait_for_election()
+        self.master.process.send_signal(signal.SIGCONT)
+        self._wait_for_demotion()
 
     def part(self) -> None:
-        """Cut master and third sentinel off from the others."""
+        """Cut master and third sentinel off with a worker, until some time after a replica has taken over."""
         self.sentinels[2].process.send_signal(signal.SIGSTOP)
         self.master.client.acl_setuser(_MAJORITY, enabled=False)
         with suppress(redis.ResponseError):  # nobody is there
             self.master.client.execute_command("CLIENT", "KILL", "USER", _MAJORITY)
-
-    def join(self) -> None:
-        """Undo `part`."""
+        self._wait_for_election()
+        time.sleep(_SPLIT_S)
         self.master.client.acl_setuser(_MAJORITY, enabled=True)
         self.sentinels[2].process.send_signal(signal.SIGCONT)
+        self._wait_for_demotion()
 
     def close(self) -> None:
         """End all."""
         self._started.close()
 
 
-# The faults
+def _role_of(server: Server) -> str:
+    try:
+        return str(server.client.info("replication")["role"])
+    except redis.RedisError:
+        return ""
 
 
-def kill(redis_: Single) -> None:
-    """Kill Redis, and start it at once."""
-    redis_.server.kill()
-    redis_.server.start()
+def _is_master(server: Server) -> bool:
+    return _role_of(server) == "master"
 
 
-def lose_power(redis_: Single) -> None:
-    """Kill Redis, and start it at once on what it had synced a second ago."""
-    with redis_.watched():
-        time.sleep(1.5)
-        redis_.server.kill()
-    redis_.forget(1.0)
-    redis_.server.start()
+class Sharded:
+    """Three masters and three replicas with the shards of a crawl; `hurt` are those that a fault has struck."""
 
+    urls: Sequence[str] = ()
 
-def kill_master(cluster: Cluster) -> None:
-    """Kill the master; start it again when a replica has taken over."""
-    cluster.master.kill()
-    until("a replica has taken over", _ELECTION_S, cluster.elected)
-    time.sleep(1)
-    cluster.master.start()
-    until("the old master is a replica", _DEMOTION_S, cluster.demoted)
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster(folder, node_timeout=_NODE_TIMEOUT_S)
+        self.url = self.cluster.url
+        self.hurt: frozenset[int] = frozenset()
+        self.struck_at = 0.0
 
+    def key_of(self, shard: int) -> str:
+        """Return a key that is in a shard."""
+        return Keys(shard_namespace("crawl", shard, SHARDS), "images").seeds
 
-def wake_master(cluster: Cluster) -> None:
-    """Suspend the master until a replica has taken over."""
-    cluster.master.process.send_signal(signal.SIGSTOP)
-    until("a replica has taken over", _ELECTION_S, cluster.elected)
-    cluster.master.process.send_signal(signal.SIGCONT)
-    until("the old master is a replica", _DEMOTION_S, cluster.demoted)
+    def _strike(self, key: str) -> tuple[Server, Server]:
+        """Return the master that has a key, whose shards are to be hurt, and its replica."""
+        master = self.cluster.owner_of(key)
+        owners = {shard: self.cluster.owner_of(self.key_of(shard)) for shard in range(SHARDS)}
+        self.hurt = frozenset(shard for shard, owner in owners.items() if owner is master)
+        self.struck_at = time.monotonic()
+        return master, self.cluster.replica_of(master)
 
+    def _wait_for_failover(self, replica: Server, bring_back: Callable[[], None]) -> None:
+        until("the replica has taken over", _ELECTION_S, partial(_is_master, replica))
+        bring_back()
+        until("the old master is a replica", _DEMOTION_S, self.cluster.is_whole)
 
-def part(cluster: Cluster) -> None:
-    """Cut the master off together with a worker, until eight seconds after a replica has taken over."""
-    cluster.part()
-    until("a replica has taken over", _ELECTION_S, cluster.elected)
-    time.sleep(_SPLIT_S)
-    cluster.join()
-    until("the old master is a replica", _DEMOTION_S, cluster.demoted)
+    def kill(self) -> None:
+        """Kill the master that users push seeds to; start it again when its replica has taken over."""
+        master, replica = self._strike(KEYS.seeds)
+        master.kill()
+        self._wait_for_failover(replica, master.start)
+
+    def kill_ahead(self, *, of_seeds: bool = False) -> None:
+        """Cut the replica of a master off, and kill the master `_LAG_S` later: what it did meanwhile is gone.
+
+        The replica is suspended in between, so that it cannot connect again.
+        """
+        master, replica = self._strike(KEYS.seeds if of_seeds else self.key_of(0))
+        replica.process.send_signal(signal.SIGSTOP)
+        master.client.execute_command("CLIENT", "KILL", "TYPE", "replica")
+        sent = master.client.info("replication")["master_repl_offset"]
+        time.sleep(_LAG_S)
+        written = master.client.info("replication")["master_repl_offset"]
+        self.struck_at = time.monotonic()
+        master.kill()
+        replica.process.send_signal(signal.SIGCONT)
+        taken = replica.client.info("replication")["slave_repl_offset"]
+        if not taken <= sent < written:
+            raise AssertionError(f"the replica has {taken} B; {sent} were sent, {written} written")
+        self._wait_for_failover(replica, master.start)
+
+    def suspend(self) -> None:
+        """Suspend the master of the first shard until its replica has taken over."""
+        master, replica = self._strike(self.key_of(0))
+        master.process.send_signal(signal.SIGSTOP)
+        self._wait_for_failover(replica, partial(master.process.send_signal, signal.SIGCONT))
+
+    def move(self) -> None:
+        """Move the slot of the first shard to another master."""
+        self.hurt, self.struck_at = frozenset({0}), time.monotonic()
+        self.cluster.move_slot(self.key_of(0))
+        until("all nodes know", _DEMOTION_S, self.cluster.is_whole)
+
+    def close(self) -> None:
+        """End all nodes."""
+        self.cluster.close()
 
 
 @dataclass(frozen=True)
@@ -268,341 +284,227 @@ class Trial:
 
     name: str
     fault: Callable[[Any], None]
-    sentinels: bool = True
     min_replicas: bool = False
-    lossless: bool = False  # nothing may be lost
+    lossless: bool = False  # nothing may be lost, nor read twice
     polite: bool = True  # no second with too many requests
-    sharded: bool = False  # four shards on a Redis Cluster
     waits: bool = False  # with CRAWL_REDIS_WAIT=all, so that nothing is fetched twice
+
+    def start(self, folder: Path) -> Any:
+        """Start its servers."""
+        if self.is_sharded:
+            return Sharded(folder)
+        if self.fault in {Single.kill, Single.lose_power}:
+            return Single(folder)
+        return Watched(folder, min_replicas=self.min_replicas, parted=self.fault is Watched.part)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether it is of several shards."""
+        return self.name.startswith("cluster-")
 
 
 TRIALS = (
-    Trial("killed", kill, sentinels=False, lossless=True),
-    Trial("power-loss", lose_power, sentinels=False),
-    Trial("failover", kill_master),
-    Trial("failover-min-replicas", kill_master, min_replicas=True),
-    Trial("woken", wake_master, polite=False),
-    Trial("woken-min-replicas", wake_master, min_replicas=True),
-    Trial("partition", part, polite=False),
-    Trial("partition-min-replicas", part, min_replicas=True),
-    *(
-        Trial(f"cluster-{name}", fault, sharded=True, lossless=True)
-        for name, fault in (
-            ("killed", failover_shards.kill),
-            ("lag", failover_shards.kill_ahead),
-            ("lag-seeds", failover_shards.kill_ahead_of_seeds),
-            ("hung", failover_shards.hang),
-            ("moved", failover_shards.move),
-        )
-    ),
-    Trial("cluster-lag-wait", failover_shards.kill_ahead, sharded=True, lossless=True, waits=True),
+    Trial("killed", Single.kill, lossless=True),
+    Trial("power-loss", Single.lose_power),
+    Trial("failover", Watched.kill),
+    Trial("failover-min-replicas", Watched.kill, min_replicas=True),
+    Trial("woken", Watched.suspend, polite=False),
+    Trial("woken-min-replicas", Watched.suspend, min_replicas=True),
+    Trial("partition", Watched.part, polite=False),
+    Trial("partition-min-replicas", Watched.part, min_replicas=True),
+    Trial("cluster-killed", Sharded.kill, lossless=True),
+    Trial("cluster-lag", Sharded.kill_ahead, lossless=True),
+    Trial("cluster-lag-seeds", partial(Sharded.kill_ahead, of_seeds=True), lossless=True),
+    Trial("cluster-hung", Sharded.suspend, lossless=True),
+    Trial("cluster-moved", Sharded.move, lossless=True),
+    Trial("cluster-lag-wait", Sharded.kill_ahead, lossless=True, waits=True),
 )
 
 
-# The account
+class Failover(Chaos):
+    """A crawl that one fault strikes, when a quarter of its seeds has ended."""
+
+    def __init__(
+        self, trial: Trial, servers: Any, lines: Mapping[str, str], plan: Plan, crawl: Crawl, sites: Sites
+    ) -> None:
+        super().__init__(plan, crawl, sites, Frontier(servers.url, plan.spider, plan.shards), None)
+        self._trial = trial
+        self._servers = servers
+        self._lines = lines
+        self._fault: threading.Thread | None = None
+        self.struck_at = self.done_at = math.inf
+        self.lost = self.again = 0
+
+    def start_worker(self) -> None:
+        """Start one more worker, on its side of a partition."""
+        urls = self._servers.urls or [self.crawl.redis_url]
+        self.crawl.redis_url, url = urls[len(self.workers) % len(urls)], self.crawl.redis_url
+        super().start_worker()
+        self.crawl.redis_url = url
+
+    def is_under_way(self) -> bool:
+        """Strike when it is time; tell whether the fault is over."""
+        if self._fault is None and self.frontier.ended() > len(self._lines) / 4:
+            self.struck_at = time.monotonic()
+            self._fault = threading.Thread(target=self._strike_once)
+            self._fault.start()
+        return self._fault is None or self._fault.is_alive()
+
+    def _strike_once(self) -> None:
+        try:
+            self._trial.fault(self._servers)
+        except Exception as error:  # of whatever kind: the crawl is judged, and this with it
+            self.broken.append(f"the fault: {error!r}")
+
+    def end(self) -> None:
+        """Push once more what was lost, and stop all."""
+        self.done_at = time.monotonic() - self.quiet_s
+        missing = self._missing()
+        self.lost = len(missing)
+        if missing:
+            self.disturb([self._lines[one] for one in missing])
+            self.again = len(self._missing())
+        super().end()
+
+    def _missing(self) -> set[str]:
+        events = self.frontier.events()
+        ended = {event["identifier"] for stream in events for event in events[stream] if "identifier" in event}
+        return self._lines.keys() - ended
 
 
 @dataclass
-class Account:
+class Result:
     """What came of a trial."""
 
-    name: str
-    version: str
+    trial: Trial
     seeds: int
-    lost: int = 0  # pushed and acknowledged, and gone without an event or dead letter
-    again: int = 0  # of these, pushed once more, and gone again
-    doubled: int = 0  # events too many in the streams
-    read_twice: int = 0  # events too many in the reader's file
-    fetched_twice: int = 0  # requests beyond one a seed
+    lost: int = 0  # pushed and acknowledged, and gone without an event
+    read_twice: int = 0  # events too many in a reader's files
+    fetched_twice: int = 0  # requests beyond those that each seed needs
     worst: float = 0.0  # the largest number of requests in a second, as a multiple of what is allowed
     over: float = 0.0  # seconds during which some source had more than it is allowed
     silent: float = 0.0  # seconds without any request, until all was done for the first time
-    others_silent: float | None = None  # the same of a shard whose master was not hurt
-    elected: float | None = None  # seconds from the fault until a replica had taken over
-    away: float | None = None  # seconds from the fault to a request from each shard whose master was hurt
-    lacking: int = 0  # bytes that a master had written and its replica had not when that took over
-    done_at: float = math.inf  # when that was
-    struck_at: float = 0.0  # when the fault began; rates are judged from a second before
+    others: float = math.nan  # the same of a shard whose master was not hurt
+    away: float = math.nan  # seconds from the fault to a request from each shard whose master was hurt
     broken: list[str] = field(default_factory=list)
 
     def text(self) -> str:
         """Return it as a row of the table, with what is broken below."""
         row = (
-            f"{self.name:24}{self.version:>8}{self.seeds:7}{self.lost:6}{self.again:7}{self.doubled:9}"
-            f"{self.read_twice:12}{self.fetched_twice:15}{self.worst:8.2f}{self.over:7.2f}{self.silent:8.1f}"
-            f"{_seconds(self.others_silent):>8}{_seconds(self.elected):>9}{_seconds(self.away):>6}{self.lacking:9}"
+            f"{self.trial.name:24}{self.seeds:7}{self.lost:6}{self.read_twice:12}{self.fetched_twice:15}"
+            f"{self.worst:8.2f}{self.over:8.2f}{self.silent:8.1f}{self.others:8.1f}{self.away:8.1f}"
         )
         return "\n".join([row, *(f"BROKEN: {what}" for what in self.broken)])
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
 HEADER = (
-    f"{'fault':24}{'Redis':>8}{'seeds':>7}{'lost':>6}{'again':>7}{'doubled':>9}{'read twice':>12}"
-    f"{'fetched twice':>15}{'worst':>8}{'over s':>7}{'silent':>8}{'others':>8}"
-    f"{'elected':>9}{'away':>6}{'lacking':>9}"
+    f"{'fault':24}{'seeds':>7}{'lost':>6}{'read twice':>12}{'fetched twice':>15}"
+    f"{'worst':>8}{'over s':>8}{'silent':>8}{'others':>8}{'away':>8}"
 )
 
 
-def time_over(times: Sequence[float], rate: float, lapses: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the worst sliding second, as a multiple of what is allowed, and for how many seconds one was over.
-
-    Seconds in which the sites were late themselves are left out.
-    """
-    worst = over = end = 0.0
-    for moment, count in zip(times, seconds_from(times), strict=True):
-        if any(begin < moment + 1 and late > moment for begin, late in lapses):
-            continue
-        worst = max(worst, count / allowed(rate))
-        if count > allowed(rate):
-            over += moment + 1 - max(moment, end)
-            end = moment + 1
-    return worst, over
+def rates_of(trial: Trial) -> dict[str, float]:
+    """Return the rates of the sources; of several shards there is one in each."""
+    if not trial.is_sharded:
+        return {"fast": 100.0, "middle": 40.0, "modest": 5.0}
+    names = [next(name for n in count() if shard_of(name := f"site{n}", SHARDS) == k) for k in range(SHARDS)]
+    return {name: 10.0 if number % 2 else 5.0 for number, name in enumerate(names)}
 
 
-class Feeder(threading.Thread):
-    """Pushes seeds at the pace of the crawl, and each until Redis has acknowledged it."""
-
-    def __init__(self, servers: Servers, seeds: Sequence[str], rate: float, ahead: float) -> None:
-        super().__init__(daemon=True)
-        self._servers = servers
-        self._seeds = seeds
-        self._rate = rate
-        self._ahead = ahead  # seconds
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """Push them all."""
-        ahead, batch = round(self._ahead * self._rate), max(round(_FEED_S * self._rate), 1)
-        push(self._servers, self._seeds[:ahead])
-        for first in range(ahead, len(self._seeds), batch):
-            if self._stopped.wait(_FEED_S):
-                return
-            push(self._servers, self._seeds[first : first + batch])
-
-    def stop(self) -> None:
-        """Push no more."""
-        self._stopped.set()
-        self.join()
-
-
-def push(servers: Servers, seeds: Sequence[str]) -> None:
-    """Push seeds until they are acknowledged; twice does no harm.
-
-    Raises:
-        TimeoutError: they are not.
-
-    """
-
-    def acknowledged() -> bool:
-        with suppress(redis.RedisError):
-            return servers.push(seeds)
-        return False
-
-    until("seeds are pushed", _END_S, acknowledged)
-
-
-def ends(frontier: Frontier) -> Counter[str]:
-    """Return how many events each seed has in the streams."""
-    events = frontier.events()
-    return Counter(
-        event["identifier"] for key in (KEYS.image_events, KEYS.link_rot_events) for event in events[key]
+def run(trial: Trial, seconds: float = 30.0, share: float = 1.0, keep: Path | None = None) -> Result:
+    """Run a trial from nothing to nothing, at a share of the rates; logs are left in `keep`, if given."""
+    rates = {name: rate * share for name, rate in rates_of(trial).items()}
+    plan = Plan(
+        round(sum(rates.values()) * seconds),
+        random=0,
+        workers=2,
+        rates=rates,
+        faults=("its own",),
+        rounds=0,
+        heartbeat_timeout=5,
+        ahead=12.0 if trial.is_sharded else 2.0,  # no seeds come while the master that users push to is away
+        shards=SHARDS if trial.is_sharded else 1,
     )
-
-
-def _redis_of(trial: Trial, folder: Path) -> Any:
-    """Start the servers of a trial."""
-    if trial.sharded:
-        return Shards(folder)
-    if trial.sentinels:
-        return Cluster(folder, min_replicas=trial.min_replicas, parted=trial.fault is part)
-    return Single(folder)
-
-
-def _version_of(about: Mapping[str, str]) -> str:
-    return about.get("valkey_version", about["redis_version"])
-
-
-def run(
-    trial: Trial, seconds: float = 30.0, sources: Mapping[str, float] | None = None, keep: Path | None = None
-) -> Account:
-    """Run a trial from nothing to nothing; logs and arrivals are left in `keep`, if given."""
-    rates = sources or (
-        failover_shards.sources() if trial.sharded else {"fast": 100.0, "middle": 40.0, "modest": 5.0}
-    )
-    scenario = Scenario(trial.name, [Source(name, rate) for name, rate in rates.items()], seconds=seconds)
-    listeners = [source.listener for source in scenario.sources]
-    settings = _SETTINGS | (_SHARDED if trial.sharded else {})
-    settings |= {"CRAWL_REDIS_WAIT": "all"} if trial.waits else {}
+    seeds = [seed for seed in seeds_of(plan) if seed.kind == "picture"]  # each needs one request
+    more = {"CRAWL_REDIS_WAIT": "all"} if trial.waits else {}
     with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as stack:
         folder = Path(name)
-        sites = stack.enter_context(Sites(listeners))
-        ports = {one: f"{one.host}:{port}" for one, port in zip(listeners, sites.ports, strict=True)}
-        hurt = _redis_of(trial, folder)
-        stack.callback(hurt.close)
-        crawl = stack.enter_context(Crawl(folder / "crawl", {}, settings, redis_url=hurt.url))
-        servers: Servers
-        if trial.sharded:
-            servers = stack.enter_context(closing(RedisCluster(hurt.cluster, SHARDS, "images")))
-        else:
-            servers = OneRedis(crawl, "images", "everysec")
-        frontier = Frontier(servers, "images")
-        write_catalogue(crawl.home / "catalogue.json", scenario.sources)
-        workers = stack.enter_context(Workers(crawl, scenario, hurt.urls, servers.shards)).processes
-        seeds = seeds_of(scenario, ports)
-        result = Account(trial.name, _version_of(crawl.redis.info("server")), len(seeds))
+        sites = stack.enter_context(Sites([Listener("127.0.0.1", source) for source in rates]))
+        servers = trial.start(folder)
+        stack.callback(servers.close)
+        crawl = stack.enter_context(crawl_of(plan, folder, servers.url, **more))
+        lines = lines_of(plan, seeds, sites)
+        by_name = {seed.identifier: line for seed, line in zip(seeds, lines, strict=True)}
+        chaos = Failover(trial, servers, by_name, plan, crawl, sites)
+        stack.enter_context(chaos.frontier)
         try:
-            reader = stack.enter_context(_reader(crawl))
-            ahead = failover_shards.AHEAD_S if trial.sharded else _AHEAD_S
-            feeder = Feeder(servers, seeds, sum(rates.values()), ahead)
-            feeder.start()
-            stack.callback(feeder.stop)
-            until("the crawl is under way", 60, lambda: frontier.ended() > len(seeds) / 4)
-            until(
-                "the reader has begun",
-                60,
-                lambda: any(path.stat().st_size for path in event_files(crawl.home / "events.jsonl")),
-            )
-            result.struck_at = time.monotonic()
-            trial.fault(hurt)
-            result.broken += _finish(crawl, frontier, workers, reader, feeder, result, seeds, seconds)
+            found = account(chaos, seeds, chaos.run(lines), with_files=trial.lossless)
+            result = _judged(trial, chaos, found)
         finally:
             if keep is not None:
                 shutil.copytree(crawl.home, keep / trial.name, ignore=lambda *_: {"redis", "thumbnails"})
-                for server in folder.glob("redis-*/log"):
-                    shutil.copy(server, keep / trial.name / f"{server.parent.name}.log")
+                for log in folder.glob("redis-*/log"):
+                    shutil.copy(log, keep / trial.name / f"{log.parent.name}.log")
     if keep is not None:
         (keep / trial.name / "arrivals.json").write_text(json.dumps(sites.report))
-    _look_at_arrivals(result, rates, sites.report)
-    if trial.sharded:
-        _look_at_shards(result, hurt, sites.report)
-    if trial.lossless and result.lost:
-        result.broken.append(f"{result.lost} seeds are lost")
-    if trial.waits and result.fetched_twice:
-        result.broken.append(f"{result.fetched_twice} images were fetched twice")
-    if trial.polite and result.over:
-        result.broken.append("a rate was exceeded")
+    _look_at_arrivals(result, chaos, sites.report)
+    if trial.is_sharded:
+        _look_at_shards(result, chaos, servers, sites.report)
     return result
 
 
-@contextmanager
-def _reader(crawl: Crawl) -> Iterator[subprocess.Popen[bytes]]:
-    """Have a process write the events to a file while they come."""
-    command = [*SCRAPY, "events", str(crawl.home / "events.jsonl"), "--follow"]
-    with (crawl.home / "reader.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=crawl.environment, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+def _judged(trial: Trial, chaos: Failover, found: Account) -> Result:
+    """Return what the account says."""
+    read_twice = 0
+    for reader in chaos.readers.values():
+        read = Counter(event.get("identifier") for path in reader.files for event in events_in(path))
+        read_twice = max(read_twice, (read - Counter(read.keys())).total())
+    result = Result(trial, found.seeds, chaos.lost, read_twice, broken=found.broken)
+    if chaos.again:
+        result.broken.append(f"{chaos.again} lost seeds were refused when they were pushed again")
+    if found.doubled:
+        result.broken.append(f"{len(found.doubled)} events are in the streams twice")
+    result.broken += [f"{number} {what}" for what, number in found.outcomes.items() if what.startswith("dead")]
+    if trial.lossless and (chaos.lost or read_twice):
+        result.broken.append(f"{chaos.lost} seeds are lost, {read_twice} events were read twice")
+    return result
 
 
-def _idle(frontier: Frontier) -> bool:
-    """Tell whether nothing is left to do."""
-    with suppress(redis.RedisError):
-        return not frontier.outstanding() and not frontier.overflow() and not frontier.unread()
-    return False
-
-
-def _wait_for_ends(frontier: Frontier, patience: float) -> None:
-    since = time.monotonic()
-
-    def quiet() -> bool:
-        nonlocal since
-        time.sleep(_LOOK_S)
-        if not _idle(frontier):
-            since = time.monotonic()
-        return time.monotonic() > since + _QUIET_S
-
-    until("all seeds have ended", patience, quiet)
-
-
-def _finish(
-    crawl: Crawl,
-    frontier: Frontier,
-    workers: Sequence[subprocess.Popen[bytes]],
-    reader: subprocess.Popen[bytes],
-    feeder: Feeder,
-    result: Account,
-    seeds: Sequence[str],
-    seconds: float,
-) -> list[str]:
-    """Wait for the end, and count; return what is not as it should be."""
-    broken: list[str] = []
-    expected = {json.loads(seed)["uuid"]: seed for seed in seeds}
-    try:
-        feeder.join(seconds + _END_S)
-        _wait_for_ends(frontier, seconds + _END_S)
-        result.done_at = time.monotonic()
-        found = ends(frontier)
-        letters = [letter["identifier"] or letter["seed"] for letter in crawl.dead_letters()]
-        lost = expected.keys() - found.keys() - set(letters)
-        result.lost = len(lost)
-        if lost:
-            push(frontier.servers, [expected[one] for one in lost])
-            _wait_for_ends(frontier, _END_S)
-            found = ends(frontier)
-            result.again = len(lost - found.keys())
-        if letters:
-            broken.append(f"{len(letters)} dead letters: {letters[0]} ...")
-        result.doubled = (found - Counter(found.keys())).total()
-        if result.again:
-            broken.append(f"{result.again} lost seeds were refused when they were pushed again")
-        if result.doubled:
-            broken.append(f"{result.doubled} events are in the streams twice")
-        registered = frontier.registered()
-        gone = [number for number, one in enumerate(workers) if f":{one.pid}:".encode() not in registered]
-        broken += [f"worker {number} has not come back" for number in gone]
-        if reader.poll() is not None:
-            broken.append(f"the reader ended with status {reader.returncode}")
-    except TimeoutError as error:
-        broken.append(
-            f"{error}: {frontier.outstanding()} outstanding, {frontier.overflow()} beyond, "
-            f"{frontier.waiting()} seeds not read"
-        )
-    broken += finish(workers, lambda: True, 1)
-    reader.terminate()
-    reader.wait(_END_S)
-    read = Counter(event["identifier"] for event in crawl.events() if "identifier" in event)
-    result.read_twice = (read - Counter(read.keys())).total()
-    return broken
-
-
-def _look_at_arrivals(result: Account, rates: Mapping[str, float], report: Report) -> None:
+def _look_at_arrivals(result: Result, chaos: Failover, report: Report) -> None:
     """Count requests, and find the worst second and the longest silence."""
     everything: list[float] = []
-    for source, rate in rates.items():
-        times = report["arrivals"].get(source, [])
-        worst, over = time_over(
-            [moment for moment in times if moment > result.struck_at - 1], rate, report["lapses"]
-        )
+    for source, rate in chaos.plan.rates.items():
+        times = report["pictures"].get(source, [])
+        since = [moment for moment in times if moment > chaos.struck_at - 1]
+        worst, over = time_over(since, rate, report["lapses"])
         result.worst, result.over = max(result.worst, worst), max(result.over, over)
         everything += times
     everything.sort()
     result.fetched_twice = max(len(everything) - result.seeds, 0)
-    gaps = (after - before for before, after in pairwise(everything) if after < result.done_at)
+    gaps = (after - before for before, after in pairwise(everything) if after < chaos.done_at)
     result.silent = max(gaps, default=0.0)
+    if result.trial.waits and result.fetched_twice:
+        result.broken.append(f"{result.fetched_twice} images were fetched twice")
+    if result.trial.polite and result.over:
+        result.broken.append("a rate was exceeded")
 
 
-def _look_at_shards(result: Account, hurt: Shards, report: Report) -> None:
-    """See how long which shards were away, and what only several of them promise."""
-    arrivals = {
-        shard: [moment for moment in times if moment < result.done_at]
-        for shard, times in failover_shards.by_shard(report).items()
-    }
-    result.lacking = hurt.lacking
-    if hurt.elected_at is not None:
-        result.elected = hurt.elected_at - hurt.struck_at
-    before, result.others_silent = failover_shards.silence_of_others(arrivals, hurt.hurt, result.struck_at)
-    result.away = failover_shards.time_away(arrivals, hurt.hurt, hurt.struck_at)
-    if result.read_twice:
-        result.broken.append(f"{result.read_twice} events were read twice")
-    if result.others_silent > max(failover_shards.MOST_SILENT_S, before):
-        result.broken.append(f"a shard of another master was silent for {result.others_silent:.1f} s")
-    if result.away > failover_shards.MOST_AWAY_S:
+def _look_at_shards(result: Result, chaos: Failover, servers: Sharded, report: Report) -> None:
+    """See how long which shards were away; each has one source."""
+    others: list[tuple[float, float]] = []  # ends and lengths of the gaps
+    away = []
+    for source, times in report["pictures"].items():
+        if shard_of(source, SHARDS) not in servers.hurt:
+            others += [(after, after - before) for before, after in pairwise(times) if after < chaos.done_at]
+            continue
+        since = servers.struck_at + _IN_FLIGHT_S
+        away.append(next((moment - servers.struck_at for moment in times if moment > since), math.inf))
+    before = max((gap for end, gap in others if end <= chaos.struck_at), default=0.0)
+    result.others = max((gap for end, gap in others if end > chaos.struck_at), default=math.inf)
+    result.away = max(away, default=math.inf)
+    if result.others > max(_MOST_SILENT_S, before):
+        result.broken.append(f"a shard of another master was silent for {result.others:.1f} s")
+    if result.away > _MOST_AWAY_S:
         result.broken.append(f"a shard of the master that was hurt got no request for {result.away:.1f} s")
 
 

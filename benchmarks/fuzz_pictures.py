@@ -1,41 +1,19 @@
-"""Mutated pictures through the decoder processes, for some time: nothing may crash the worker, nothing hang.
-
-    python -m benchmarks.fuzz_pictures [--seconds 600] [--seed N] [--keep DIR]
-
-All formats that can be read (HEIF and JPEG XL where the extra `formats` is installed), small pictures of many
-modes, with bytes changed, cut out, doubled and exchanged between them. Prints how many ended how, what crashed a
-decoder process, the slowest, and peak memory. `--keep` gets the bodies that crashed one or took too long. Exit
-code 1 when anything but an analysis or `UnreadableImage` came out, or a picture was held beyond its time.
-"""
+"""Mutated pictures: small ones of all formats that can be read here, with bytes changed, cut out, doubled."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import hashlib
 import io
-import os
 import random
 import struct
-import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from benchmarks.pillow_corpus import MIB, kind_of, resident
 from crawlproject.imaging.analyse import load_plugins
-from crawlproject.imaging.decoders import Decoders
-from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.imaging.messages import Job
 from crawlproject.models import IMAGE_FORMATS
 
-AT_A_TIME = 2
-TIMEOUT = 10.0
 INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -141,69 +119,3 @@ def mutations(seed: int) -> Iterator[bytes]:
     rng, bodies = random.Random(seed), samples()
     while True:
         yield mutated(rng, bodies)
-
-
-class Fuzz:
-    """What has come out so far."""
-
-    def __init__(self, seed: int, keep: Path | None) -> None:
-        self.decoders = Decoders(AT_A_TIME, Job(100_000_000, 50_000_000, 85, TIMEOUT, formats=readable()))
-        self.ended: Counter[str] = Counter()
-        self.noted: Counter[str] = Counter()
-        self.slowest = 0.0
-        self._keep = keep
-        self._bodies = mutations(seed)
-
-    async def run(self, until: float) -> None:
-        """Work until a moment of the monotonic clock."""
-        while time.monotonic() < until:
-            body = next(self._bodies)
-            began = time.monotonic()
-            ended, reason = "analysed", ""
-            try:
-                await self.decoders.analyse(body)
-            except UnreadableImage as error:
-                ended, reason = "unreadable", str(error)
-            except Exception as error:
-                ended, reason = "ERROR", repr(error)
-            self.ended[ended] += 1
-            self.slowest = max(self.slowest, time.monotonic() - began)
-            if ended == "ERROR" or reason.startswith(("crashes", "took")):
-                self.noted[kind_of(reason)] += 1
-                if self._keep is not None and "more memory" not in reason:
-                    (self._keep / hashlib.sha1(body).hexdigest()).write_bytes(body)
-
-
-async def work(fuzz: Fuzz, seconds: float) -> int:
-    """Fuzz for so long; return the most memory that was seen, in bytes."""
-    until, peak = time.monotonic() + seconds, 0
-    working = [asyncio.create_task(fuzz.run(until)) for _ in range(AT_A_TIME)]
-    while not all(one.done() for one in working):
-        peak = max(peak, resident(os.getpid()))
-        await asyncio.sleep(0.05)
-    await fuzz.decoders.close()
-    return peak
-
-
-def main() -> None:
-    """Fuzz and tell."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz_pictures", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path)
-    arguments = parser.parse_args()
-    if arguments.keep is not None:
-        arguments.keep.mkdir(parents=True, exist_ok=True)
-    fuzz = Fuzz(arguments.seed, arguments.keep)
-    peak = asyncio.run(work(fuzz, arguments.seconds))
-    total = sum(fuzz.ended.values())
-    print(f"{total} pictures in {arguments.seconds:.0f} s: {dict(fuzz.ended)}; slowest {fuzz.slowest:.2f} s")
-    print(f"peak memory with decoders {peak / MIB:.0f} MiB")
-    for reason, count in fuzz.noted.most_common():
-        print(f"{count:6} {reason}")
-    if fuzz.ended["ERROR"] or fuzz.slowest > 3 * TIMEOUT + 10:
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,16 +11,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from benchmarks.redis_servers import client_of
 from crawlproject.config import SETTINGS
+from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
 from crawlproject.state import embedded
+from demo.redis_servers import client_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRAPY = [sys.executable, "-m", "scrapy"]
+MIB = 1 << 20
 
 
 class Crawl:
@@ -141,3 +144,20 @@ def until(what: str, patience: float, condition: Callable[[], object]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {patience:g} s still not true: {what}")
         time.sleep(0.01)
+
+
+def size_for(rate: float) -> int:
+    """Return a number of images that gives (very nearly) this rate."""
+    if rate <= MINIMUM_RATE:
+        return 0
+    return round((rate - MINIMUM_RATE) / (MAXIMUM_RATE - MINIMUM_RATE) * (LARGE - SMALL))
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of memory that a process and those it has started have at present."""
+    total = 0
+    with suppress(FileNotFoundError, ProcessLookupError):  # just gone
+        total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            total += sum(resident(int(child)) for child in task.read_text().split())
+    return total

@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,13 @@ from warcio.archiveiterator import ArchiveIterator
 
 from benchmarks.arrivals import Listener, Sites, links_of
 from benchmarks.chaos import CIRCUIT, FAULTS, SETTINGS, Account, Chaos, Plan, too_fast, wrong_files
+from benchmarks.chaos_redis import Frontier
 from benchmarks.name_server import Zone, served
 from benchmarks.ours import Crawl
 from crawlproject.sources.rates import MINIMUM_RATE
+from demo.redis_servers import Server
 
 DELAY_S = 6.0  # between two pages of a domain; its rate alone allows one in 5 s
-_DEADLINE_S = 3600.0
 _HEADER = re.compile(rb"(?m)^([\w-]+): ([^\r\n]*)\r?$")  # of a WARC record
 _IN_PROGRESS = 3000  # requests that wait in Redis
 
@@ -54,7 +56,7 @@ def plan_of(domains: int, random: int, pages: int, **more: Any) -> Plan:
 
 def account(chaos: Chaos, port: int, pages: int, seconds: float) -> Account:
     """Look for the end of every page that was admitted."""
-    keys, events = chaos.frontier.keys, chaos.frontier.events()
+    keys, events = chaos.frontier.names, chaos.frontier.events()
     read, rot, dead = events[keys.page_events], events[keys.link_rot_events], chaos.crawl.dead_letters("pages")
     expected = {f"http://{domain}:{port}/0" for domain in chaos.plan.rates}
     for event in read:
@@ -127,34 +129,37 @@ def run(plan: Plan, pages: int, keep: Path | None = None) -> tuple[Account, floa
 
     Logs are left in `keep`, if it is given.
     """
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, served(Zone()) as name_server:
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, ExitStack() as started:
         store = Path(folder) / "pages"
         settings = SETTINGS | {
             "CRAWL_HEARTBEAT_TIMEOUT": plan.heartbeat_timeout,
-            "CRAWL_DNS_SERVERS": name_server,
+            "CRAWL_DNS_SERVERS": started.enter_context(served(Zone())),
             "CRAWL_PAGES_DELAY": DELAY_S,
             "CRAWL_PAGES_STORE": store,
         }
-        with (
-            Sites([Listener("127.0.0.1", None, pages=pages)]) as sites,
+        server = started.enter_context(closing(Server(Path(folder), appendfsync="always")))
+        sites = started.enter_context(Sites([Listener("127.0.0.1", None, pages=pages)]))
+        crawl = started.enter_context(
             Crawl(
                 Path(folder) / "crawl",
                 dict.fromkeys(plan.rates, 0),
                 settings,
+                redis_url=server.url,
                 more=lambda domain: {"hosts": [domain], "circuit": CIRCUIT},
-            ) as crawl,
-        ):
-            [port] = sites.ports
-            chaos = Chaos(plan, crawl, sites, store)
-            try:
-                seconds = chaos.run([f"http://{domain}:{port}/0" for domain in plan.rates])
-                result = account(chaos, port, pages, seconds)
-            finally:
-                if keep is not None:
-                    shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
-        result.too_fast += too_fast(chaos, sites.report)
-        gaps = (later - one for times in sites.report["pictures"].values() for one, later in pairwise(times))
-        return result, min(gaps, default=0.0)
+            )
+        )
+        [port] = sites.ports
+        chaos = Chaos(plan, crawl, sites, started.enter_context(Frontier(server.url, plan.spider)), server)
+        chaos.store = store
+        try:
+            seconds = chaos.run([f"http://{domain}:{port}/0" for domain in plan.rates])
+            result = account(chaos, port, pages, seconds)
+        finally:
+            if keep is not None:
+                shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
+    result.too_fast += too_fast(chaos, sites.report)
+    gaps = (later - one for times in sites.report["pictures"].values() for one, later in pairwise(times))
+    return result, min(gaps, default=0.0)
 
 
 def main() -> int:
@@ -188,7 +193,6 @@ def main() -> int:
         faults=options.only or (),
         pause=tuple(options.pause),
         heartbeat_timeout=options.heartbeat,
-        deadline=_DEADLINE_S,
     )
     result, gap = run(plan, options.pages, options.keep)
     print(result.text(random))

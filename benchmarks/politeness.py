@@ -1,6 +1,6 @@
 """Does every source get requests at its rate, and never above, whatever happens to the crawl?
 
-    python -m benchmarks.politeness [--only NAME ...] [--json] [--keep DIR]
+    python -m benchmarks.politeness [--only NAME ...] [--keep DIR]
 
 Each scenario is a whole crawl: workers as processes, a Redis of its own, and web sites (arrivals.py) that note
 every arrival; most of them disturb it halfway. The judge looks at the arrivals alone, and makes two judgements:
@@ -30,11 +30,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -42,8 +40,8 @@ from typing import Any, Self, cast
 
 import trustme
 
-from benchmarks.arrivals import LAPSE_S, Listener, Report, Sites
-from benchmarks.ours import ROOT, Crawl, until
+from benchmarks.arrivals import Listener, Report, Sites, allowed, seconds_from
+from benchmarks.ours import ROOT, Crawl, size_for, until
 from benchmarks.politeness_scenarios import (
     KEYS,
     SECOND,
@@ -57,11 +55,10 @@ from benchmarks.politeness_scenarios import (
 )
 from benchmarks.set_clock import Clocks
 from crawlproject import config
-from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
+from crawlproject.contrib.report.site_report import site_report
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.source_counts import counts_in
-from crawlproject.status.site_report import site_report
 
 OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the robots.txt of others while it has work
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
@@ -70,8 +67,6 @@ _AFTERWARDS_S = 0.5  # in which an end too many would show
 _FEED_S = 60.0  # for scrapy feed
 _SEEDS_S = 120.0  # for all seeds to end, beyond twice the scenario's length; robots.txt may be put off for 60
 _END_S = 60.0  # for a worker to stop
-_UNDER_WAY_S = 0.02  # a request to its site, on a busy machine
-_SKEWED_CLOCK = Path(__file__).parent / "skewed_clock"
 
 
 # The judge
@@ -112,31 +107,6 @@ class Figures:
             self.seconds_over + other.seconds_over,
             self.wanted,
         )
-
-
-def allowed(rate: float) -> float:
-    """Return the requests that a source may see in a sliding second."""
-    return 1.1 * rate + 1
-
-
-def seconds_from(times: Sequence[float], lapses: Sequence[tuple[float, float]] = ()) -> list[int]:
-    """Return, for each arrival, the arrivals within the second that begins with it; `times` are in order.
-
-    What was noted in one of `lapses` of the sites may have arrived when it began, or in the one right before it
-    (nothing was read then): its second begins there.
-    """
-    counts, end, lapse = [], 0, 0
-    for first, noted in enumerate(times):
-        while lapse < len(lapses) and lapses[lapse][1] + LAPSE_S < noted:
-            lapse += 1
-        moment = noted
-        if lapse < len(lapses):
-            follows = lapse > 0 and lapses[lapse][0] <= lapses[lapse - 1][1] + LAPSE_S
-            moment = min(noted, lapses[lapse - follows][0])
-        while end < len(times) and times[end] < moment + 1:
-            end += 1
-        counts.append(max(end - first, 1))
-    return counts
 
 
 def judge(
@@ -222,7 +192,7 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
         settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
         if (names := Listener("127.0.0.1", None, hangs="names")) in ports:
             settings["CRAWL_DNS_SERVERS"] = ports[names]
-        clocks = Clocks(Path(folder)) if scenario.sets_clocks else None
+        clocks = Clocks(Path(folder)) if scenario.sets_clocks or scenario.skew_hours else None
         with clocks.inherited("redis") if clocks else nullcontext():
             crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
@@ -249,7 +219,7 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
             else partial(_all_have_ended, crawl, len(seeds) - held)
         )
         broken = finish(workers, have_ended, 2 * scenario.seconds + _SEEDS_S)
-        broken += account(crawl, len(seeds), held, with_rest=bool(hanging)) + skewed(crawl, scenario.skew_hours)
+        broken += account(crawl, len(seeds), held, with_rest=bool(hanging))
         reports = asyncio.run(read_reports(crawl, [source.name for source in scenario.sources]))
         logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
         if keep is not None:
@@ -295,13 +265,6 @@ def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
         for source in sources
     ]
     path.write_text(json.dumps(rows))
-
-
-def size_for(rate: float) -> int:
-    """Return a number of images that gives (very nearly) this rate."""
-    if rate <= MINIMUM_RATE:
-        return 0
-    return round((rate - MINIMUM_RATE) / (MAXIMUM_RATE - MINIMUM_RATE) * (LARGE - SMALL))
 
 
 def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:
@@ -373,25 +336,12 @@ def held_back(crawl: Crawl, scenario: Scenario) -> int:
 
 
 class Workers:
-    """The workers' processes: all registered and led when the context begins, gone when it ends.
+    """The workers' processes: all registered and led when the context begins, gone when it ends."""
 
-    `urls` are the REDIS_URLs of the workers, one after the other, where they are not that of the crawl. `shards`
-    are those of the crawl, a client and its keys each; none: that it has one.
-    """
-
-    def __init__(
-        self,
-        crawl: Crawl,
-        scenario: Scenario,
-        urls: Sequence[str] = (),
-        shards: Sequence[tuple[Any, Keys]] = (),
-        clocks: Clocks | None = None,
-    ) -> None:
+    def __init__(self, crawl: Crawl, scenario: Scenario, clocks: Clocks | None = None) -> None:
         self._clocks = clocks
         self._crawl = crawl
         self._scenario = scenario
-        self._urls = urls
-        self._shards = shards or [(crawl.redis, KEYS)]
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -401,10 +351,8 @@ class Workers:
                 environ = crawl.environment
                 if self._clocks is not None:
                     environ |= self._clocks.environment(f"worker-{number}")
-                if hours:
-                    environ |= {"PYTHONPATH": str(_SKEWED_CLOCK), "CLOCK_SKEW": str(hours[number] * 3600)}
-                if self._urls:
-                    environ |= {"REDIS_URL": self._urls[number % len(self._urls)]}
+                if self._clocks is not None and hours:
+                    self._clocks.move(f"worker-{number}", wall=hours[number] * 3600)
                 spider = "second" if number < self._scenario.second else "images"
                 command = crawl.worker_command(number, spider)
                 self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
@@ -424,9 +372,7 @@ class Workers:
         first = len(self.processes) - self._scenario.second
         if self._scenario.second and redis.zcard(SECOND.workers) < self._scenario.second:
             return False
-        return all(
-            client.zcard(keys.workers) == first and client.exists(keys.pulse) for client, keys in self._shards
-        )
+        return redis.zcard(KEYS.workers) == first and bool(redis.exists(KEYS.pulse))
 
     def _kill(self) -> None:
         for process in self.processes:
@@ -487,15 +433,6 @@ def account(crawl: Crawl, seeds: int, held: int, *, with_rest: bool) -> list[str
     return [f"{seeds} seeds, {held} held back: " + ", ".join(f"{count} {name}" for name, count in ends.items())]
 
 
-def skewed(crawl: Crawl, hours: Sequence[float]) -> list[str]:
-    """Return which of the skewed clocks did not show: their workers did nothing, or were not skewed."""
-    now = datetime.now(UTC)
-    redis: Any = crawl.redis
-    events = [json.loads(fields[b"event"]) for _, fields in redis.xrange(KEYS.image_events)] if hours else []
-    seen = {round((datetime.fromisoformat(event["fetched_at"]) - now).total_seconds() / 3600) for event in events}
-    return [f"no event of a worker whose clock is {skew:+g} h off" for skew in hours if skew not in seen]
-
-
 async def read_reports(crawl: Crawl, sources: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the report of each source, as `scrapy report --json` has it."""
     state = State(config.load({"REDIS_URL": crawl.redis_url}), "images")
@@ -509,11 +446,9 @@ async def read_reports(crawl: Crawl, sources: Sequence[str]) -> dict[str, dict[s
 def disagreements(source: str, told: Mapping[str, Any], report: Report, *, losses: bool = False) -> list[str]:
     """Return where a report of a source says other things than its site has seen.
 
-    With `losses` some requests may be missing in it. Those under way at the turn of a second, or noted late, may
-    stand in another second.
+    With `losses` some requests may be missing in it.
     """
-    times = [moment + report["epoch"] for moment in report["arrivals"].get(source, [])]
-    totals = told["totals"]
+    times, totals = report["arrivals"].get(source, []), told["totals"]
     if losses:
         more = totals["requests"] > len(times)
         return [f"{source}: {totals['requests']} requests by the report, {len(times)} by the site"] * more
@@ -522,29 +457,11 @@ def disagreements(source: str, told: Mapping[str, Any], report: Report, *, losse
         "bytes": (totals["bytes"], report["bytes"].get(source, 0)),
         "results": (totals["results"], report["statuses"].get(source, {})),
     }
-    found = [
+    return [
         f"{source}: {theirs} {what} by the report, {seen} by the site"
         for what, (theirs, seen) in pairs.items()
         if theirs != seen
     ]
-    if times and totals["peak"]:
-        peak, late = totals["peak"]["requests"], _UNDER_WAY_S + report["late"]
-        least, most = worst_of_clock(times, -late), worst_of_clock(times, late)
-        if not least <= peak <= most:
-            found.append(f"{source}: busiest second {peak} by the report, {least} to {most} by the site")
-    return found
-
-
-def worst_of_clock(times: Sequence[float], late: float = 0.0) -> int:
-    """Return the most arrivals in a second of the clock, each longer by `late` seconds; `times` are in order.
-
-    Where `late` is negative, each is shorter by it.
-    """
-    early = max(-late, 0.0)  # of those that arrived right after it began, some were sent before
-    seconds = {int(moment) for moment in times} | {int(moment - late) for moment in times}
-    return max(
-        bisect_left(times, second + 1 + max(late, 0.0)) - bisect_left(times, second + early) for second in seconds
-    )
 
 
 def assess(scenario: Scenario, going: Run, report: Report, broken: list[str]) -> Result:
@@ -609,7 +526,6 @@ def main() -> int:
     everything = {scenario.name: scenario for scenario in scenarios()}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.politeness", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=everything, metavar="NAME", help=", ".join(everything))
-    parser.add_argument("--json", action="store_true", help="one JSON document in place of the tables")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave each scenario's logs and arrivals in DIR")
     options = parser.parse_args()
     results = []
@@ -619,26 +535,8 @@ def main() -> int:
         except (TimeoutError, OSError) as error:
             result = Result(name, [], [str(error)], 0.0)
         results.append(result)
-        if not options.json:
-            print(table(result), flush=True)
-    if options.json:
-        print(json.dumps([document(result) for result in results], indent=2))
+        print(table(result), flush=True)
     return 1 if any(result.violations() or result.shortfalls() for result in results) else 0
-
-
-def document(result: Result) -> dict[str, Any]:
-    """Return a result as JSON has it."""
-    sources = [
-        {**asdict(one), "mean": one.mean, "use": one.use, "allowed": allowed(one.rate)} for one in result.figures
-    ]
-    return {
-        "scenario": result.scenario,
-        "sources": sources,
-        "sites_late": result.late,
-        "slots_missed": result.missed,
-        "broken": result.violations(),
-        "short": result.shortfalls(),
-    }
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ http {{
 {servers}
 }}
 """
-_SERVER = '    server {{ listen {host}:{port} {tls} backlog=1024; root "{root}"; {directives} }}'
+_SERVER = '    server {{ listen {host}:{port} {tls} backlog=1024; root "{root}"; }}'
 _PATIENCE = 10.0  # seconds for nginx to start, and to end
 
 
@@ -68,8 +68,7 @@ class Site:
     """A web site for each folder, its base URL in `urls` by the source's name, while the context lasts.
 
     With `apart` each has an address of its own, 127.0.0.1, 127.0.0.2 and so on, and so is a domain of its own.
-    With `tls` all are https sites, with certificates that no browser would accept. `directives` are what else
-    nginx is told of each, by the source's name.
+    With `tls` all are https sites, with certificates that no browser would accept.
     """
 
     def __init__(
@@ -79,13 +78,11 @@ class Site:
         *,
         apart: bool = False,
         tls: bool = False,
-        directives: Mapping[str, str] | None = None,
     ) -> None:
         self.folders = {name: folder.resolve() for name, folder in folders.items()}
         self.home = home.resolve()
         self.hosts = {name: f"127.0.0.{number if apart else 1}" for number, name in enumerate(folders, 1)}
         self.tls = tls
-        self.directives = directives or {}
         self.urls: dict[str, str] = {}
         self._ports: dict[int, str] = {}
 
@@ -104,7 +101,6 @@ class Site:
                 port=port,
                 tls="ssl" * self.tls,
                 root=self.folders[name],
-                directives=self.directives.get(name, ""),
             )
             for port, name in self._ports.items()
         )
@@ -185,8 +181,3 @@ def worst_second(times: Sequence[float]) -> int:
             first += 1
         worst = max(worst, last - first + 1)
     return worst
-
-
-def mean_rate(times: Sequence[float]) -> float:
-    """Return the arrivals a second from the first to the last; `times` are in order."""
-    return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0

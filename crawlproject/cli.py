@@ -10,6 +10,7 @@ import asyncio
 import functools
 import gc
 import getpass
+import json
 import os
 import re
 import shlex
@@ -17,9 +18,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, ClassVar, Concatenate, ParamSpec, TextIO, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TextIO, TypeVar
 
 from scrapy import Spider
 from scrapy.commands import ScrapyCommand
@@ -45,6 +46,28 @@ C = TypeVar("C", bound=ScrapyCommand)
 _OPTION = re.compile(r"-[^\d.]")  # not "-", which is stdin, nor a number
 
 
+def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
+    """Have a command end with one clear sentence and exit code 1 where it fails for a known reason."""
+
+    @functools.wraps(run)
+    def wrapped(self: C, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        gc.freeze()  # what is imported stays; looking through it at the end is a third of a short command's time
+        try:
+            run(self, *args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader (`| head`) has had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.exitcode = 141
+        except (CrawlprojectError, *REDIS_TROUBLE) as error:
+            name = type(self).__module__.rpartition(".")[2]
+            show(f"scrapy {name}: {known_fault(error) or error}", sys.stderr)
+            self.exitcode = 1
+        except KeyboardInterrupt:
+            self.exitcode = 130
+
+    return wrapped
+
+
 class Command(ScrapyCommand):
     """A command for operators, which logs nothing. Its class attributes and its docstring are its help."""
 
@@ -57,6 +80,7 @@ class Command(ScrapyCommand):
     examples: tuple[str, ...]  # for `--help`; what the command does is the docstring of the subclass
     json_help = "print one JSON document"  # of --json
     spider_help: str | None = None  # of --spider; None: there is no such option
+    indent: int | None = None  # of the JSON
 
     def syntax(self) -> str:
         """Return the arguments."""
@@ -93,6 +117,75 @@ class Command(ScrapyCommand):
             parser.add_argument("--spider", default="images", help=f"{self.spider_help}; images by default")
 
 
+class HasOptions(Protocol):
+    """A class of a plug-in with options of a command; `about` is the help of that which chooses it."""
+
+    about: ClassVar[str]
+    options: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+
+def add_plugin_options(
+    parser: argparse.ArgumentParser, chosen: Iterable[str], offered: Mapping[str, type[HasOptions]]
+) -> None:
+    """Add the options of what plug-ins offer, each once, and for each name in `chosen` one that chooses it."""
+    for name in chosen:
+        parser.add_argument(f"--{name}", action="store_true", help=offered[name].about)
+    for name, option in {name: option for one in offered.values() for name, option in one.options.items()}.items():
+        parser.add_argument(f"--{name}", **option)
+
+
+def check_plugin_options(
+    chosen: str | None,
+    opts: argparse.Namespace,
+    offered: Mapping[str, type[HasOptions]],
+    shown: Callable[[str], str] = "--{}".format,
+) -> None:
+    """Check that no option is given of anything but what is `chosen`; `shown` says how each is chosen.
+
+    Raises:
+        UsageError: one is.
+
+    """
+    for option in dict.fromkeys(option for one in offered.values() for option in one.options):
+        having = [name for name, one in offered.items() if option in one.options]
+        if getattr(opts, option.replace("-", "_")) not in {None, False} and chosen not in having:
+            raise UsageError(f"--{option} goes with {' or '.join(map(shown, having))}")
+
+
+def no_arguments(args: list[str]) -> list[str]:
+    """Raise UsageError where there are any."""
+    if args:
+        raise UsageError("expected no arguments")
+    return args
+
+
+class Question(Command):
+    """A command that asks the frontier once and prints the answer, as JSON or in words.
+
+    `check` returns the arguments as they are understood, or raises UsageError.
+    """
+
+    check: Callable[[list[str]], list[str]] = staticmethod(no_arguments)
+
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> Any:
+        """Return the answer, as JSON has it; `args` have been checked."""
+        raise NotImplementedError
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        """Return the answer for people."""
+        raise NotImplementedError
+
+    @reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Ask, and print."""
+        said = asyncio.run(self._answer(self.check(args), opts))
+        show(json.dumps(said, indent=self.indent) if opts.json else self.words(said, opts))
+
+    async def _answer(self, args: list[str], opts: argparse.Namespace) -> Any:
+        async with opened_state(self, getattr(opts, "spider", "images")) as state:
+            return await self.ask(state, args, opts)
+
+
 def alone(command: type[ScrapyCommand], module: str, example: str) -> type[ScrapyCommand]:
     """Return a command of Scrapy's, for a module of commands, with a frontier of its own in memory.
 
@@ -106,28 +199,6 @@ def alone(command: type[ScrapyCommand], module: str, example: str) -> type[Scrap
         "run": reports_errors(command.run),
     }
     return type("Command", (command,), more)
-
-
-def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
-    """Have a command end with one clear sentence and exit code 1 where it fails for a known reason."""
-
-    @functools.wraps(run)
-    def wrapped(self: C, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        gc.freeze()  # what is imported stays; looking through it at the end is a third of a short command's time
-        try:
-            run(self, *args, **kwargs)
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader (`| head`) has had enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self.exitcode = 141
-        except (CrawlprojectError, *REDIS_TROUBLE) as error:
-            name = type(self).__module__.rpartition(".")[2]
-            show(f"scrapy {name}: {known_fault(error) or error}", sys.stderr)
-            self.exitcode = 1
-        except KeyboardInterrupt:
-            self.exitcode = 130
-
-    return wrapped
 
 
 def loop_as_set(command: ScrapyCommand) -> None:
@@ -247,6 +318,13 @@ def stoppable() -> Iterator[threading.Event]:
         yield stop
     finally:
         restore()
+
+
+def some_sources(args: list[str]) -> list[str]:
+    """Return the sources that the arguments of a command name, as `source_names`, of which there must be some."""
+    if not args:
+        raise UsageError("expected at least one SOURCE")
+    return source_names(args)
 
 
 def source_names(args: list[str]) -> list[str]:

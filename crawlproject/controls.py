@@ -6,21 +6,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from crawlproject.robots.copies import expire_copies
 from crawlproject.sources.rates import OVER_ROBOTS, rate_of
 from crawlproject.state.client import State
-from crawlproject.state.halts import add_halts, note_order, order_clearing, remove_halts
 from crawlproject.state.over_shards import ask_for, ask_shards, not_answering
-from crawlproject.state.source_table import delete_override, set_override
+
+_WITHIN_S = 600.0  # that a shard has to drop what is queued for a name
+_INCLUDED = ("file", "included", "not excluded")  # what a name is by now; of all shards the first counts
+_COPIES = 100  # of robots.txt, in a call
+_ORDER_S = 60  # the leader notices a change within seconds
+_CLEARED_S = 3600  # of tens of thousands it clears 160 a second
 
 
 async def halt(state: State, sources: list[str], by: str) -> None:
     """Send nothing more to `sources` until they are resumed."""
 
     async def there(shard: State, names: list[str]) -> None:
-        await note_order(shard, names, "halt", by)
-        await add_halts(shard, names)
+        await _note_order(shard, names, "halt", by)
+        redis: Any = shard.redis
+        await redis.sadd(shard.keys.halted, *names)
 
     await ask_for(state, sources, there)
 
@@ -29,8 +34,8 @@ async def resume(state: State, sources: list[str], by: str) -> list[str]:
     """Resume `sources` with nothing held against them; return those that were halted."""
 
     async def there(shard: State, names: list[str]) -> list[str]:
-        await note_order(shard, names, "halt", by)
-        resumed = await remove_halts(shard, names)
+        await _note_order(shard, names, "halt", by)
+        resumed = await _remove_halts(shard, names)
         # A hold by Retry-After, a lower rate
         await order_clearing(shard, [name for name in names if name not in resumed])
         # The delays in their robots.txt still hold, but the files may have changed.
@@ -54,14 +59,15 @@ async def set_rate(state: State, source: str, value: str, by: str, *, over_robot
     """
     state = state.shard_for(source)
     if value == "auto":
-        await note_order(state, [source], "rate", by)
-        await delete_override(state, source)
+        await _note_order(state, [source], "rate", by)
+        await state.redis.delete(state.keys.override_rate_of + source)
         return None
     rate = rate_of(value.encode(errors="replace"))
     if rate is None:
         raise ValueError(f"{value!r} is not a rate: expected a number of requests a second, 0 or more, or auto")
-    await note_order(state, [source], "rate", by)
-    await set_override(state, source, f"{value} {OVER_ROBOTS}" if over_robots else value)
+    await _note_order(state, [source], "rate", by)
+    limit = f"{value} {OVER_ROBOTS}" if over_robots else value
+    await state.redis.set(state.keys.override_rate_of + source, limit)
     return rate
 
 
@@ -105,10 +111,6 @@ async def purgeable(state: State, source: str) -> int:
     return (await state.shard_for(source).scripts.drop_queued(source, "purged", count=0)).left
 
 
-_WITHIN_S = 600.0  # that a shard has to drop what is queued for a name
-_INCLUDED = ("file", "included", "not excluded")  # what a name is by now; of all shards the first counts
-
-
 def _check_all(away: Mapping[State, str], what: str) -> None:
     """Check that all shards have answered.
 
@@ -118,3 +120,51 @@ def _check_all(away: Mapping[State, str], what: str) -> None:
     """
     for shard, fault in away.items():
         raise not_answering(shard, fault, f": {what} there as soon as it does, and in the others now")
+
+
+async def _note_order(state: State, sources: list[str], what: str, by: str) -> None:
+    """Note for the audit trail who is about to change what of `sources`: `halt` (or resume), or `rate`."""
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for name in sources:
+            key = state.keys.ordered_by_of + name
+            pipe.hset(key, what, by)
+            pipe.expire(key, _ORDER_S)
+        await pipe.execute(raise_on_error=False)  # out of memory, an order matters more than who gave it
+
+
+async def _remove_halts(state: State, sources: list[str]) -> list[str]:
+    """Take sources out of both sets of halted ones; return those that were in one."""
+    # One by one: out of memory Redis refuses transactions, even of what frees.
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for name in sources:
+            pipe.srem(state.keys.halted, name)
+            pipe.srem(state.keys.temp_halted, name)
+        removed = await pipe.execute()
+    pairs = zip(sources, removed[::2], removed[1::2], strict=True)
+    return [name for name, *sets in pairs if any(sets)]
+
+
+async def order_clearing(state: State, sources: list[str]) -> None:
+    """Have the leader clear what slows or holds sources that are not halted (watch.lua)."""
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for name in sources:
+            key = state.keys.ordered_by_of + name
+            pipe.hset(key, "resume", 1)
+            pipe.expire(key, _CLEARED_S)
+            pipe.sadd(state.keys.watchlist, name)
+        await pipe.execute()
+
+
+async def expire_copies(state: State, source: str) -> None:
+    """Have each robots.txt that makes a source wait between requests fetched again; until then it holds.
+
+    Where it redirects, so is what it leads to.
+    """
+    redis: Any = state.redis
+    urls: list[bytes] = await redis.zrange(state.keys.robots_delays_of + source, 0, -1)
+    seen = set(urls)
+    while urls:
+        batch, urls = urls[:_COPIES], urls[_COPIES:]
+        targets = set(await state.scripts.expire_robots(batch)) - seen
+        urls += targets
+        seen |= targets

@@ -51,17 +51,6 @@ class NoRoute(CrawlprojectError, IgnoreRequest):
     """This worker reaches no site at all, so a failure says nothing about the site of a request."""
 
 
-class OptedOut(CrawlprojectError, IgnoreRequest):
-    """The owner of a picture forbids keeping it; `str(error)` names the opt-outs and their headers.
-
-    `status` is that of the response with them.
-    """
-
-    def __init__(self, reason: str, status: int = 200) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
 class RobotsDisallowed(CrawlprojectError, IgnoreRequest):
     """A robots.txt forbids the request; `str(error)` names the line."""
 

@@ -18,7 +18,6 @@ from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.halts import halted_sources
 from crawlproject.state.over_shards import shown
 from crawlproject.texts import printable, scrapy_command, without_secrets
 from crawlproject.threads import in_thread
@@ -124,7 +123,7 @@ class Leader:
         if now < self._remind_at:
             return
         self._remind_at = now + _REMIND_EVERY_S
-        halted = await halted_sources(self.state)
+        halted = await source_table.halted_sources(self.state)
         for status in await self.state.scripts.inspect(halted[:_MOST_REMINDED]):
             if work := status.queued + status.waiting + status.delayed:
                 logger.warning(
@@ -201,18 +200,12 @@ class Leader:
                     return
 
     def _report(self, catalogue: Catalogue) -> None:
-        """Log the rows that are left out, and those with options that are."""
+        """Log the rows that are left out."""
         place = without_secrets(str(self.config.sources))
         for row in catalogue.bad:
             logger.error("CRAWL_SOURCES=%s: row %d is left out: %s", place, row.number, printable(row.reason, 300))
         if (more := catalogue.left_out - MOST_BAD) > 0:
             logger.error("CRAWL_SOURCES=%s: %d more rows are left out", place, more)
-        for row in catalogue.refusals:
-            logger.warning(
-                "CRAWL_SOURCES=%s: row %d (%s): %s", place, row.number, printable(str(row.source)), row.reason
-            )
-        if (more := catalogue.refused - MOST_BAD) > 0:
-            logger.warning('CRAWL_SOURCES=%s: %d more rows with such options and no "hosts"', place, more)
 
     async def _publish(self, fence: int, catalogue: Catalogue) -> bool:
         """Put what has changed in the catalogue into Redis; sources that it has dropped fall to the minimum.
@@ -330,37 +323,21 @@ class Leader:
             await self._write(fence, changes)
 
     def _in_force(self, source: str, override: bytes | None, by_size: float) -> Limit:
-        """Return the limit that a source should have, and note its override."""
-        self._note_override(source, override, by_size)
-        return (None if override is None else limit_of(override)) or Limit(by_size)
-
-    def _note_override(self, source: str, override: bytes | None, by_size: float) -> None:
-        """Remember an override, and log it when it changes."""
-        if override == self._overridden.get(source):
-            return
+        """Return the limit that a source should have, and note its override; the audit trail tells of changes."""
+        limit = None if override is None else limit_of(override)
         if override is None:
-            del self._overridden[source]
-            logger.info("Rate of %s: %g rps by size again", source, by_size, extra={"source": source})
-            return
-        self._overridden[source] = override
-        limit = limit_of(override)
-        if limit is None:
-            logger.error(
-                "%s is %r, which is not a rate in requests a second: %g rps by size stays",
-                self.state.keys.override_rate_of + source,
-                override[:40],
-                by_size,
-                extra={"source": source},
-            )
-        else:
-            logger.info(
-                "Rate of %s: %g rps by override%s (%g by size)",
-                source,
-                limit.rps,
-                ", over robots.txt" if limit.over_robots else "",
-                by_size,
-                extra={"source": source},
-            )
+            self._overridden.pop(source, None)
+        elif override != self._overridden.get(source):
+            self._overridden[source] = override
+            if limit is None:
+                logger.error(
+                    "%s is %r, which is not a rate in requests a second: %g rps by size stays",
+                    self.state.keys.override_rate_of + source,
+                    override[:40],
+                    by_size,
+                    extra={"source": source},
+                )
+        return limit or Limit(by_size)
 
 
 async def _read(place: str) -> Catalogue:

@@ -115,11 +115,10 @@ class LogFile(logging.handlers.RotatingFileHandler, logging.handlers.WatchedFile
         *,
         append: bool,
         encoding: str | None,
-        delay: bool = False,
     ) -> None:
         if not append:
             Path(path).write_bytes(b"")  # where files are rotated, the handler itself always appends
-        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding, delay=delay)
+        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding)
         self.dev = self.ino = -1
         self._statstream()
 

@@ -202,14 +202,9 @@ class Requested(NamedTuple):
     result: str
     received: int
 
-    def packed(self) -> dict[str, Any]:
-        """Return it as the functions take it, without its source (see the Lua module `report`)."""
-        return {
-            "sent": self.sent,
-            "sent_rate": round(self.rate * 1000),
-            "result": self.result,
-            "received": self.received,
-        }
+    def packed(self) -> list[Any]:
+        """Return it as the functions take it, without its source (see note_request.lua)."""
+        return [self.sent, self.result, self.received, round(self.rate * 1000)]
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from scrapy.crawler import Crawler
 
-from crawlproject import engine
 from crawlproject.errors import ConfigError
 from crawlproject.state.client import State
 from crawlproject.state.clock import uptime
@@ -79,8 +78,9 @@ class Shutdown:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the engine takes no more requests."""
-        return engine.is_closing(self._crawler)
+        """Whether the engine takes no more requests. No signal says so while requests are in flight."""
+        slot = self._crawler.engine._slot
+        return slot is None or slot.closing is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

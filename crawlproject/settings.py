@@ -20,7 +20,7 @@ LOG_FORMATTER = "crawlproject.logs.RequestLog"
 # Frontier
 SCHEDULER = "crawlproject.frontier.scheduler.FrontierScheduler"
 SCHEDULER_QUEUE_CLASS = "crawlproject.frontier.lease_queue.LeaseQueue"
-DUPEFILTER_CLASS = "crawlproject.frontier.dupefilter.SeenFilter"
+DUPEFILTER_CLASS = "crawlproject.frontier.codec.SeenFilter"
 
 # The most requests that a worker has in flight; frontier/shares.py shares them out. Scrapy's own slots must never
 # make a request wait: its send slot would pass.
@@ -33,7 +33,7 @@ SCRAPER_SLOT_MAX_ACTIVE_SIZE = 64_000_000  # bytes of bodies in the pipelines; b
 DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # if formats were named, a CDN would convert the picture
 COOKIES_ENABLED = False
 ROBOTSTXT_OBEY = False
-RETRY_ENABLED = False  # one place decides on retries: politeness/retry.py
+RETRY_ENABLED = False  # one place decides on retries: politeness/outcomes.py
 REDIRECT_MAX_TIMES = 5
 REDIRECT_PRIORITY_ADJUST = 0
 METAREFRESH_ENABLED = False
@@ -54,21 +54,20 @@ DOWNLOAD_HANDLERS_BASE = {
     "s3": None,
     "data": None,
 }
-# In the order of requests; responses pass in reverse, through redirects and decompression to the opt-outs.
+# In the order of requests; responses pass in reverse, through redirects to decompression.
 DOWNLOADER_MIDDLEWARES_BASE = {
     **default_settings.DOWNLOADER_MIDDLEWARES_BASE,
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
-    "crawlproject.middlewares.offsite.OffsiteMiddleware": 50,
+    "crawlproject.middlewares.adapted.OffsiteMiddleware": 50,
     "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
-    "crawlproject.middlewares.user_agent.UserAgentMiddleware": 500,
+    "crawlproject.middlewares.adapted.UserAgentMiddleware": 500,
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
-    "crawlproject.middlewares.compression.CompressionMiddleware": 590,
-    "crawlproject.middlewares.optout.OptOutMiddleware": 560,
+    "crawlproject.middlewares.adapted.CompressionMiddleware": 590,
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
-    "crawlproject.middlewares.redirect.CheckedRedirectMiddleware": 600,
-    "crawlproject.middlewares.address.AddressMiddleware": 930,
-    "crawlproject.middlewares.robots.RobotsMiddleware": 940,
-    "crawlproject.middlewares.token.TokenMiddleware": 950,
+    "crawlproject.middlewares.adapted.CheckedRedirectMiddleware": 600,
+    "crawlproject.middlewares.gate.AddressMiddleware": 930,
+    "crawlproject.middlewares.gate.RobotsMiddleware": 940,
+    "crawlproject.middlewares.gate.TokenMiddleware": 950,
 }
 
 # For spiders whose callbacks yield requests; `images` leaves out what it has no use for (spiders/images.py). Ours
@@ -93,7 +92,7 @@ EXTENSIONS_BASE = {
     "scrapy.extensions.remote_control.RemoteControl": None,
     "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
     "crawlproject.extensions.circuits.Circuits": 150,
-    "crawlproject.extensions.leadership.Leadership": 200,
+    "crawlproject.extensions.membership.Membership": 200,
     "crawlproject.extensions.status_report.StatusReport": 300,
 }
 

@@ -12,12 +12,12 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.redis_servers import Cluster, Server
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.client import crawl_dir
 from crawlproject.state.shards import shard_namespace, shard_of
 from demo import images, sources
 from demo.gallery import Arrival, Gallery
+from demo.redis_servers import Cluster, Server
 from demo.tables import print_table
 
 SHARDS = 4  # then two masters have two of the demo's sources each

@@ -30,7 +30,6 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state import embedded
 from crawlproject.state.client import State
 from tests.forks import forks
-from tests.kafka_broker import Broker
 
 __all__ = ["Zone"]
 
@@ -53,8 +52,8 @@ _JUDGES = (
     "judges"  # the marker; also put into the test's id, all that the scheduler of pytest-xdist sees of a test
 )
 _TOGETHER = (  # files whose tests share a fixture that takes long
-    "tests/dashboard/test_browser.py",
-    "tests/dashboard/test_site.py",
+    "tests/contrib/dashboard/test_browser.py",
+    "tests/contrib/dashboard/test_site.py",
     "tests/demo/test_sources.py",
     "tests/middlewares/test_robots.py",
     "tests/state/test_cluster.py",
@@ -86,7 +85,7 @@ _SLOW_FILES = (
     "scripts/test_exclusions.py",
     "scripts/test_seen_filter.py",
     "scripts/test_two_spiders.py",
-    "sinks/test_webdataset.py",
+    "datasets/test_webdataset.py",
     "sources/test_names.py",
     "sources/test_parquet.py",
     "state/test_circuit_script.py",
@@ -183,14 +182,6 @@ def redis_url(redis_server: str) -> str:
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
     return redis_server
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    """A Kafka broker, empty."""
-    one = Broker()
-    yield one
-    one.stop()
 
 
 @pytest.fixture

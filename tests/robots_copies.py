@@ -6,7 +6,6 @@ from typing import Any
 
 import msgpack
 
-from crawlproject.robots.copies import packed
 from crawlproject.state.client import State
 
 TOKEN = "worker 0"  # of the look-up that has fetched them
@@ -46,6 +45,5 @@ async def keep_copy(
     """Keep a copy that was fetched for `source`; return whether that is visited less often from now on."""
     await set_copy(state, origin, token=TOKEN)
     times = {"ttl": 3600.0, "retry": 60.0, "retry_max": 3600.0}
-    stored = packed(body) if kind == "rules" else body
-    assert await state.scripts.keep_robots(TOKEN, origin, kind=kind, body=stored, **(times | more))
+    assert await state.scripts.keep_robots(TOKEN, origin, kind=kind, body=body, **(times | more))
     return (await state.scripts.look_robots(TOKEN, origin, source, fetches=False)).slower

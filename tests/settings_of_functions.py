@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import msgpack
 
-from crawlproject.state.scripts.runner import ScriptRunner
+from crawlproject.state.functions import Caller
 
-Runner = TypeVar("Runner", bound=ScriptRunner)
+Functions = TypeVar("Functions", bound=Caller)
 
 
-def within(scripts: Runner, **settings: int | bool) -> Runner:
+def within(scripts: Functions, **settings: int | bool) -> Functions:
     """Return `scripts`, with these settings in place of its own."""
     other = copy(scripts)
     other._settings = msgpack.packb(msgpack.unpackb(scripts._settings) | settings)

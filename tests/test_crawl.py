@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -15,18 +14,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgpack
 import pytest
 import redis
 from PIL import Image
 
 from crawlproject.politeness.slots import tolerance
 from crawlproject.state.keys import Keys
-from crawlproject.state.source_counts import counts_in
-from demo.gallery import ANY_PATH, Arrival, Fault, Gallery, set_faults
-from tests.conftest import Zone
+from demo.gallery import Arrival, Fault, Gallery, set_faults
 from tests.forks import forks
-from tests.kafka_broker import Broker
 from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "images")
@@ -164,26 +159,6 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one = Crawl(tmp_path, environment, redis_url)
     yield one
     one.stop()
-
-
-def test_what_a_stopped_worker_misses_is_not_charged_to_the_sites(crawl: Crawl) -> None:
-    photos = crawl.source("photos", 20, pictures=60)
-    set_faults(photos, {ANY_PATH: {"delay": 1.5}})
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("photos", *(f"{number}.jpg" for number in range(60)))
-        crawl.start(DOWNLOAD_TIMEOUT="3", CRAWL_CIRCUIT_ERRORS="0.1")
-        for stop in (1, 2):
-            crawl.until(lambda stop=stop: len(crawl.arrivals("photos")) > 25 * stop)  # type: ignore[misc]
-            crawl.workers[0].send_signal(signal.SIGSTOP)
-            time.sleep(5)
-            crawl.workers[0].send_signal(signal.SIGCONT)
-        crawl.finish()
-        assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(60))
-        assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
-        assert not {"error_timeout", "retried"} & counts_in(crawl.redis.hget(KEYS.counts, "photos")).keys()
-        circuit = crawl.redis.get(KEYS.circuit_of + "photos")
-        assert circuit is None or not msgpack.unpackb(circuit).get("slowed")
-        assert crawl.log().count("stood still for 5.") == 2
 
 
 def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
@@ -368,36 +343,6 @@ def test_all_workers_together_keep_each_source_at_its_own_rate(crawl: Crawl) -> 
     assert len(crawl.outcomes()) == 274
 
 
-@pytest.mark.judges
-def test_requests_that_waited_for_a_slow_name_server_do_not_go_out_in_a_burst(crawl: Crawl, zone: Zone) -> None:
-    zone.delays["slow.museum.org"] = 1.5
-    crawl.source("photos", 20, pictures=60)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        url = crawl.gallery.urls["photos"].replace("127.0.0.1", "slow.museum.org")
-        for number in range(60):
-            seed = {"url": f"{url}/{number}.jpg", "uuid": f"photos-{number}.jpg", "source": "photos"}
-            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-        crawl.run(2)
-    times = sorted(arrival["t"] for arrival in crawl.arrivals("photos"))
-    assert len(times) == 60
-    assert min(later - first for first, later in zip(times, times[23:], strict=False)) > 1  # 1.1 x 20 + 1 a second
-    assert len(crawl.events(KEYS.image_events)) == 60
-
-
-@pytest.mark.judges
-def test_a_redirect_takes_a_slot_of_its_own(crawl: Crawl) -> None:
-    museum = crawl.source("museum", 5, pictures=1)
-    names = [f"old-{n}.jpg" for n in range(6)]
-    set_faults(museum, {f"/{name}": {"status": 301, "headers": {"Location": "/0.jpg"}} for name in names})
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", *names)
-        crawl.run()
-        arrivals = crawl.arrivals("museum")
-    assert len(arrivals) == 12
-    assert worst_second(arrivals) <= 6.5
-    assert len(crawl.events(KEYS.image_events)) == 6
-
-
 def test_killing_one_of_two_workers_neither_loses_nor_doubles_a_seed(crawl: Crawl) -> None:
     crawl.source("photos", 60, pictures=300)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -452,28 +397,6 @@ def test_an_override_sets_the_rate_and_two_seconds_after_its_removal_the_old_rat
 
 
 @pytest.mark.judges
-def test_an_operator_lifts_a_crawl_delay_and_takes_that_back(crawl: Crawl) -> None:
-    museum = crawl.source("museum", 20, pictures=1)
-    (museum / "robots.txt").write_text("User-agent: *\nCrawl-delay: 5\n")
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", *(f"0.jpg?{n}" for n in range(1000)))
-        crawl.start()
-        crawl.until(lambda: crawl.redis.zcard(KEYS.robots_delays_of + "museum") and crawl.arrivals("museum"))
-        assert worst_second(crawl.arrivals("museum")) == 1
-        crawl.command("rate museum 10 --over-robots")
-        crawl.until(lambda: len(crawl.arrivals("museum")) >= 25)  # two minutes at that delay
-        crawl.command("rate museum auto")
-        crawl.until(lambda: b"over-robots" not in crawl.redis.hget(KEYS.rates, "museum"))
-        time.sleep(0.5)  # what has its slot still goes out
-        assert worst_second(crawl.arrivals("museum")) <= 1.1 * 10 + 1
-        before = len(crawl.arrivals("museum"))
-        time.sleep(3)
-        assert len(crawl.arrivals("museum")) - before <= 1
-    assert "10 rps by override, over robots.txt" in crawl.log()
-    assert "museum: 10 requests a second by override, over robots.txt" in crawl.log()  # the audit trail
-
-
-@pytest.mark.judges
 def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Crawl) -> None:
     crawl.source("museum", 20, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -492,74 +415,10 @@ def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Cra
         crawl.until(lambda: len(crawl.arrivals("museum")) > len(before))
 
 
-def test_a_worker_that_never_closes_reads_seeds_whenever_they_come(crawl: Crawl) -> None:
-    crawl.source("photos", 100, pictures=3)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.start(MAX_IDLE_TIME_BEFORE_CLOSE="0")
-        crawl.until(lambda: crawl.redis.exists(KEYS.pulse))
-        for number in range(3):
-            time.sleep(0.5)
-            crawl.seed("photos", f"{number}.jpg")
-            crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > number)  # noqa: B023
-        assert crawl.workers[0].poll() is None
-
-
-def test_no_worker_closes_while_leases_of_another_may_come_back(crawl: Crawl) -> None:
-    museum = crawl.source("museum", 10, pictures=1)
-    set_faults(museum, {"/0.jpg": {"delay": 30, "times": 1}})
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3")
-        crawl.seed("museum", "0.jpg")
-        crawl.until(lambda: crawl.arrivals("museum"))  # hangs at the first worker
-        crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3")
-        crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 2)
-        time.sleep(1)
-        crawl.workers[0].kill()
-        crawl.finish()
-    assert crawl.outcomes() == {"museum-0.jpg": 1}
-
-
-def test_a_thumbnail_that_cannot_be_stored_is_retried_and_does_not_count_against_the_source(crawl: Crawl) -> None:
-    crawl.source("photos", 100, pictures=2)
-    (crawl.folder / "thumbnails").mkdir()
-    blocked = {thumbnail[:2] for thumbnail in map(sha1_folder, ("photos-0.jpg", "photos-1.jpg"))}
-    for name in blocked:
-        (crawl.folder / "thumbnails" / name).write_text("in the way")
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("photos", "0.jpg", "1.jpg")
-        crawl.start()
-        crawl.until(lambda: crawl.redis.zcard(KEYS.delayed_of + "photos") > 0)
-        for name in blocked:
-            (crawl.folder / "thumbnails" / name).unlink()
-        crawl.finish()
-    assert crawl.outcomes() == {"photos-0.jpg": 1, "photos-1.jpg": 1}
-    assert not crawl.dead()
-    assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
-    assert len(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == 2
-
-
 def sha1_folder(identifier: str) -> str:
     from crawlproject.storage.blobs import thumbnail_name
 
     return thumbnail_name(identifier)
-
-
-def test_overrides_and_seeds_from_before_the_first_start_count_from_the_first_request(crawl: Crawl) -> None:
-    crawl.source("museum", 50, pictures=20)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.redis.set(KEYS.override_rate_of + "museum", "0")
-        crawl.seed("museum", *(f"{n}.jpg" for n in range(20)))
-        crawl.start(CRAWL_UNKNOWN_SOURCES="refuse")
-        # Known, though fed before the catalogue; without a rate eight are queued.
-        crawl.until(
-            lambda: sum(int(n or 0) for n in crawl.redis.hmget(KEYS.counters, "outstanding", "overflow")) == 20
-        )
-        time.sleep(1)
-        assert crawl.arrivals("museum") == []
-        crawl.redis.delete(KEYS.override_rate_of + "museum")
-        crawl.finish()
-    assert crawl.outcomes() == Counter(f"museum-{n}.jpg" for n in range(20))
-    assert not crawl.dead()
 
 
 def test_a_catalogue_that_never_answers_delays_neither_start_nor_stop(crawl: Crawl) -> None:
@@ -572,35 +431,6 @@ def test_a_catalogue_that_never_answers_delays_neither_start_nor_stop(crawl: Cra
         assert not crawl.redis.exists(KEYS.pulse)  # no rates to rule by: nothing goes out
         crawl.workers[0].terminate()
         assert crawl.workers[0].wait(PATIENCE_S) == 0
-
-
-def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, broker: Broker) -> None:
-    crawl.source("photos", 150, pictures=20)
-    crawl.environ["CRAWL_KAFKA_BROKERS"] = broker.address
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        seeds: list[str | bytes | None] = [
-            json.dumps(
-                {"url": f"{crawl.gallery.urls['photos']}/{number}.jpg", "uuid": f"{number}", "source": "photos"}
-            )
-            for number in range(22)  # two of them are not there
-        ]
-        broker.send("inbound_images", [*seeds, *seeds[:5], "nonsense {", None])
-        feed = subprocess.Popen([sys.executable, "-m", "scrapy", "feed", "--kafka"], env=crawl.environ)
-        try:
-            crawl.until(lambda: crawl.redis.llen(KEYS.seeds) == 29)
-            crawl.run()
-        finally:
-            feed.terminate()
-            assert feed.wait(PATIENCE_S) == 0
-    crawl.command("events --kafka")
-    pictures, rot = (
-        [message.value() or b"" for message in broker.messages(name)]
-        for name in ("image_metadata_updates", "link_rot")
-    )
-    assert sorted(int(json.loads(value)["identifier"]) for value in pictures) == list(range(20))
-    assert sorted(json.loads(value)["identifier"] for value in rot) == ["20", "21"]
-    assert sorted(pictures) == sorted(fields[b"event"] for _, fields in crawl.redis.xrange(KEYS.image_events))
-    assert crawl.dead().keys() == {"nonsense {", ""}
 
 
 def test_an_exclusion_in_mid_crawl_lets_nothing_more_out_and_loses_no_count(crawl: Crawl) -> None:
@@ -661,37 +491,3 @@ def test_an_exclusion_in_mid_crawl_lets_nothing_more_out_and_loses_no_count(craw
         assert counted() == dropped
         assert crawl.outcomes() == dict.fromkeys(map(str, range(380)), 1)
         assert int(crawl.redis.hget(KEYS.totals, "duplicates")) == len(ends)
-
-
-def test_what_a_file_excludes_gets_no_request_until_its_line_is_gone(crawl: Crawl) -> None:
-    crawl.source("photos", 60, pictures=20)
-    crawl.source("museum", 20, pictures=20)
-    listed = crawl.folder / "never.txt"
-    listed.write_text("# asked by mail\nphotos  # 2026-11-22\n")
-    crawl.environ["CRAWL_EXCLUDE"] = str(listed)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        for source in ("photos", "museum"):
-            crawl.seed(source, *(f"{n}.jpg" for n in range(20)))
-        crawl.run()
-        assert [arrival for arrival in crawl.gallery.arrivals() if arrival["source"] == "photos"] == []
-        assert len(crawl.outcomes()) == 20
-        assert counts_in(crawl.redis.hget(KEYS.counts, "photos"))["excluded"] == 20
-
-        crawl.start(MAX_IDLE_TIME_BEFORE_CLOSE="0")
-        listed.write_text("")
-        crawl.until(lambda: not crawl.redis.exists("crawl:excluded"))
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(20)))
-        crawl.until(lambda: len(crawl.arrivals("photos")) == 20)
-
-
-def test_an_invalid_file_of_exclusions_stops_the_start(crawl: Crawl) -> None:
-    crawl.source("museum", 1)
-    (crawl.folder / "never.txt").write_text("museum.example\nhttps://museum.example/\n")
-    for name, fault in (
-        ("never.txt", "line 2: 'https://museum.example/' is neither"),
-        ("nowhere", "No such file"),
-    ):
-        done = forks().run(["crawl", "images"], crawl.environ | {"CRAWL_EXCLUDE": str(crawl.folder / name)})
-        assert done.returncode == 1
-        assert f"CRAWL_EXCLUDE={crawl.folder / name}" in done.stderr
-        assert fault in done.stderr

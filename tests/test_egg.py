@@ -23,7 +23,11 @@ def test_scrapyd_deploy_builds_an_egg_that_carries_the_functions_and_decodes_pic
     egg = tmp_path / "crawlproject.egg"
     deploy = Path(sys.executable).with_name("scrapyd-deploy")
     subprocess.run([deploy, f"--build-egg={egg}"], cwd=tmp_path, check=True, capture_output=True)
-    package = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "crawlproject").rglob("*.*")}
+    package = {
+        path.relative_to(tmp_path).as_posix()
+        for path in (tmp_path / "crawlproject").rglob("*.*")
+        if path.suffix != ".md"
+    }
     assert package - set(zipfile.ZipFile(egg).namelist()) == set()
     code = (
         "import crawlproject.spiders.images\n"

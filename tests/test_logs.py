@@ -146,17 +146,6 @@ def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
     assert not [line for line in lines if "Scraped" in line["message"] or "FetchedImage(" in line["message"]]
 
 
-def test_text_says_the_same_for_people(crawl: Crawl) -> None:
-    with_all_kinds_of_trouble(crawl)
-    log = crawl.log()
-    assert SECRET not in log
-    assert "Scraped" not in log
-    about = [line for line in log.splitlines() if "<GET http" in line and "robots.txt" not in line]
-    assert len(about) >= 8
-    assert [line for line in about if "[source=photos identifier=photos-" not in line] == []
-    assert "ERROR: Error processing FetchedImage [source=photos identifier=photos-3.jpg]\nTraceback" in log
-
-
 def test_an_invalid_setting_is_reported_in_a_sentence(scrapy: Scrapy) -> None:
     done = scrapy("crawl", "images", CRAWL_LOG_FORMAT="xml")
     assert done.returncode == 1
@@ -201,19 +190,3 @@ def test_a_log_file_is_continued_or_begun_anew(tmp_path: Path, append: bool) -> 
     one.close()
     assert path.read_text() == ("before\n" if append else "") + "x\n"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_log_file_whose_folder_is_gone_comes_back_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "logs" / "log"
-    path.parent.mkdir()
-    one = LogFile(str(path), append=True, encoding="utf-8")
-    path.unlink()
-    path.parent.rmdir()
-    one.emit(logging.makeLogRecord({"msg": "lost"}))
-    path.parent.mkdir()
-    one.emit(logging.makeLogRecord({"msg": "back"}))
-    one.close()
-    assert path.read_text() == "back\n"
-    assert "FileNotFoundError" in capsys.readouterr().err

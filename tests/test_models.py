@@ -13,8 +13,6 @@ from crawlproject.models import (
     FetchedImage,
     ImageEvent,
     Lease,
-    LinkRotEvent,
-    PageEvent,
     StoredThumbnail,
     utc_now,
 )
@@ -43,36 +41,6 @@ IMAGE = ImageEvent(
 )
 
 
-def test_an_image_event_has_all_that_the_contract_names() -> None:
-    assert json.loads(IMAGE.to_json()) == {
-        "event": "image_metadata_updates",
-        "identifier": "6f1c",
-        "url": "https://museum.org/a.jpg",
-        "source": "museum",
-        "width": 4000,
-        "height": 3000,
-        "filesize": 123_456,
-        "compression_quality": 92,
-        "format": "JPEG",
-        "content_type": "image/jpeg",
-        "sha256": "00ff",
-        "thumbnail": "ab/6f1c.jpg",
-        "fetched_at": "2026-01-02T03:04:05.006+00:00",
-        "status": 200,
-        "final_url": "https://cdn.museum.org/a.jpg",
-        "redirects": 1,
-        "attempts": 2,
-        "fetch_s": 0.317,
-        "exif": {"0x13b": "Ana", "0x10f": None},
-        "opt_out": ["noai", "tdm-reservation"],
-        "thumbnails": [{"name": "ab/6f1c.jpg", "width": 640, "height": 480}],
-    }
-    assert json.loads(replace(IMAGE, original="00/00ff.jpg").to_json())["original"] == "00/00ff.jpg"
-    analysed = replace(IMAGE, analysis={"phash": "00ff"}, analysis_errors={"score": "ValueError"})
-    data = json.loads(analysed.to_json())
-    assert (data["analysis"], data["analysis_errors"]) == ({"phash": "00ff"}, {"score": "ValueError"})
-
-
 def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
     none = replace(IMAGE, exif=None, opt_out=(), compression_quality=None, content_type=None, thumbnails=())
     data = json.loads(none.to_json())
@@ -80,41 +48,6 @@ def test_empty_fields_are_left_out_and_unknown_fields_are_null() -> None:
     assert data["opt_out"] == []
     assert data["compression_quality"] is None
     assert data["content_type"] is None
-
-
-def test_an_image_found_on_a_page_says_where_and_what_is_known() -> None:
-    found = replace(IMAGE, found_on="https://museum.org/", licence="https://creativecommons.org/licenses/by/4.0/")
-    data = json.loads(found.to_json())
-    assert data["found_on"] == "https://museum.org/"
-    assert data["licence"] == "https://creativecommons.org/licenses/by/4.0/"
-    assert not {"alt", "title", "creator"} & data.keys()
-
-
-def test_a_link_rot_event_has_all_that_the_contract_names() -> None:
-    event = LinkRotEvent(
-        "6f1c",
-        "https://museum.org/a.jpg",
-        "museum",
-        410,
-        "2026-01-02T03:04:05.006+00:00",
-        final_url="https://museum.org/gone",
-        redirects=2,
-        attempts=1,
-        fetch_s=None,
-    )
-    assert json.loads(event.to_json()) == {
-        "event": "link_rot",
-        "identifier": "6f1c",
-        "url": "https://museum.org/a.jpg",
-        "source": "museum",
-        "status": 410,
-        "time": "2026-01-02T03:04:05.006+00:00",
-        "final_url": "https://museum.org/gone",
-        "redirects": 2,
-        "attempts": 1,
-        "fetch_s": None,
-        "spider": "images",
-    }
 
 
 @pytest.mark.parametrize("text", ["žluťoučký 馬", 'a "quoted" \\ name', "line\nbreak\r\u2028", "\x00\x1f"])
@@ -141,47 +74,3 @@ def test_a_lease_knows_who_pays(source: str) -> None:
 def test_a_body_is_not_logged_with_its_item() -> None:
     fetch = Fetch(final_url="http://a/", redirects=0, attempts=1, fetch_s=0.1)
     assert "secret" not in repr(FetchedImage("1", "http://a/", "a", None, utc_now(), fetch, b"secret" * 1000))
-
-
-def test_a_page_event_has_all_that_the_contract_names() -> None:
-    event = PageEvent(
-        url="https://museum.org/old",
-        source="museum.org",
-        status=200,
-        final_url="https://museum.org/new",
-        redirects=1,
-        attempts=2,
-        fetch_s=0.317,
-        digest="00ff",
-        title="Žluťoučký\u2028",
-        language="cs",
-        licence="https://creativecommons.org/licenses/by/4.0/",
-        links=17,
-        images=3,
-        depth=2,
-        fetched_at="2026-01-02T03:04:05.006+00:00",
-    )
-    found = json.loads(event.to_json())
-    assert found == {
-        "event": "pages",
-        "url": "https://museum.org/old",
-        "source": "museum.org",
-        "status": 200,
-        "final_url": "https://museum.org/new",
-        "redirects": 1,
-        "attempts": 2,
-        "fetch_s": 0.317,
-        "digest": "00ff",
-        "title": "Žluťoučký\u2028",
-        "language": "cs",
-        "licence": "https://creativecommons.org/licenses/by/4.0/",
-        "links": 17,
-        "images": 3,
-        "depth": 2,
-        "fetched_at": "2026-01-02T03:04:05.006+00:00",
-        "record": None,
-        "revisit": None,
-    }
-    assert "\u2028" not in event.to_json()
-    stored = replace(event, record={"warc": "a.warc.gz", "offset": 12, "length": 345})
-    assert json.loads(stored.to_json())["record"] == {"warc": "a.warc.gz", "offset": 12, "length": 345}

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlproject import config
-from crawlproject.ingest.hold import why_held
+from crawlproject.ingest.feeds import why_held
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Overview

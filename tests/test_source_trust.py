@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,41 +102,7 @@ def test_permission_of_one_source_opens_no_pictures_of_another(crawl: Crawl) -> 
     assert set(crawl.dead()) == refused
     assert all("robots.txt: line 2, Disallow: /p/" in reason for reason in crawl.dead().values())
     assert thumbnails(crawl) == {"museum": 1}
-    assert 'row 2 (photos): its "robots" is not followed, because the row has no "hosts"' in crawl.log()
-
-
-def test_seeds_that_name_a_museum_but_lead_to_a_failing_host_leave_its_circuit_closed(crawl: Crawl) -> None:
-    site(crawl, "museum", 20)
-    moved: dict[str, Fault] = {f"/{n}.jpg": {"status": 500} for n in range(12)}
-    set_faults(site(crawl, "failing", 12), moved)
-    rules = {"open": 1, "open_max": 1, "halt_periods": 50}
-    failing = row("failing.org", 20, hosts=["failing.org"], circuit=rules)
-    catalogue(crawl, row("museum", 20, hosts=["museum.org"]), failing)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        push(crawl, "failing", "failing.org", "museum", *(f"{n}.jpg" for n in range(12)))
-        push(crawl, "museum", "museum.org", "museum", *(f"{n}.jpg" for n in range(20)))
-        crawl.run(
-            CRAWL_MAX_RETRIES="0",
-            CRAWL_CIRCUIT_ERRORS="0.1",
-        )
-    assert thumbnails(crawl) == {"museum": 20}
-    halted = Counter(event["source"] for event in crawl.events(KEYS.halted_events))
-    assert set(halted) == {"failing.org"}
-    letters = crawl.dead_letters().values()
-    assert {(letter["source"], letter["reason"]) for letter in letters} == {("failing.org", "status 500")}
-    assert "failed" not in counts_in(crawl.redis.hget(KEYS.counts, "museum"))
-
-
-def test_with_source_trust_hosts_a_row_lends_its_rate_to_no_other_host(crawl: Crawl) -> None:
-    site(crawl, "photos", 2)
-    catalogue(crawl, row("photos", 50, source_url="https://www.photos.org/"))
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.redis.set(KEYS.override_rate_of + "victim.org", 20)
-        push(crawl, "photos", "img.photos.org", "photos", "0.jpg")
-        push(crawl, "photos", "victim.org", "photos", "1.jpg")
-        crawl.run(CRAWL_SOURCE_TRUST="hosts")
-    assert thumbnails(crawl) == {"photos": 1, "victim.org": 1}
-    assert {event["source"] for event in crawl.events(KEYS.image_events)} == {"photos"}
+    assert 'row 2 is left out: "robots" of photos without "hosts"' in crawl.log()
 
 
 def test_a_redirect_and_a_retry_keep_the_name_in_the_event_and_the_source_in_the_counts(crawl: Crawl) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from crawlproject.webserver import MOST_CONNECTIONS
-from tests.dashboard.monitors import Monitor
+from tests.monitors import Monitor
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,8 @@ def test_a_connection_is_kept_for_further_requests(monitor: Monitor) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("port", ["port", "metrics_port"])
-def test_one_connection_too_many_closes_the_oldest(monitor: Monitor, port: str) -> None:
-    address = ("127.0.0.1", getattr(monitor, port))
+def test_one_connection_too_many_closes_the_oldest(monitor: Monitor) -> None:
+    address = ("127.0.0.1", monitor.metrics_port)
     with ExitStack() as stack:
 
         def connect() -> socket.socket:

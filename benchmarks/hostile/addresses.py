@@ -14,8 +14,7 @@ from scrapy import Request
 from scrapy.exceptions import CannotResolveHostError
 from twisted.internet.address import IPv4Address, IPv6Address
 
-from benchmarks.hostile.room import Room
-from benchmarks.hostile.tally import Tally
+from benchmarks.hostile.room import Room, Tally
 from benchmarks.hostile.targets import HOSTS, ODD
 from benchmarks.name_server import Zone, served
 from crawlproject import config

@@ -12,7 +12,7 @@ from backports import zstd
 
 from benchmarks.hostile.crawling import IMAGE, crawl
 from benchmarks.hostile.redirects import good_picture
-from benchmarks.hostile.room import Room
+from benchmarks.hostile.room import Room, Tally
 from benchmarks.hostile.server import (
     Answer,
     Server,
@@ -25,7 +25,6 @@ from benchmarks.hostile.server import (
     plain,
     raw,
 )
-from benchmarks.hostile.tally import Tally
 
 GOOD = good_picture()
 BOMB = 200_000_000  # bytes of zeros

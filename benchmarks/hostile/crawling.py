@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile import standstill
+from benchmarks.hostile.room import Tally
 from benchmarks.hostile.standstill import STOOD_NEVER, Standstill
-from benchmarks.hostile.tally import Tally
-from benchmarks.ours import Crawl
-from benchmarks.pillow_corpus import MIB, resident
+from benchmarks.ours import MIB, Crawl, resident
 from crawlproject.state.keys import Keys
 
 KEYS = Keys("crawl", "images")

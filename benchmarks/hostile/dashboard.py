@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import socket
 import subprocess
 import time
@@ -15,11 +14,9 @@ from typing import NamedTuple
 import redis
 
 from benchmarks.hostile.crawling import KEYS
-from benchmarks.hostile.room import Room
-from benchmarks.hostile.tally import Tally
+from benchmarks.hostile.room import Room, Tally, environ_of
 from benchmarks.ours import ROOT, SCRAPY, until
-from benchmarks.redis_servers import free_port
-from crawlproject.config import SETTINGS
+from demo.redis_servers import free_port
 
 _SECRET = b"S3CRET"
 _PASSWORD = "correct horse"
@@ -140,9 +137,7 @@ _RAW = (
 def _monitor(folder: Path, url: str, **settings: str) -> Iterator[tuple[int, int, Path, subprocess.Popen[bytes]]]:
     """Run `scrapy monitor`; yield its dashboard's and its metrics' port, its log, and the process."""
     dashboard, metrics, log = free_port(), free_port(), folder / f"monitor-{len(settings)}.log"
-    environ = {name: value for name, value in os.environ.items() if name not in SETTINGS} | settings
-    environ |= {
-        "REDIS_URL": url,
+    environ = environ_of(url, **settings) | {
         "IMAGES_STORE": str(folder / "thumbnails"),
         "CRAWL_DASHBOARD_PORT": str(dashboard),
         "CRAWL_METRICS_PORT": str(metrics),

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import msgpack
 import redis
 
-from benchmarks.forks import forks
 from benchmarks.hostile.crawling import KEYS, crawl
 from benchmarks.hostile.redirects import good_picture, to
-from benchmarks.hostile.room import Room
+from benchmarks.hostile.room import Room, Tally, scrapy
 from benchmarks.hostile.server import ANY, Answer, Server, plain
-from benchmarks.hostile.tally import Tally
-from crawlproject.config import SETTINGS
 
 NASTY = "museum\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"  # sets the title, clears the screen, reverses what follows
 URL = "https://museum.org/1.jpg"
@@ -77,7 +73,6 @@ def _plant_more(url: str) -> None:
 
 def _commands(room: Room, tally: Tally) -> None:
     with room.redis() as url:
-        inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
         tried: list[tuple[list[str], dict[str, str]]] = [(words, {}) for words in (*COMMANDS, *_MORE_COMMANDS)]
         tried += [(["events", str(room.folder / NASTY)], {})]
         tried += [([*words, "--json"], {}) for words in COMMANDS]
@@ -87,7 +82,7 @@ def _commands(room: Room, tally: Tally) -> None:
                 client.flushall()
             plant(url)
             _plant_more(url)
-            done = forks().run(words, inherited | {"REDIS_URL": url} | settings)
+            done = scrapy(url, *words, **settings)
             shown = done.stdout + done.stderr
             fault = "" if shown.replace("\n", "").isprintable() else f"it prints {shown[-200:]!r}"
             if "Traceback" in shown:

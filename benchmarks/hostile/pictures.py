@@ -11,15 +11,19 @@ import zlib
 
 from PIL import Image
 
-from benchmarks.fuzz_pictures import AT_A_TIME, TIMEOUT, Fuzz, mutations
+from benchmarks import slow_pictures
+from benchmarks.fuzz_pictures import mutations, readable
 from benchmarks.hostile.redirects import good_picture
-from benchmarks.hostile.room import Room
-from benchmarks.hostile.tally import Tally
-from benchmarks.pillow_corpus import MIB, resident
+from benchmarks.hostile.room import Room, Tally
+from benchmarks.ours import MIB, resident
+from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.imaging.messages import Job
 from demo.pictures import decompression_bomb
 
 _MUTATIONS = 3_000
+_AT_A_TIME = 2
+_TIMEOUT_S = 10.0
 _MOST_MEMORY = 1024 * MIB
 _LOOK_S = 0.05
 
@@ -99,7 +103,8 @@ def bombs() -> dict[str, tuple[bytes, str | None]]:
 
 async def _try(tally: Tally, bodies: list[tuple[str, bytes]]) -> None:
     """Decode as many at a time as there are processes; a good picture after each hundred."""
-    decoders, good = Fuzz(14, None).decoders, good_picture()
+    decoders = Decoders(_AT_A_TIME, Job(100_000_000, 50_000_000, 85, _TIMEOUT_S, formats=readable()))
+    good = good_picture()
     slowest, peak = 0.0, 0
     before = resident(os.getpid())  # of the tests that this process has run, when it is one of them
     waiting = iter([*bodies[::-1]])
@@ -117,11 +122,11 @@ async def _try(tally: Tally, bodies: list[tuple[str, bytes]]) -> None:
                 fault = repr(error)
             took = time.monotonic() - began
             slowest = max(slowest, took)
-            tally.judge(name, fault or (f"took {took:.0f} s" if took > 3 * TIMEOUT + 10 else ""))
+            tally.judge(name, fault or (f"took {took:.0f} s" if took > 3 * _TIMEOUT_S + 10 else ""))
             if number % 100 == 0:
                 await decoders.analyse(good)
 
-    working = [asyncio.create_task(work()) for _ in range(AT_A_TIME)]
+    working = [asyncio.create_task(work()) for _ in range(_AT_A_TIME)]
     while not all(one.done() for one in working):
         peak = max(peak, resident(os.getpid()) - before)
         await asyncio.sleep(_LOOK_S)
@@ -134,8 +139,17 @@ async def _try(tally: Tally, bodies: list[tuple[str, bytes]]) -> None:
 def pictures(room: Room) -> Tally:
     """Have decoder processes read them: none crashes, hangs or takes more than its memory."""
     tally = Tally("pictures")
-    bodies = [(name, body) for name, (body, _) in room.some(list(bombs().items()))]
+    slow = {
+        "strips": slow_pictures.strips(4_000_000),
+        "tiles": slow_pictures.tiles(390_000),
+        "scans": slow_pictures.scans(9_000, (4000, 4000)),
+        "progressive scans": slow_pictures.scans(40, progressive=True),
+        "comments in JPEG": slow_pictures.comments(5_000_000),
+        "chunks": slow_pictures.chunks(1_600_000),
+        "comments in GIF": slow_pictures.extensions(4_000_000),
+    }
+    bodies = room.some([(name, body) for name, (body, _) in bombs().items()] + list(slow.items()))
     made = mutations(14)
-    bodies += [(f"mutation {number}", next(made)) for number in range(room.count(_MUTATIONS))]
+    bodies = [*bodies, *((f"mutation {number}", next(made)) for number in range(room.count(_MUTATIONS)))]
     asyncio.run(_try(tally, bodies))
     return tally

@@ -8,9 +8,8 @@ from typing import Any
 from PIL import Image
 
 from benchmarks.hostile.crawling import IMAGE, crawl
-from benchmarks.hostile.room import Room
+from benchmarks.hostile.room import Room, Tally
 from benchmarks.hostile.server import ANY, Answer, Server, plain
-from benchmarks.hostile.tally import Tally
 from benchmarks.hostile.targets import HOSTS, ODD, RECORDS, SITE, Trap
 from benchmarks.name_server import Zone, served
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.hostile.answers import CODERS
 from benchmarks.hostile.crawling import IMAGE, crawl
 from benchmarks.hostile.redirects import good_picture, to
-from benchmarks.hostile.room import Room
+from benchmarks.hostile.room import Room, Tally
 from benchmarks.hostile.server import (
     ANY,
     Answer,
@@ -22,7 +22,6 @@ from benchmarks.hostile.server import (
     endless_line,
     plain,
 )
-from benchmarks.hostile.tally import Tally
 
 _LARGEST = 500 * 1024  # bytes that are read of a robots.txt
 _NEIGHBOURS = 60  # pictures of a site that does nothing wrong

@@ -1,15 +1,40 @@
-"""Where one kind is tried: a folder, Redis servers, and how much of it there is to be."""
+"""Where one kind is tried: a folder, Redis servers, how much of it there is to be, and what broke something."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from benchmarks.ours import ROOT, SCRAPY
+from crawlproject.config import SETTINGS
 from crawlproject.state import embedded
 
 T = TypeVar("T")
+_SHOWN = 300  # characters of what broke
+
+
+@dataclass
+class Tally:
+    """The cases of one kind: `broken` has a line for each that did not end as it must.
+
+    `notes` say what else was seen, such as the longest standstill.
+    """
+
+    kind: str
+    tried: int = 0
+    broken: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def judge(self, case: str, fault: str) -> None:
+        """Count a case; `fault` is what is wrong about how it ended, "" if nothing is."""
+        self.tried += 1
+        if fault:
+            self.broken.append(ascii(f"{case[:100]}: {fault}")[1:-1][:_SHOWN])
 
 
 class Room(NamedTuple):
@@ -36,3 +61,15 @@ class Room(NamedTuple):
             yield embedded.ensure(folder)
         finally:
             embedded.stop(folder)
+
+
+def environ_of(url: str, **settings: str) -> dict[str, str]:
+    """Return the environment of a command with that Redis, and with none of our settings but these."""
+    inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    return inherited | {"REDIS_URL": url} | settings
+
+
+def scrapy(url: str, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a command."""
+    environ = environ_of(url, **settings)
+    return subprocess.run([*SCRAPY, *words], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)

@@ -21,7 +21,7 @@ from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import shown
-from crawlproject.state.scripts import DeadRetry
+from crawlproject.state.scripts import DeadLetter
 from crawlproject.streams.streams import dead_letters
 from crawlproject.texts import counted, printable
 
@@ -78,7 +78,7 @@ async def _retry(state: State, letters: AsyncIterator[dict[str, Any]]) -> int:
         if empty := len(batch) - len(known):
             cli.remark(f"{empty} dead letters hold neither request nor seed, and were not retried")
         for number, there in _by_shard(known).items():
-            moved += await state.shards[number].scripts.retry_dead([_retry_of(letter) for letter in there])
+            moved += await state.shards[number].scripts.take_dead([_retry_of(letter) for letter in there])
     return moved
 
 
@@ -87,8 +87,8 @@ async def _drop(state: State, letters: AsyncIterator[dict[str, Any]]) -> int:
     dropped = 0
     async for batch in _batches(letters):
         for number, there in _by_shard(batch).items():
-            dropped += await state.shards[number].scripts.drop_dead(
-                [(letter["id"], letter["source"] or "") for letter in there]
+            dropped += await state.shards[number].scripts.take_dead(
+                [DeadLetter(letter["id"], letter["source"] or "") for letter in there]
             )
     return dropped
 
@@ -157,19 +157,18 @@ def _known(image: dict[str, Any] | None) -> str:
     return printable(words + ("" if quality is None else f", quality {quality}")) + ")"
 
 
-def _retry_of(letter: dict[str, Any]) -> DeadRetry:
+def _retry_of(letter: dict[str, Any]) -> DeadLetter:
     entry, seed = letter["raw"]
     if entry is None:
-        return DeadRetry(letter["id"], letter["source"] or "", None, seed)
+        return DeadLetter(letter["id"], letter["source"] or "", seed=seed)
     again = codec.renewed(entry)
     name, domain = codec.peek(again).get("meta", {}).get(SOURCE), None
     with suppress(ValueError):  # others may have written it
         domain = domain_of_url(codec.url_of(again)) or None
-    return DeadRetry(
+    return DeadLetter(
         letter["id"],
         letter["source"] or "",
         again,
-        seed,
         domain=domain,
         name=name if isinstance(name, str) else None,
     )

@@ -1,4 +1,4 @@
-"""`scrapy events`: writes the events to a file, or sends them to Kafka."""
+"""`scrapy events`: writes the events to a file, or to what plug-ins offer."""
 
 from __future__ import annotations
 
@@ -8,60 +8,55 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from redis import RedisError
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
-from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
 
-from crawlproject import cli
-from crawlproject.errors import CrawlprojectError, StorageDown
-from crawlproject.kafka import Kafka
-from crawlproject.sinks.forwarder import READER, Forwarder
+from crawlproject import cli, plugins
+from crawlproject.errors import StorageDown
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.sinks.sink import Sink
+from crawlproject.sinks.sink import Sink, Target
 from crawlproject.state.client import State
 from crawlproject.state.health import fault_of, known_fault, plain
 from crawlproject.state.over_shards import ask_shards, not_answering, shown
-from crawlproject.storage.blobs import lookup_of
-from crawlproject.storage.parts import parts_of
 from crawlproject.streams.readers import EventsLost, ReaderStatus, forget, readers
-from crawlproject.texts import counted, printable, without_pyarrow
+from crawlproject.texts import counted, printable
 
 _BLOCK_S = 1.0
-ROWS, SAMPLES, EVERY_S = 50_000, 10_000, 600.0  # of a part of a dataset
-FORMS = ("parquet", "webdataset")
-MOST = {"rows": 10_000_000, "samples": 100_000, "every": 86_400}  # a sample's number has five digits
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+
+
+def _targets() -> dict[str, type[Target]]:
+    return {name: load_object(path) for name, path in plugins.offered("readers").items()}
+
+
+def _flags(targets: Mapping[str, type[Target]]) -> list[str]:
+    """Return the names of those that need no place."""
+    return [name for name, one in targets.items() if not one.needs_place]
 
 
 class Command(cli.Command):
     """Append the events since the last time to FILE, one JSON object a line, each exactly once. FILE.position,
-    beside it, remembers how far it got. FOLDER:parquet makes a dataset of them: Parquet files of a row for each
-    image, exactly once; FOLDER:webdataset tar files of the thumbnails, or the originals, with such a Parquet file
-    beside each. A FOLDER may be s3://BUCKET/PREFIX. With --kafka, send them to the topics of their names instead,
-    each at least once. Each of these is a reader: what it has not read is kept. --readers lists all readers,
-    --forget gives one up.
+    beside it, remembers how far it got. With the plug-in datasets, FOLDER:parquet makes a dataset of them: Parquet
+    files of a row for each image, exactly once; FOLDER:webdataset tar files of the thumbnails, or the originals,
+    with such a Parquet file beside each. A FOLDER may be s3://BUCKET/PREFIX. With the plug-in kafka, --kafka sends
+    them to the topics of their names instead, each at least once. Each of these is a reader: what it has not read
+    is kept. --readers lists all readers, --forget gives one up.
     """
 
-    arguments = "[options] FILE | FOLDER:parquet | FOLDER:webdataset | --kafka | --readers | --forget NAME"
-    summary = "Append new events to a file of JSON lines or to a dataset, or send them to Kafka"
-    examples = (
-        "scrapy events results.jsonl --follow",
-        "scrapy events out/:parquet --follow",
-        "scrapy events shards/:webdataset --caption title --follow",
-        "scrapy events --kafka --follow",
-    )
+    arguments = "[options] FILE | WHERE:FORM | --readers | --forget NAME"
+    summary = "Append new events to a file of JSON lines, or to what plug-ins offer: datasets, Kafka"
+    examples = ("scrapy events results.jsonl --follow", "scrapy events --readers")
     json_help = "print the result as one JSON document: the counts, the readers, or what was forgotten"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--kafka", action="store_true", help="send them to Kafka, at CRAWL_KAFKA_BROKERS")
         parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C or SIGTERM")
         parser.add_argument(
             "--reader",
@@ -70,65 +65,44 @@ class Command(cli.Command):
             "reader is called kafka",
         )
         parser.add_argument(
-            "--rows", type=int, metavar="N", help=f"of a dataset: rows of a part at most (default: {ROWS:,})"
-        )
-        parser.add_argument(
-            "--every",
-            type=float,
-            metavar="S",
-            help=f"of a dataset: seconds after which a part appears that is not full (default: {EVERY_S:.0f})",
-        )
-        parser.add_argument(
-            "--samples", type=int, metavar="N", help=f"of a WebDataset: samples of a shard (default: {SAMPLES:,})"
-        )
-        parser.add_argument(
-            "--caption",
-            metavar="FIELD",
-            help="of a WebDataset: the key of the event, or of its extra, that is the caption, as in alt or title",
-        )
-        parser.add_argument(
-            "--originals",
-            action="store_true",
-            help="of a WebDataset: samples have the images themselves, as CRAWL_KEEP_ORIGINALS kept them",
-        )
-        parser.add_argument(
             "--skip-lost",
             action="store_true",
             help="go on when unread events are gone from Redis, and say how many",
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
+        targets = _targets()
+        cli.add_plugin_options(parser, _flags(targets), targets)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        modes = [bool(args), opts.kafka, opts.readers, opts.forget is not None]
-        if sum(modes) != 1 or len(args) > 1:
-            raise UsageError("expected exactly one FILE, or --kafka, or --readers, or --forget NAME")
+        targets = _targets()
+        flags = _flags(targets)
+        chosen = [name for name in flags if getattr(opts, name)]
+        modes = [bool(args), *chosen, opts.readers, opts.forget is not None]
+        if sum(map(bool, modes)) != 1 or len(args) > 1:
+            others = "".join(f"--{name}, or " for name in flags)
+            raise UsageError(f"expected exactly one FILE, or {others}--readers, or --forget NAME")
         if opts.reader is not None and not _NAME.fullmatch(opts.reader):
             raise UsageError(
                 f"--reader {opts.reader!r}: a name has up to 100 letters, digits and ._:- after a letter or digit"
             )
-        if opts.reader is not None and not (args or opts.kafka):
-            raise UsageError("--reader goes with FILE or --kafka")
-        path, form = _dataset_of(args[0]) if args else ("", None)
-        _check_options(form, opts)
-        asyncio.run(self._run(path, form, opts))
+        if opts.reader is not None and not (args or chosen):
+            raise UsageError(f"--reader goes with FILE{''.join(f' or --{name}' for name in flags)}")
+        placed = [name for name in targets if name not in flags]
+        path, form = _form_of(args[0], placed) if args else ("", chosen[0] if chosen else None)
+        cli.check_plugin_options(
+            form, opts, targets, lambda name: f"--{name}" if name in flags else f"WHERE:{name}"
+        )
+        asyncio.run(self._run(path, targets[form] if form else None, opts))
 
-    async def _run(self, path: str, form: str | None, opts: argparse.Namespace) -> None:
+    async def _run(self, path: str, target: type[Target] | None, opts: argparse.Namespace) -> None:
         async with cli.opened_state(self) as state:
             if opts.readers:
                 await _list(state, opts.json)
             elif opts.forget is not None:
                 await _forget(state, opts.forget, opts.json)
-            elif opts.kafka:
-                kafka = Kafka(state.config, _say)
-                await _read(
-                    state,
-                    lambda shard, stop: Forwarder(shard, kafka, stop.is_set, opts.reader or READER),
-                    opts,
-                    "sent to Kafka",
-                )
-            elif form is None:
+            elif target is None:
                 await _read(
                     state,
                     lambda shard, stop: EventFile(_file_of(shard, Path(path)), shard, opts.reader, stop.is_set),
@@ -137,7 +111,10 @@ class Command(cli.Command):
                 )
             else:
                 assert self.settings is not None
-                await _write_dataset(state, path, form, opts, self.settings)
+                one = target(state, path, opts, self.settings)
+                await _read(state, lambda shard, stop: one.sink(shard, stop.is_set), opts, one.what)
+                for remark in one.remarks():
+                    cli.remark(remark)
 
 
 def _file_of(shard: State, path: Path) -> Path:
@@ -145,90 +122,23 @@ def _file_of(shard: State, path: Path) -> Path:
     return path if shard.count == 1 else path.with_name(f"{path.stem}.{shard.number:02d}{path.suffix}")
 
 
-def _folder_of(shard: State, uri: str) -> str:
-    """Return the folder of a shard, as in out/shard=02."""
-    return uri if shard.count == 1 else f"{uri.rstrip('/')}/shard={shard.number:02d}"
-
-
-def _dataset_of(argument: str) -> tuple[str, str | None]:
-    """Return where the events go, and the form of a dataset; None for a file of JSON lines.
+def _form_of(argument: str, forms: Sequence[str]) -> tuple[str, str | None]:
+    """Return where the events go, and which of `forms`; None for a file of JSON lines.
 
     Raises:
         UsageError: it is neither.
 
     """
     path, colon, form = argument.rpartition(":")
-    if colon and form in FORMS:
-        if not path or path == "s3://":
-            raise UsageError(f"{argument}: expected a folder before :{form}, as in out/:{form}")
+    if colon and form in forms:
+        if not path.rpartition("://")[2]:
+            raise UsageError(f"{argument}: expected a place before :{form}, as in out/:{form}")
         return path, form
-    if argument.startswith("s3://") or path.endswith("/"):
+    if "://" in argument or path.endswith("/"):
         folder = path if path.endswith("/") else argument
-        raise UsageError(f"{argument}: expected {' or '.join(f'{folder}:{form}' for form in FORMS)}")
+        known = " or ".join(f"{folder}:{form}" for form in forms) or "a file: no plug-in writes to other places"
+        raise UsageError(f"{argument}: expected {known}")
     return argument, None
-
-
-def _check_options(form: str | None, opts: argparse.Namespace) -> None:
-    """Check the options of datasets.
-
-    Raises:
-        UsageError: one does not go with the rest, or is out of range.
-
-    """
-    of_which = {"rows": FORMS, "every": FORMS, **dict.fromkeys(("samples", "caption", "originals"), FORMS[1:])}
-    for name, of in of_which.items():
-        value = getattr(opts, name)
-        if value is None or value is False:
-            continue
-        if form not in of:
-            raise UsageError(f"--{name} goes with {' or '.join(f'FOLDER:{one}' for one in of)}")
-        if name in MOST and not 0 < value <= MOST[name]:
-            raise UsageError(f"--{name} {value}: expected more than 0, and {MOST[name]:,} at most")
-
-
-async def _write_dataset(
-    state: State, uri: str, form: str, opts: argparse.Namespace, settings: BaseSettings
-) -> None:
-    try:
-        from crawlproject.sinks.dataset import Dataset
-        from crawlproject.sinks.parquet import ParquetForm
-        from crawlproject.sinks.webdataset import WebDatasetForm
-    except ImportError as error:
-        raise CrawlprojectError(without_pyarrow(f"FOLDER:{form}", error)) from None
-    maxlen = state.bounds.stream_maxlen
-    rows = opts.rows or max(min(ROWS, maxlen // 2), 1)
-    if rows > max(maxlen // 2, 1):
-        each = "" if state.count == 1 else f" for each of {state.count} shards"
-        raise UsageError(
-            f"a part of {rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {maxlen:,}{each}, "
-            "at which the crawl would wait for it: lower --rows, or raise that setting"
-        )
-    store, place = "IMAGES_STORE", state.config.images_store
-    column: Literal["thumbnail", "original"] = "thumbnail"
-    if opts.originals:
-        store, column = "CRAWL_KEEP_ORIGINALS", "original"
-        if state.config.keep_originals is None:
-            raise UsageError(f"--originals needs the setting {store}: where the crawl has kept them")
-        place = state.config.keep_originals
-    forms: list[WebDatasetForm] = []
-
-    def dataset(shard: State, stop: threading.Event) -> Dataset:
-        parts = parts_of(_folder_of(shard, uri), settings)
-        about = {}
-        written: ParquetForm | WebDatasetForm = ParquetForm(parts, rows)
-        if form == "webdataset":
-            about = {"caption": opts.caption, "pictures": f"{column}s"}
-            prefix = "" if shard.count == 1 else f"{shard.number:02d}"
-            look_up = lookup_of(place, settings, store)
-            samples = opts.samples or SAMPLES
-            written = WebDatasetForm(parts, look_up, rows, samples, opts.caption, column, prefix)
-            forms.append(written)
-        every = opts.every or EVERY_S
-        return Dataset(shard, parts, written, every=every, name=opts.reader, about=about, stopping=stop.is_set)
-
-    await _read(state, dataset, opts, f"written to {uri}")
-    if missing := sum(one.missing for one in forms):
-        cli.remark(f"{counted(missing, column)} missing in {store}: rows without a sample")
 
 
 async def _read(

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
+from typing import Any
 
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
-from crawlproject.exclusions.stored import ExcludedName, excluded_names
+from crawlproject.exclusions.stored import excluded_names
+from crawlproject.state.client import State
 from crawlproject.texts import scrapy_command
 
 
-class Command(cli.Command):
-    """List the domains and sources that nothing goes out to: since when, by whom and why. What CRAWL_EXCLUDE names
-    has the comment in its line as the reason.
+class Command(cli.Question):
+    """List the excluded domains and sources: since when, by whom and why. The reason of a line in CRAWL_EXCLUDE is
+    its comment.
     """
 
-    arguments = "[options]"
     summary = "List excluded domains and sources"
     examples = ("scrapy excluded",)
+    indent = 2
 
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+    @staticmethod
+    def check(args: list[str]) -> list[str]:
         if args:
             raise UsageError(f"expected no arguments; did you mean {scrapy_command('exclude', of=args)}")
-        found = asyncio.run(self._excluded())
-        if opts.json:
-            print(json.dumps([one._asdict() for one in found], indent=2))
-            return
-        width = max((len(one.name) for one in found), default=0)
-        for one in found:
-            file = "CRAWL_EXCLUDE" if one.in_file and one.by != "CRAWL_EXCLUDE" else ""
-            said = ", ".join(part for part in (one.time, one.by, file) if part)
-            cli.show(f"{one.name:<{width}}  {said}" + (f": {one.reason}" if one.reason else ""))
-        print(f"{len(found)} excluded")
+        return args
 
-    async def _excluded(self) -> list[ExcludedName]:
-        async with cli.opened_state(self) as state:
-            return await excluded_names(state)
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> list[dict[str, Any]]:
+        return [one._asdict() for one in await excluded_names(state)]
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        width = max((len(one["name"]) for one in said), default=0)
+        lines = []
+        for one in said:
+            file = "CRAWL_EXCLUDE" if one["in_file"] and one["by"] != "CRAWL_EXCLUDE" else ""
+            about = ", ".join(filter(None, (one["time"], one["by"], file)))
+            lines.append(f"{one['name']:<{width}}  {about}" + (f": {one['reason']}" if one["reason"] else ""))
+        return "\n".join([*lines, f"{len(said)} excluded"])

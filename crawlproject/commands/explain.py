@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,24 +14,21 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.exclusions.stored import exclusion_of
-from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import SeenFilter, digest_of
-from crawlproject.frontier.lookup import find_request, next_look
+from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.seeds import seed_of
-from crawlproject.models import IDENTIFIER, THUMBNAIL_FORMATS
+from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
-from crawlproject.politeness.robots_txt import Rules, robots_url
-from crawlproject.robots.copies import look
-from crawlproject.robots.verdicts import quoted, refusal_for_opt_outs, refusal_for_work
+from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, refusal_for_work, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
+from crawlproject.state.clock import MICROS
 from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import attribution, reason_for_name, reason_for_url
-from crawlproject.status.outcome_of_url import Ended, last_end
+from crawlproject.status.outcome_of_url import last_end
 from crawlproject.status.source_status import (
     duration,
     hold_of,
@@ -42,11 +38,10 @@ from crawlproject.status.source_status import (
     seen_on,
     source_statuses,
 )
-from crawlproject.storage.blobs import described, finder_of, thumbnail_name
 from crawlproject.texts import printable, without_userinfo
 
 
-class Command(cli.Command):
+class Command(cli.Question):
     """Say which source a URL belongs to, and why, and what its status is, whether the URL was seen before and what
     has become of it, what its robots.txt says, what keeps it from being fetched, and when it would be due. Of a
     SOURCE, say what is crawled under that name. Nothing is fetched.
@@ -56,27 +51,29 @@ class Command(cli.Command):
     summary = "Say what would happen to a URL, or what is crawled as a source, and why"
     examples = ("scrapy explain 'https://museum.example/a.jpg?width=640&page=2'", "scrapy explain citymuseum")
     spider_help = "the spider"
+    indent = 2
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--source", help="the source that its seed names (default: by host)")
         parser.add_argument("--uuid", help="the uuid that its seed names (default: made from the URL)")
 
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+    @staticmethod
+    def check(args: list[str]) -> list[str]:
         if len(args) != 1:
             raise UsageError("expected exactly one URL or SOURCE")
-        name = _source_in(args[0])
-        if name is not None and (opts.source or opts.uuid):
-            raise UsageError(f"--source and --uuid apply only to a URL, and {args[0]!r:.60} is a source name")
-        said = asyncio.run(self._explain(args[0], name, opts))
-        cli.show(json.dumps(said, indent=2) if opts.json else _in_words(said))
+        return args
 
-    async def _explain(self, url: str, name: str | None, opts: argparse.Namespace) -> dict[str, Any]:
-        async with cli.opened_state(self, opts.spider) as state:
-            if name is not None:
-                return await explain_source(state, name)
-            return await explain(state, url, opts.source, opts.uuid, self.settings)
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, Any]:
+        name = _source_in(args[0])
+        if name is None:
+            return await explain(state, args[0], opts.source, opts.uuid)
+        if opts.source or opts.uuid:
+            raise UsageError(f"--source and --uuid apply only to a URL, and {args[0]!r:.60} is a source name")
+        return await explain_source(state, name)
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        return _in_words(said)
 
 
 def _source_in(argument: str) -> str | None:
@@ -103,9 +100,7 @@ async def explain_source(state: State, name: str) -> dict[str, Any]:
     }
 
 
-async def explain(
-    state: State, url: str, source: str | None = None, uuid: str | None = None, settings: Any = None
-) -> dict[str, Any]:
+async def explain(state: State, url: str, source: str | None = None, uuid: str | None = None) -> dict[str, Any]:
     """Return what would happen to a seed with this URL now; docs/operators.md describes the keys.
 
     Raises:
@@ -126,8 +121,6 @@ async def explain(
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
-    if ended is None and spider != "pages":
-        ended, looked_back["thumbnails"] = await _stored(state.config, settings, seed.identifier)
     seen = await state.scripts.was_seen(SeenFilter().digest(request))
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
@@ -175,32 +168,18 @@ async def explain(
 
 
 async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
-    """Return the place of a page in the frontier, and what a link to it is worth."""
-    place = await find_request(state, source, lambda entry: codec.url_of(entry) == url)
+    """Return when a page is revisited, and what a link to it is worth."""
     worth, why = judge(url, 1, year=datetime.now(UTC).year)
-    digest = SeenFilter().digest(Request(url))
-    look = await next_look(state, source, digest) or await next_look(state, source, digest_of("sitemap", url))
-    return {
-        "place": place,
-        "revisit": look,
-        "link": {"worth": worth, "reason": why or None},
-    }
-
-
-async def _stored(config: Config, settings: Any, identifier: str) -> tuple[Ended | None, str]:
-    """Return the end that a thumbnail in the storage tells of, and what was found there, as a clause."""
-    names = [thumbnail_name(identifier, form) for form in THUMBNAIL_FORMATS]
-    try:
-        find = finder_of(config.images_store, settings)
-        times = [await asyncio.to_thread(find, name) for name in names]
-    except Exception as error:  # whatever boto and the file system find wrong
-        return None, f"{printable(config.images_store, 500)} cannot be read: {described(error)}"
-    found = [(time, name) for time, name in zip(times, names, strict=True) if time is not None]
-    if not found:
-        return None, f"none in {printable(config.images_store, 500)}"
-    time, name = max(found)
-    stored = time.astimezone(UTC).isoformat(timespec="milliseconds")
-    return Ended("image", stored, thumbnail=name, found_in="thumbnails"), f"one in {config.images_store}"
+    digests = (SeenFilter().digest(Request(url)), digest_of("sitemap", url))
+    redis: Any = state.redis
+    found = await redis.hmget(state.keys.revisits_of + source, digests)
+    seconds, micros = await redis.time()
+    revisit = None
+    for line in filter(None, found):
+        at, interval = map(int, line.partition(b"\n")[0].split())
+        due = round((at - seconds * MICROS - micros) / MICROS, 1)
+        revisit = revisit or {"due_s": due, "interval_s": interval / MICROS}
+    return {"revisit": revisit, "link": {"worth": worth, "reason": why or None}}
 
 
 async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
@@ -216,7 +195,7 @@ async def _address(config: Config, url: str) -> tuple[str | None, str | None]:
 async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
     """Return what is known of a URL's robots.txt, without fetching it."""
     origin = robots_url(url)
-    reply = await look(state, None, origin, source)
+    reply = await state.scripts.look_robots(None, origin, source)
     verdict: dict[str, Any] = {"verdict": "unknown", "reason": "not fetched yet"}
     match reply.what:
         case "ignore":
@@ -263,15 +242,14 @@ def _outcome(said: dict[str, Any]) -> str:
             )
             if text
         )
-        return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more} (from the {ended['found_in']})"
+        return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more}"
     back = said["looked_back"]
     *looked, last = (
         f"the {what} since {back[name]}" if back[name] else f"the {what} (there are none)"
         for name, what in _LOOKED_BACK.items()
         if name in back
     )
-    thumbnails = f"; thumbnails: {back['thumbnails']}" if "thumbnails" in back else ""
-    return f"not known: not among {', '.join(looked)} or {last}{thumbnails}"
+    return f"not known: not among {', '.join(looked)} or {last}"
 
 
 _LOOKED_BACK = {
@@ -281,22 +259,6 @@ _LOOKED_BACK = {
     "link_rot": "link rot",
     "dead": "dead letters",
 }
-
-
-def _page_lines(said: dict[str, Any]) -> dict[str, str]:
-    """Return where a page is in the frontier, when it is looked at again, and what a link to it is worth."""
-    place, link, look = said["place"], said["link"], said["revisit"]
-    where = "not in the frontier, as far as was looked"
-    if place is None and said["seen"] and said["ended"] is None and said["spilled"]:
-        where = f"not in Redis: probably among the {said['spilled']} requests of its source that are on disk"
-    if place is not None:
-        ahead = "" if place["ahead"] is None else f", behind {place['ahead']} others of its class"
-        where = f"{place['where'].replace('_', ' ')}, class {place['priority']}{ahead}"
-    return {
-        "place": where,
-        "next look": "none is planned" if look is None else f"in {duration(max(look['due_s'], 0))}",
-        "as a link": link["worth"] + (f": {link['reason']}" if link["reason"] else ""),
-    }
 
 
 def _in_words(said: dict[str, Any]) -> str:
@@ -319,8 +281,10 @@ def _in_words(said: dict[str, Any]) -> str:
     lines["work"] = f"{work}{said['in_flight']} in flight"
     lines["statuses"] = statuses or "none yet"
     lines["seen on"] = seen_on(said["hosts"]) or "no host in the last minutes"
-    if "place" in said:
-        lines |= _page_lines(said)
+    if "link" in said:
+        link, revisit = said["link"], said["revisit"]
+        lines["next visit"] = "none is planned" if revisit is None else f"in {duration(max(revisit['due_s'], 0))}"
+        lines["as a link"] = link["worth"] + (f": {link['reason']}" if link["reason"] else "")
     if budget:
         allowed = "without bound" if budget["allowed"] is None else f"of {budget['allowed']}"
         lines["budget"] = f"{budget['admitted']} links admitted {allowed}, {budget['poor']} of them poor"

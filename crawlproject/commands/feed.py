@@ -1,42 +1,33 @@
-"""`scrapy feed`: puts files of seeds, or those of a Kafka topic, into the seed list."""
+"""`scrapy feed`: puts seeds into the list, from files or from what plug-ins offer."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
+from scrapy.utils.misc import load_object
 
-from crawlproject import cli, config
+from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.again import Latest
-from crawlproject.ingest.feeders import Feeder
-from crawlproject.ingest.feeds import Feed
-from crawlproject.ingest.hold import why_held
-from crawlproject.ingest.positions import Position, feed_name
+from crawlproject.ingest.feeds import Feed, Position, feed_name
 from crawlproject.ingest.seed_files import STDIN, SeedFile
 from crawlproject.ingest.seed_rows import Columns
-from crawlproject.ingest.topic import SeedTopic
-from crawlproject.kafka import Kafka
-from crawlproject.state.client import State
+from crawlproject.ingest.seed_stream import SeedList, SeedStream
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _BATCH = 1000
-_LOOK_S = 0.5  # between two checks of what holds a batch back
-_PATIENCE_S = 5.0  # until that is reported
 _RETRY_S = 1.0
 
-# Errors for which Redis takes no seeds for a while: those of a topic wait in Kafka.
+# Errors for which Redis takes no seeds for a while: those of a stream wait there.
 _PASSING = (
     redis_errors.ConnectionError,
     redis_errors.TimeoutError,
@@ -50,16 +41,15 @@ class Command(cli.Command):
     source, priority, again where known), JSON lines or plain lists of URLs, gzipped or not. A FILE may be a
     folder, a pattern, or in s3:// or gs://; - is stdin. With --probe, fetch only the beginnings of the images, to
     tell their sizes and whether they are there; with --again, of those in a dataset, if they have changed. With
-    --kafka, put in the seeds of a topic as they come and as there is room, until Ctrl-C.
+    the plug-in kafka, --kafka puts in the seeds of a topic as they come and as there is room, until Ctrl-C.
     """
 
-    arguments = "[options] FILE... | --kafka"
-    summary = "Put seeds from files or Kafka into the crawl"
+    arguments = "[options] FILE..."
+    summary = "Put seeds into the crawl, from files or from what plug-ins offer: Kafka"
     examples = (
         "scrapy feed museum.tsv flickr.jsonl.gz",
         "scrapy feed 's3://bucket/*.parquet' --columns url=URL,uuid=key --keep TEXT,LICENSE",
         "scrapy feed --probe --again out/",
-        "scrapy feed --kafka",
     )
     json_help = "print the counts as one JSON document"
     spider_help = "the spider to feed"
@@ -85,24 +75,22 @@ class Command(cli.Command):
             action="store_true",
             help="with --probe: check the images of a dataset (FOLDER:parquet of scrapy events) that are not gone",
         )
-        parser.add_argument("--kafka", action="store_true", help="read a topic of Kafka, at CRAWL_KAFKA_BROKERS")
-        parser.add_argument("--topic", help="the topic (default: inbound_SPIDER)")
-        parser.add_argument("--group", help="the consumer group to join (default: NAMESPACE-SPIDER)")
+        cli.add_plugin_options(parser, _streams(), _streams())
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         spider = cli.check_spider(self, opts.spider)
-        if opts.kafka:
-            if args:
-                raise UsageError("expected FILEs or --kafka, not both")
+        streams = _streams()
+        named = [f"--{name}" for name in streams]
+        chosen = [name for name in streams if getattr(opts, name)]
+        if len(chosen) + bool(args) != 1:
+            raise UsageError(f"expected {' or '.join(['at least one FILE (- for stdin)', *named])}")
+        cli.check_plugin_options(chosen[0] if chosen else None, opts, streams)
+        if chosen:
             if opts.columns or opts.keep or opts.resume or opts.probe or opts.again:
                 raise UsageError("--columns, --keep, --resume, --probe and --again need FILEs")
-            self._feed_topic(opts)
+            self._feed_stream(streams[chosen[0]], opts)
             return
-        if opts.topic or opts.group:
-            raise UsageError("--topic and --group need --kafka")
-        if not args:
-            raise UsageError("expected at least one FILE (- for stdin), or --kafka")
         if opts.probe and opts.spider != "images":
             raise UsageError(f"--probe is for the spider images: {opts.spider} fetches no images")
         if opts.again and (not opts.probe or STDIN in args):
@@ -117,155 +105,98 @@ class Command(cli.Command):
 
     def _feed_files(self, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str) -> None:
         """Feed one file after the other; a file that cannot be read ends it, with the counts so far printed."""
-        assert self.settings is not None
-        with cli.connected(config.load(self.settings), opts.spider) as redis:
-            self._feed_connected(redis, names, opts, columns, scheme)
-
-    def _feed_connected(
-        self, redis: cli.Connection, names: list[str], opts: argparse.Namespace, columns: Columns, scheme: str
-    ) -> None:
-        found = seed_files.find(names, self.settings)
-        feed = Feed(redis.state, feed_name(names, columns))
-        redis.run(feed.begin(resume=opts.resume))
-        begin = Position(of=len(found) if columns.again else 0)
-        if feed.position:
-            begin = Position.of_text(feed.position, found)
-        found = found[: begin.of or None]  # in a dataset, what comes meanwhile is of this check's own probes
-        latest = Latest(found) if columns.again else None
-        if opts.resume:
-            cli.remark(_resumed(begin, found))
-        fed = rejected = 0
-        batch: list[str] = []
-        total = sum(file.size for file in found[begin.index :])
         from rich.progress import DownloadColumn, TransferSpeedColumn  # here: rich would slow every command
 
+        assert self.settings is not None
         progress = _progress(DownloadColumn(), TransferSpeedColumn())
-        bar = progress.add_task("feeding", total=total or None)
 
         def say(text: str) -> None:
             progress.print(visible(text), soft_wrap=True)
 
-        pusher = _Pusher(redis.state, feed, say)
-        estimate = _Estimate(None if STDIN in names else total)
+        with cli.connected(config.load(self.settings), opts.spider) as redis:
+            found = seed_files.find(names, self.settings)
+            feed = Feed(redis.state, feed_name(names, columns), say)
+            redis.run(feed.begin(resume=opts.resume))
+            begin = Position(of=len(found) if columns.again else 0)
+            if feed.position:
+                begin = Position.of_text(feed.position, found)
+            found = found[: begin.of or None]  # in a dataset, what comes meanwhile is of this check's own probes
+            latest = Latest(found) if columns.again else None
+            if opts.resume:
+                cli.remark(_resumed(begin, found))
+            fed = rejected = 0
+            batch: list[str] = []
+            bar = progress.add_task("feeding", total=sum(file.size for file in found[begin.index :]) or None)
 
-        def advance(count: int) -> None:
-            estimate.read += count
-            progress.advance(bar, count)
+            def push(index: int, row: int = 0) -> int:
+                redis.run(feed.push(batch, Position(index, row, begin.of).text(found)))
+                count = len(batch)
+                batch.clear()
+                return count
 
-        try:
-            with progress, _reporting(redis) as feeder:
-                for index, file in enumerate(found[begin.index :], begin.index):
-                    after = begin.row if index == begin.index else 0
-                    for line in files.read(file, advance, scheme, columns, after):
-                        if latest is not None and not latest.has(index, line.number):
-                            continue
-                        if line.seed is None:
-                            rejected += 1
-                            say(f"{file.name}:{line.number}: {line.reason}")
-                            continue
-                        batch.append(line.seed)
-                        if len(batch) >= _BATCH:
-                            feeder.left = estimate.left(fed, len(batch))
-                            fed += redis.run(
-                                pusher.push(batch, Position(index, line.number, begin.of).text(found))
-                            )
-                feeder.left = len(batch)
-                fed += redis.run(pusher.push(batch, Position(len(found), of=begin.of).text(found)))
-        finally:
-            counts = {"fed": fed, "rejected": rejected}
-            print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
+            try:
+                with progress:
+                    for index, file in enumerate(found[begin.index :], begin.index):
+                        after = begin.row if index == begin.index else 0
+                        for line in files.read(file, lambda n: progress.advance(bar, n), scheme, columns, after):
+                            if latest is not None and not latest.has(index, line.number):
+                                continue
+                            if line.seed is None:
+                                rejected += 1
+                                say(f"{file.name}:{line.number}: {line.reason}")
+                                continue
+                            batch.append(line.seed)
+                            if len(batch) >= _BATCH:
+                                fed += push(index, line.number)
+                    fed += push(len(found))
+            finally:
+                counts = {"fed": fed, "rejected": rejected}
+                print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
         if rejected and not fed:
             self.exitcode = 1
 
-    def _feed_topic(self, opts: argparse.Namespace) -> None:
+    def _feed_stream(self, kind: type[SeedStream], opts: argparse.Namespace) -> None:
         assert self.settings is not None
         with cli.connected(config.load(self.settings), opts.spider) as redis:
-            self._feed_topic_connected(redis, opts)
+            state, fed = redis.state, 0
+            progress = _progress("{task.completed:.0f} seeds", "{task.fields[note]}")
+            bar = progress.add_task("feeding", total=None, note="")
 
-    def _feed_topic_connected(self, redis: cli.Connection, opts: argparse.Namespace) -> None:
-        state, fed = redis.state, 0
-        progress = _progress("{task.completed:.0f} seeds", "{task.fields[note]}")
-        bar = progress.add_task("feeding", total=None, note="")
+            def say(text: str) -> None:
+                progress.print(visible(f"scrapy feed: {text}"), soft_wrap=True)
 
-        def say(text: str) -> None:
-            progress.print(visible(f"scrapy feed: {text}"), soft_wrap=True)
-
-        topic = SeedTopic(
-            Kafka(state.config, say),
-            opts.topic or f"inbound_{opts.spider}",
-            opts.group or f"{state.config.namespace}-{opts.spider}",
-            lambda seeds: redis.run(seed_list.push(state, seeds)),
-            lambda: redis.run(seed_list.has_room(state)),
-        )
-        fault = ""
-        try:
-            with progress, cli.stoppable() as stop, topic.opened(), _reporting(redis) as feeder:
-                while not stop.is_set():
-                    feeder.left = topic.lag()
-                    try:
-                        count = topic.feed()
-                    except _PASSING as error:
-                        if str(error) != fault:
-                            say(f"{error}; trying again")
-                        fault = str(error)
-                        stop.wait(_RETRY_S)
-                        continue
-                    fault = ""
-                    fed += count
-                    if not progress.disable:
-                        note = "no room" if topic.full else f"{topic.lag() or 0} waiting"
-                        progress.update(bar, advance=count, note=note)
-        finally:
-            people = f"{counted(fed, 'seed')} fed" + (f", {topic.rejected} rejected" if topic.rejected else "")
-            print(json.dumps({"fed": fed, "rejected": topic.rejected}) if opts.json else people)
+            seeds = SeedList(
+                lambda seeds: redis.run(seed_list.push(state, seeds)),
+                lambda: redis.run(seed_list.has_room(state)),
+                say,
+            )
+            stream = kind(seeds, opts, self.settings)
+            fault = ""
+            try:
+                with progress, cli.stoppable() as stop, stream.opened():
+                    while not stop.is_set():
+                        try:
+                            count = stream.feed()
+                        except _PASSING as error:
+                            if str(error) != fault:
+                                say(f"{error}; trying again")
+                            fault = str(error)
+                            stop.wait(_RETRY_S)
+                            continue
+                        fault = ""
+                        fed += count
+                        if not progress.disable:
+                            note = "no room" if stream.full else f"{stream.lag() or 0} waiting"
+                            progress.update(bar, advance=count, note=note)
+            finally:
+                people = f"{counted(fed, 'seed')} fed" + (
+                    f", {stream.rejected} rejected" if stream.rejected else ""
+                )
+                print(json.dumps({"fed": fed, "rejected": stream.rejected}) if opts.json else people)
 
 
-@contextmanager
-def _reporting(redis: cli.Connection) -> Iterator[Feeder]:
-    """Report that this process is feeding, also while it waits for its input or for Kafka."""
-    feeder = Feeder(redis.state)
-    redis.run(feeder.start())
-    try:
-        yield feeder
-    finally:
-        redis.run(feeder.stop())
-
-
-class _Estimate:
-    """About how many seeds files still hold, by their bytes (`total`, None where that is not known)."""
-
-    def __init__(self, total: int | None) -> None:
-        self.total = total
-        self.read = 0
-
-    def left(self, fed: int, waiting: int) -> int | None:
-        """Return the seeds that are left, those `waiting` for room included; `fed` are in the list."""
-        if self.total is None or not self.read:
-            return None
-        return waiting + round(max(self.total - self.read, 0) * (fed + waiting) / self.read)
-
-
-class _Pusher:
-    """Puts batches into the seed list when nothing holds them back; reports once what does, if that takes long."""
-
-    def __init__(self, state: State, feed: Feed, say: Callable[[str], object]) -> None:
-        self.state = state
-        self.feed = feed
-        self.say = say
-        self.said = ""
-
-    async def push(self, batch: list[str], position: str) -> int:
-        """Put a batch into the list, and empty it; return its size. `position` is that behind it."""
-        began = time.monotonic()
-        while batch and (reason := await why_held(self.state, batch)):
-            if reason != self.said and time.monotonic() > began + _PATIENCE_S:
-                self.say(f"scrapy feed: waiting: {reason}")
-                self.said = reason
-            await asyncio.sleep(_LOOK_S)
-        count = len(batch)
-        await self.feed.push(batch, position)
-        batch.clear()
-        return count
+def _streams() -> dict[str, type[SeedStream]]:
+    return {name: load_object(path) for name, path in plugins.offered("feeders").items()}
 
 
 def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:

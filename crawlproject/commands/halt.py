@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-
-from scrapy.exceptions import UsageError
+from typing import Any
 
 from crawlproject import cli
 from crawlproject.controls import halt
+from crawlproject.state.client import State
 
 
-class Command(cli.Command):
+class Command(cli.Question):
     """Send nothing more to the sources, at once and in all workers, until scrapy resume; their work is kept."""
 
     arguments = "[options] SOURCE..."
     summary = "Stop requests to sources, until scrapy resume"
     examples = ("scrapy halt citymuseum",)
+    check = staticmethod(cli.some_sources)
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -29,19 +29,16 @@ class Command(cli.Command):
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        sources = cli.source_names(args)
-        if not sources:
-            raise UsageError("expected at least one SOURCE")
-        if opts.key:
-            orders = [cli.redis_cli(self, source, "sadd", "halted", source) for source in sources]
-            cli.show(json.dumps({"orders": orders}) if opts.json else "\n".join(orders))
+        if not opts.key:
+            super().run(args, opts)
             return
-        asyncio.run(self._halt(sources))
-        cli.show(
-            json.dumps({"halted": sources}) if opts.json else "\n".join(f"{name} is halted" for name in sources)
-        )
+        orders = [cli.redis_cli(self, source, "sadd", "halted", source) for source in self.check(args)]
+        cli.show(json.dumps({"orders": orders}) if opts.json else "\n".join(orders))
 
-    async def _halt(self, sources: list[str]) -> None:
-        async with cli.opened_state(self) as state:
-            await halt(state, sources, cli.operator(self))
-            await cli.remark_unknown(state, sources)
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, list[str]]:
+        await halt(state, args, cli.operator(self))
+        await cli.remark_unknown(state, args)
+        return {"halted": args}
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        return "\n".join(f"{name} is halted" for name in said["halted"])

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
+from typing import Any
 
 from crawlproject import cli
 from crawlproject.controls import include
-
-
-class Command(cli.Command):
-    """Crawl excluded domains and sources again. What was dropped stays dropped: feed it again, it is no duplicate.
-    What CRAWL_EXCLUDE names is included again when its line is taken out of that file.
-    """
-
-    arguments = "[options] DOMAIN|SOURCE..."
-    summary = "Crawl excluded domains and sources again"
-    examples = ("scrapy include museum.example",)
-
-    spider_help = "the spider whose dropped requests are no duplicates at once; those of others within seconds"
-
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        included = asyncio.run(self._include(cli.excluded_names(args), opts.spider))
-        names = {what: [name for name, now in included.items() if now == what] for what in _SAID}
-        if opts.json:
-            print(json.dumps({what.replace(" ", "_"): found for what, found in names.items()}))
-        else:
-            for name, what in included.items():
-                cli.show(f"{name} {_SAID[what]}")
-        self.exitcode = 1 if names["file"] else 0
-
-    async def _include(self, names: list[str], spider: str) -> dict[str, str]:
-        async with cli.opened_state(self, spider) as state:
-            return await include(state, names, cli.operator(self))
-
+from crawlproject.state.client import State
 
 _SAID = {
     "included": "is included again",
     "not excluded": "was not excluded",
     "file": "is still excluded: CRAWL_EXCLUDE names it, take its line out of that file",
 }
+
+
+class Command(cli.Question):
+    """Crawl excluded domains and sources again. Dropped requests stay dropped: feed them again, they are no
+    duplicates. To include a name in CRAWL_EXCLUDE again, take its line out of that file.
+    """
+
+    arguments = "[options] DOMAIN|SOURCE..."
+    summary = "Crawl excluded domains and sources again"
+    examples = ("scrapy include museum.example",)
+    spider_help = "the spider whose dropped requests are no duplicates at once; others follow within seconds"
+    check = staticmethod(cli.excluded_names)
+
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, list[str]]:
+        included = await include(state, args, cli.operator(self))
+        self.exitcode = int("file" in included.values())
+        return {key.replace(" ", "_"): [name for name, now in included.items() if now == key] for key in _SAID}
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        return "\n".join(f"{name} {text}" for key, text in _SAID.items() for name in said[key.replace(" ", "_")])

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
@@ -14,15 +14,14 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.log import configure_logging
+from scrapy.utils.misc import load_object
 from scrapy.utils.reactor import install_reactor
 
-from crawlproject import cli, config
-from crawlproject.dashboard.sessions import check_address
+from crawlproject import cli, config, plugins
 from crawlproject.errors import CrawlprojectError
 from crawlproject.state.client import State, check_redis
-from crawlproject.status.reporter import Reporter
-from crawlproject.status.spiders import present_spiders
-from crawlproject.storage.blobs import reader_of
+from crawlproject.status.reporter import Reporter, present_spiders
+from crawlproject.status.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -32,15 +31,15 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 class Command(cli.Command):
     """Stand for election as a worker does; while leading, set rates and write the line monitoring_update of each
     spider every 5 s, to CRAWL_MONITOR_FILE or the log. Serve
-    /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and the dashboard at
-    CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until Ctrl-C or
-    SIGTERM.
+    /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and, with the plug-in of that name,
+    the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until
+    Ctrl-C or SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
     summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
     examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
-    json_help = "print where it serves /metrics and the dashboard, as one JSON document, when it does"
+    json_help = "print where it serves /metrics, and the dashboard, as one JSON document, when it does"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -71,10 +70,10 @@ class Command(cli.Command):
             check_catalogue(settings.sources)
         if settings.exclude is not None:
             read_exclusions(settings.exclude)
-        check_address(settings)
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
-        if settings.dashboard_port:
-            check_port(settings.dashboard_address, settings.dashboard_port, "CRAWL_DASHBOARD_PORT")
+        services: dict[str, Service] = {
+            name: load_object(path)(settings, self.settings) for name, path in plugins.offered("services").items()
+        }
         cli.run_apart(check_redis(settings))
         configure_logging(self.settings)
         install_reactor(self.settings["TWISTED_REACTOR"], self.settings["ASYNCIO_EVENT_LOOP"])
@@ -82,11 +81,10 @@ class Command(cli.Command):
 
         reactor: Any = installed
         project = get_spider_loader(self.settings).list()
-        thumbnail = reader_of(settings.images_store, self.settings)
         parts = AsyncExitStack()
 
         async def start() -> None:
-            served = await _start(settings, opts.spider, project, thumbnail, parts)
+            served = await _start(settings, opts.spider, project, services, parts)
             if opts.json:
                 print(json.dumps(served), flush=True)
 
@@ -107,7 +105,7 @@ async def _start(
     settings: config.Config,
     spiders: Sequence[str] | None,
     project: Sequence[str],
-    thumbnail: Callable[[str], bytes],
+    services: Mapping[str, Service],
     parts: AsyncExitStack,
 ) -> dict[str, str | None]:
     """Connect, stand for the lead, read, and serve; return the URLs of that. `parts` stops all, the last first.
@@ -116,7 +114,6 @@ async def _start(
         RedisUnavailable, ConfigError: see there.
 
     """
-    from crawlproject.dashboard.site import Dashboard
     from crawlproject.leader import Leader
     from crawlproject.metrics.collectors import CrawlCollector, registry
     from crawlproject.webserver import Metrics, close, listen, url_of
@@ -141,14 +138,11 @@ async def _start(
     address, port = settings.metrics_address, settings.metrics_port or DEFAULT_PORT
     metrics = Metrics(registry(CrawlCollector(reporter.latest_samples)))
     parts.push_async_callback(close, listen(metrics, address, port, "CRAWL_METRICS_PORT"))
-    served: dict[str, str | None] = {"metrics": f"{url_of(address, port)}/metrics", "dashboard": None}
+    served: dict[str, str | None] = {"metrics": f"{url_of(address, port)}/metrics"}
     logger.info("Metrics at %s", served["metrics"])
-    if settings.dashboard_port:
-        address, port = settings.dashboard_address, settings.dashboard_port
-        dashboard = Dashboard(settings, reporter, thumbnail)
-        dashboard.start()
-        parts.push_async_callback(dashboard.stop)
-        parts.push_async_callback(close, listen(dashboard, address, port, "CRAWL_DASHBOARD_PORT"))
-        served["dashboard"] = url_of(address, port)
-        logger.info("Dashboard at %s", served["dashboard"])
+    for name, service in services.items():
+        served[name] = service.start(reporter)
+        parts.push_async_callback(service.stop)
+        if served[name]:
+            logger.info("%s at %s", name.capitalize(), served[name])
     return served

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
+from typing import Any
 
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.controls import purge, purgeable
+from crawlproject.state.client import State
 from crawlproject.texts import scrapy_command
 
 
-class Command(cli.Command):
-    """Drop what waits of a source: queued, delayed, and beyond its share. With --yes only; without it, say how
-    many requests that would be. They are counted, but leave no dead letters; fed again they are no duplicates.
-    What is in flight ends as usual, and seeds still in the list are crawled: scrapy exclude stops these, too.
+class Command(cli.Question):
+    """With --yes, drop the waiting requests of a source: queued, delayed, and beyond its window; without it, say
+    how many there are. They are counted, but leave no dead letters; fed again they are no duplicates. Requests in
+    flight end as usual, and seeds still in the list are crawled: scrapy exclude stops these, too.
     """
 
     arguments = "[options] SOURCE"
@@ -26,25 +26,22 @@ class Command(cli.Command):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--yes", action="store_true", help="do it")
+        parser.add_argument("--yes", action="store_true", help="drop them")
 
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        sources = cli.source_names(args)
-        if len(sources) != 1:
+    @staticmethod
+    def check(args: list[str]) -> list[str]:
+        if len(sources := cli.source_names(args)) != 1:
             raise UsageError("expected exactly one SOURCE")
-        waiting, dropped = asyncio.run(self._purge(sources[0], opts))
-        if opts.json:
-            print(json.dumps({"source": sources[0], "waiting": waiting, "purged": dropped}))
-        elif opts.yes:
-            cli.show(f"{dropped} requests of {sources[0]} were dropped")
-        else:
-            drop = scrapy_command("purge", "--yes", spider=opts.spider, of=sources)
-            cli.show(f"{waiting} requests of {sources[0]} wait; to drop them: {drop}")
+        return sources
 
-    async def _purge(self, source: str, opts: argparse.Namespace) -> tuple[int, int]:
-        """Return how many requests wait, and how many were dropped."""
-        async with cli.opened_state(self, opts.spider) as state:
-            await cli.remark_unknown(state, [source])
-            dropped = await purge(state, source, cli.operator(self)) if opts.yes else 0
-            return await purgeable(state, source), dropped
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, Any]:
+        await cli.remark_unknown(state, args)
+        dropped = await purge(state, args[0], cli.operator(self)) if opts.yes else 0
+        return {"source": args[0], "waiting": await purgeable(state, args[0]), "purged": dropped}
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        source = said["source"]
+        if opts.yes:
+            return f"{said['purged']} requests of {source} were dropped"
+        drop = scrapy_command("purge", "--yes", spider=opts.spider, of=[source])
+        return f"{said['waiting']} requests of {source} wait; to drop them: {drop}"

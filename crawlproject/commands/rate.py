@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
+from typing import Any
 
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.controls import set_rate
 from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE, OVER_ROBOTS
+from crawlproject.state.client import State
 from crawlproject.texts import scrapy_command
 
 
-class Command(cli.Command):
+class Command(cli.Question):
     """Set the rate of a source in requests a second; it takes effect within two seconds. It may be below 1 (0.2:
     one every 5 s); 0 stops the source, auto lets its size decide again. A Crawl-delay in its robots.txt binds it
     all the same, unless --over-robots lifts that, until the next scrapy rate of the source.
@@ -35,30 +36,18 @@ class Command(cli.Command):
             help="only print an order for redis-cli that does the same, with its key",
         )
 
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+    @staticmethod
+    def check(args: list[str]) -> list[str]:
         if len(args) != 2:
             raise UsageError("expected SOURCE and RPS (or auto)")
-        [source], value = cli.source_names(args[:1]), args[1].strip()
-        if opts.key:
-            self._print_order(source, value, opts)
-            return
-        if value == "auto" and opts.over_robots:
-            raise UsageError("--over-robots expects RPS: by size, a Crawl-delay always binds")
-        rate, delay = asyncio.run(self._set(source, value, over_robots=opts.over_robots))
-        if rate is not None and rate > MAXIMUM_RATE:
-            cli.remark(f"{rate:g} is more than the {MAXIMUM_RATE:g} requests a second of the largest sources")
-        if opts.json:
-            print(
-                json.dumps(
-                    {"source": source, "override": rate, "over_robots": opts.over_robots, "crawl_delay": delay}
-                )
-            )
-        else:
-            over = ", over its robots.txt" if opts.over_robots else ""
-            cli.show(f"{source}: {'by size again' if rate is None else f'{rate:g} requests a second{over}'}")
+        return [*cli.source_names(args[:1]), args[1].strip()]
 
-    def _print_order(self, source: str, value: str, opts: argparse.Namespace) -> None:
+    @cli.reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        if not opts.key:
+            super().run(args, opts)
+            return
+        source, value = self.check(args)
         if value == "auto":
             order = cli.redis_cli(self, source, "del", "override_rate_of")
         else:
@@ -66,24 +55,31 @@ class Command(cli.Command):
             order = cli.redis_cli(self, source, "set", "override_rate_of", limit)
         cli.show(json.dumps({"source": source, "order": order}) if opts.json else order)
 
-    async def _set(self, source: str, value: str, *, over_robots: bool) -> tuple[float | None, float | None]:
-        """Set the rate; return it, and the delay in seconds that the source's robots.txt asks for, if any."""
-        async with cli.opened_state(self) as state:
-            shard = state.shard_for(source)
-            try:
-                rate = await set_rate(state, source, value, cli.operator(self), over_robots=over_robots)
-            except ValueError as error:
-                raise UsageError(str(error)) from None
-            await cli.remark_unknown(state, [source])
-            if rate is not None and (await shard.scripts.attribute(source, None)).kind == "domain":
-                cli.remark(
-                    f"{source} is a domain, and not in the catalogue: the rate is for what leads there, and not "
-                    "for seeds that name it and lead elsewhere"
-                )
-            [status] = await shard.scripts.inspect([source])
-            by_size = MINIMUM_RATE if status.by_size is None else status.by_size
-            delay, wanted = status.robots_delay, by_size if rate is None else rate
-            if delay and wanted * delay > 1 and not over_robots:
-                lift = scrapy_command("rate", "--over-robots", of=[source, "RPS" if rate is None else value])
-                cli.remark(f"the Crawl-delay of {delay:g} s in its robots.txt binds; to lift it: {lift}")
-            return rate, delay
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, Any]:
+        source, value = args
+        if value == "auto" and opts.over_robots:
+            raise UsageError("--over-robots expects RPS: by size, a Crawl-delay always binds")
+        shard = state.shard_for(source)
+        try:
+            rate = await set_rate(state, source, value, cli.operator(self), over_robots=opts.over_robots)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        await cli.remark_unknown(state, [source])
+        if rate is not None and rate > MAXIMUM_RATE:
+            cli.remark(f"{rate:g} is more than the {MAXIMUM_RATE:g} requests a second of the largest sources")
+        if rate is not None and (await shard.scripts.attribute(source, None)).kind == "domain":
+            cli.remark(
+                f"{source} is a domain, and not in the catalogue: the rate is for what leads there, and not "
+                "for seeds that name it and lead elsewhere"
+            )
+        [status] = await shard.scripts.inspect([source])
+        by_size = MINIMUM_RATE if status.by_size is None else status.by_size
+        delay, wanted = status.robots_delay, by_size if rate is None else rate
+        if delay and wanted * delay > 1 and not opts.over_robots:
+            lift = scrapy_command("rate", "--over-robots", of=[source, "RPS" if rate is None else value])
+            cli.remark(f"the Crawl-delay of {delay:g} s in its robots.txt binds; to lift it: {lift}")
+        return {"source": source, "override": rate, "over_robots": opts.over_robots, "crawl_delay": delay}
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        over, rate = ", over its robots.txt" if opts.over_robots else "", said["override"]
+        return f"{said['source']}: {'by size again' if rate is None else f'{rate:g} requests a second{over}'}"

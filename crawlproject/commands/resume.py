@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-
-from scrapy.exceptions import UsageError
+from typing import Any
 
 from crawlproject import cli
 from crawlproject.controls import resume
+from crawlproject.state.client import State
 
 
-class Command(cli.Command):
+class Command(cli.Question):
     """Resume sources that an operator, their circuit or Retry-After has halted or held: within two seconds, at
     their full rate, with nothing held against them. A robots.txt that requests a delay is fetched again.
     """
@@ -20,24 +18,14 @@ class Command(cli.Command):
     arguments = "[options] SOURCE..."
     summary = "Resume halted sources, at their full rate"
     examples = ("scrapy resume citymuseum",)
+    check = staticmethod(cli.some_sources)
 
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        sources = cli.source_names(args)
-        if not sources:
-            raise UsageError("expected at least one SOURCE")
-        resumed = asyncio.run(self._resume(sources))
-        if opts.json:
-            others = [name for name in sources if name not in resumed]
-            print(json.dumps({"resumed": resumed, "not_halted": others}))
-            return
-        for name in sources:
-            said = "has been resumed" if name in resumed else "was not halted; what slowed or held it is cleared"
-            cli.show(f"{name} {said}")
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, list[str]]:
+        resumed = await resume(state, args, cli.operator(self))
+        await cli.remark_unknown(state, args)
+        return {"resumed": resumed, "not_halted": [name for name in args if name not in resumed]}
 
-    async def _resume(self, sources: list[str]) -> list[str]:
-        """Return those that were halted."""
-        async with cli.opened_state(self) as state:
-            resumed = await resume(state, sources, cli.operator(self))
-            await cli.remark_unknown(state, sources)
-        return resumed
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        lines = [f"{name} has been resumed" for name in said["resumed"]]
+        lines += [f"{name} was not halted; whatever slowed or held it is cleared" for name in said["not_halted"]]
+        return "\n".join(lines)

@@ -3,51 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
-from scrapy.exceptions import UsageError
-
 from crawlproject import cli
+from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.status.shard_status import shard_status
+from crawlproject.status.sample import node_of
 from crawlproject.texts import counted, printable
-
-
-class Command(cli.Command):
-    """Show each shard of a crawl (CRAWL_SHARDS): the node that has it and the memory in use
-    there, its sources and outstanding requests, how much waits there for other shards, how far its replica is
-    behind, how many workers serve it, and the one that leads it. A shard that does not answer has a line with the
-    reason, and the exit code is 1.
-    """
-
-    summary = "Show the shards of a crawl: nodes, workers, work, replicas"
-    examples = ("scrapy shards",)
-    spider_help = "the spider whose requests are counted"
-
-    @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        if args:
-            raise UsageError("expected no arguments")
-        rows = asyncio.run(self._rows(opts.spider))
-        if opts.json:
-            print(json.dumps(rows, indent=1))
-        else:
-            _print(rows)
-        self.exitcode = int(any("fault" in row for row in rows))
-
-    async def _rows(self, spider: str) -> list[dict[str, Any]]:
-        async with cli.opened_state(self, spider) as state:
-            found, away = await ask_shards(state.shards, shard_status)
-            return [
-                found[shard]
-                if shard in found
-                else {"shard": shard.number, "tag": shard.keys.namespace, "fault": away[shard]}
-                for shard in state.shards
-            ]
-
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "shard": lambda row: str(row["shard"]),
@@ -66,13 +29,78 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    cells = [list(_COLUMNS)]
-    cells += [[cell(row) for cell in _COLUMNS.values()] for row in rows if "fault" not in row]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = iter(["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells])
-    cli.show(next(lines))
-    for row in rows:
-        away = f"{row['shard']:<{widths[0]}}  does not answer: {printable(row.get('fault', ''), 300)}"
-        cli.show(away if "fault" in row else next(lines))
-    print(counted(len(rows), "shard"))
+class Command(cli.Question):
+    """Show each shard of a crawl (CRAWL_SHARDS): the node that has it and the memory in use
+    there, its sources and outstanding requests, how much waits there for other shards, how far its replica is
+    behind, how many workers serve it, and the one that leads it. A shard that does not answer has a line with the
+    reason, and the exit code is 1.
+    """
+
+    summary = "Show the shards of a crawl: nodes, workers, work, replicas"
+    examples = ("scrapy shards",)
+    spider_help = "the spider whose requests are counted"
+
+    indent = 1
+
+    async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> list[dict[str, Any]]:
+        found, away = await ask_shards(state.shards, _status_of)
+        self.exitcode = int(bool(away))
+        return [
+            found[shard]
+            if shard in found
+            else {"shard": shard.number, "tag": shard.keys.namespace, "fault": away[shard]}
+            for shard in state.shards
+        ]
+
+    def words(self, said: Any, opts: argparse.Namespace) -> str:
+        cells = [list(_COLUMNS)]
+        cells += [[cell(row) for cell in _COLUMNS.values()] for row in said if "fault" not in row]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        head, *lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+        rest = iter(lines)
+        rows = [
+            f"{row['shard']:<{widths[0]}}  does not answer: {printable(row['fault'], 300)}"
+            if "fault" in row
+            else next(rest)
+            for row in said
+        ]
+        return "\n".join([head, *rows, counted(len(said), "shard")])
+
+
+async def _status_of(state: State) -> dict[str, Any]:
+    """Return the status of a shard, by the keys of docs/operators.md.
+
+    `workers` and `requests` are the living and the outstanding ones of one spider; `sent` is what waits there for
+    other shards. Of several replicas the one that is furthest ahead tells the lag.
+
+    Raises:
+        REDIS_TROUBLE: it does not answer.
+
+    """
+    client: Any = state.redis
+    keys = state.keys
+    async with client.pipeline(transaction=False) as pipe:
+        pipe.get(keys.leader)
+        pipe.scard(keys.sources)
+        pipe.hget(keys.counters, "outstanding")
+        pipe.info("memory")
+        pipe.info("replication")
+        for number in range(state.count):
+            pipe.llen(f"{keys.foreign_of}{number}")
+        leader, sources, requests, memory, replication, *waiting = await pipe.execute()
+    replicas = [one for one in replication.values() if isinstance(one, dict) and one.get("state") == "online"]
+    ahead = max(replicas, key=lambda one: int(one["offset"]), default=None)
+    return {
+        "shard": state.number,
+        "tag": keys.namespace,
+        "node": node_of(state),
+        "leader": leader and leader.decode(errors="replace"),
+        "workers": len(await state.scripts.alive(timeout=state.config.heartbeat_timeout)),
+        "sources": sources,
+        "requests": int(requests or 0),
+        "sent": sum(waiting),
+        "node_bytes": memory["used_memory"],
+        "replicas": len(replicas),
+        "replica_lag_bytes": ahead and max(int(replication["master_repl_offset"]) - int(ahead["offset"]), 0),
+        "replica_lag_s": ahead and int(ahead["lag"]),
+    }

@@ -6,10 +6,10 @@ sizes in bytes, rates in requests a second.
 """
 
 from crawlproject.config.circuit_rules import CircuitRules
-from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir
+from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir, read
 from crawlproject.config.parsers import Network
 from crawlproject.config.redis_url import MasterAddress, cluster_address, sentinel_address
-from crawlproject.config.settings_table import SETTINGS, Config
+from crawlproject.config.settings_table import SETTINGS, Config, setting, table
 
 __all__ = [
     "RESOLVER",
@@ -23,5 +23,8 @@ __all__ = [
     "environment",
     "load",
     "project_dir",
+    "read",
     "sentinel_address",
+    "setting",
+    "table",
 ]

@@ -8,12 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from crawlproject import plugins
 from crawlproject.config.redis_url import cluster_address
-from crawlproject.config.settings_table import SETTINGS, Config
+from crawlproject.config.settings_table import SETTINGS, Config, table
 from crawlproject.errors import ConfigError
 
+T = TypeVar("T")
 RESOLVER = "crawlproject.net.resolver.Resolver"  # of all connections to crawled sites
 
 
@@ -23,15 +25,17 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def load(settings: Mapping[str, Any]) -> Config:
-    """Return the configuration in `settings` (Scrapy's, or any mapping).
+    """Return the configuration in `settings` (Scrapy's, or any mapping); those of plug-ins are checked, too.
 
     Raises:
         ConfigError: a value is invalid or a `CRAWL_*` name unknown; the message names it and the remedy.
 
     """
+    tables = [plugin.settings for plugin in plugins.found().values() if plugin.settings]
+    known = SETTINGS.keys() | {name for one in tables for name in table(one)}
     for name in settings:
-        if isinstance(name, str) and name.startswith("CRAWL_") and name not in SETTINGS:
-            close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.75)
+        if isinstance(name, str) and name.startswith("CRAWL_") and name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
             raise ConfigError(f"{name} is not a crawlproject setting: {hint}")
     if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:
@@ -39,20 +43,9 @@ def load(settings: Mapping[str, Any]) -> Config:
             "SCHEDULER_FLUSH_ON_START would wipe a frontier that other workers share; "
             "leave it out, and use another CRAWL_NAMESPACE to start afresh"
         )
-    values: dict[str, Any] = {}
-    for f in fields(Config):
-        name, default, parse = f.metadata["name"], f.metadata["default"], f.metadata["parse"]
-        value = settings.get(name, default)
-        if value is None or (value == "" and default is None):
-            values[f.name] = default
-            continue
-        try:
-            values[f.name] = parse(value)
-        except (TypeError, ValueError) as error:
-            shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
-            shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
-            shown = "***" if f.metadata["secret"] else shown
-            raise ConfigError(f"{name}={shown} must be {error}") from None
+    for one in tables:
+        read(one, settings)
+    values = _values(Config, settings)
     if wrong := [number for number in values["shard"] if number >= values["shards"]]:
         raise ConfigError(
             f"CRAWL_SHARD={wrong[0]} is none of CRAWL_SHARDS={values['shards']}: they are counted from 0"
@@ -66,6 +59,34 @@ def load(settings: Mapping[str, Any]) -> Config:
             "all shards, or one for each"
         )
     return config
+
+
+def read(kind: type[T], settings: Mapping[str, Any]) -> T:
+    """Return the settings of a plug-in, whose dataclass `kind` is.
+
+    Raises:
+        ConfigError: a value is invalid.
+
+    """
+    return kind(**_values(kind, settings))
+
+
+def _values(kind: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for f in fields(kind):
+        name, default, parse = f.metadata["name"], f.metadata["default"], f.metadata["parse"]
+        value = settings.get(name, default)
+        if value is None or (value == "" and default is None):
+            values[f.name] = default
+            continue
+        try:
+            values[f.name] = parse(value)
+        except (TypeError, ValueError) as error:
+            shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
+            shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
+            shown = "***" if f.metadata["secret"] else shown
+            raise ConfigError(f"{name}={shown} must be {error}") from None
+    return values
 
 
 def _hash_tag(namespace: str) -> str:

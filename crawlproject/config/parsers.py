@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from crawlproject import plugins
 from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -167,6 +168,7 @@ def sizes(value: Any) -> tuple[int, ...]:
 
 
 def _function(name: str) -> str:
+    name = plugins.offered("analyses").get(name, name)
     module, _, function = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), function)):
         raise ValueError(name)
@@ -174,7 +176,8 @@ def _function(name: str) -> str:
 
 
 def analyses(value: Any) -> tuple[str, ...]:
-    names = listed("a list of functions, as module:function, separated by commas", _function)(value)
+    what = "a list of functions, as module:function or by the name of a plug-in's, separated by commas"
+    names = listed(what, _function)(value)
     if len({name.partition(":")[2] for name in names}) < len(items(value)) or len(names) > 16:
         raise ValueError("a list of up to 16 functions with different names, by which events have their results")
     return tuple(names)
@@ -196,21 +199,6 @@ def split(url: str) -> SplitResult:
     except ValueError:
         return urlsplit("")
     return parts
-
-
-def origin(value: Any) -> str | None:
-    """Return the scheme, host and port of a web page as browsers send them in `Origin` (RFC 6454)."""
-    url = text(value)
-    if url is None:
-        return None
-    parts = split(url)
-    bare = f"{parts.scheme}://{parts.netloc}".lower()
-    if not re.fullmatch(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:\d+)?", bare) or url.lower() not in {
-        bare,
-        f"{bare}/",
-    }:
-        raise ValueError("a scheme and a host alone, like https://crawl.example.org")
-    return bare.removesuffix(":443" if parts.scheme == "https" else ":80")
 
 
 def contact(value: Any) -> str | None:

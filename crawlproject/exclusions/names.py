@@ -60,6 +60,8 @@ def parse_exclusions(text: str) -> dict[str, str]:
         name, *comment = _COMMENT.split(line, maxsplit=1)
         if name.strip():
             try:
+                if name.strip().startswith("."):
+                    raise ValueError(f"{name.strip()!r:.60} begins with a dot: leave it out")
                 names |= dict.fromkeys(exclusion_names(name), "".join(comment).strip()[:300])
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from crawlproject.exclusions.names import domains_above
 from crawlproject.state.client import REDIS_TROUBLE, State
@@ -40,20 +40,18 @@ async def excluded_names(state: State) -> list[ExcludedName]:
 
 
 async def _excluded_names(state: State) -> list[ExcludedName]:
-    redis: Any = state.redis
-    names = sorted({name async for name in redis.sscan_iter(state.keys.excluded, count=_PAGE)})
+    names = sorted({name async for name in state.redis.sscan_iter(state.keys.excluded, count=_PAGE)})
     found: list[ExcludedName] = []
     for first in range(0, len(names), _PAGE):
         page = names[first : first + _PAGE]
-        said = await redis.hmget(state.keys.excluded_by, page)
+        said = await state.redis.hmget(state.keys.excluded_by, page)
         found += [_excluded(*parts) for parts in zip(page, said, strict=True)]
     return found
 
 
 async def noted_exclusion(state: State, name: str) -> ExcludedName:
     """Return what is noted of the exclusion of `name`."""
-    redis: Any = state.redis
-    return _excluded(name.encode(), await redis.hget(state.keys.excluded_by, name))
+    return _excluded(name.encode(), await state.redis.hget(state.keys.excluded_by, name))
 
 
 def _excluded(name: bytes, noted: bytes | None) -> ExcludedName:
@@ -72,16 +70,14 @@ def _said(noted: bytes | None) -> dict[str, str]:
 
 async def exclusion_of(state: State, source: str, host: str) -> str | None:
     """Return the name because of which nothing of `source` goes out to `host`; None if it may."""
-    redis: Any = state.redis
     names = [source, *domains_above(host)]
-    found = await redis.smismember(state.keys.excluded, names)
+    found = await state.redis.smismember(state.keys.excluded, names)
     return next((name for name, is_excluded in zip(names, found, strict=True) if is_excluded), None)
 
 
 async def names_of_file(state: State, cursor: int) -> tuple[int, list[str]]:
     """Return some of the names that a leader's CRAWL_EXCLUDE has had, and where to continue; 0 at the end."""
-    redis: Any = state.redis
-    following, found = await redis.hscan(state.keys.excluded_by, cursor, count=_PAGE)
+    following, found = await state.redis.hscan(state.keys.excluded_by, cursor, count=_PAGE)
     return int(following), [
         name.decode(errors="replace") for name, noted in found.items() if "file" in _said(noted)
     ]

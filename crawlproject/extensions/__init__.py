@@ -1,1 +1,33 @@
-"""What runs beside the flow in every worker."""
+"""What runs beside the flow, in every worker."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+
+from crawlproject import config
+
+
+class Extension:
+    """An extension that works from the opening of the spider until it is closed."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.config = config.load(crawler.settings)
+        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the extension of `crawler`."""
+        return cls(crawler)
+
+    def spider_opened(self) -> None:
+        """Begin to work."""
+        raise NotImplementedError
+
+    async def spider_closed(self) -> None:
+        """Stop."""
+        raise NotImplementedError

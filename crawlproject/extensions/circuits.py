@@ -1,25 +1,18 @@
-"""What circuits learn from this worker's results, and what this worker learns of circuits.
+"""What this worker learns of circuits.
 
 The circuit of a source is in Redis, where all workers' results meet: `state/lua/modules/22_circuits.lua` and
-`32_samples.lua` open and close it. Which outcome is a sample is said by the table in `politeness/outcomes.py`.
+`32_samples.lua` open and close it. Which outcome is a sample is said by the table in `politeness/outcomes.py`;
+`extensions/lease_keeper.py` sends the samples.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Self
 
-from scrapy import Request, signals
-from scrapy.crawler import Crawler
-from scrapy.statscollectors import StatsCollector
-
+from crawlproject.extensions import Extension
 from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
-from crawlproject.models import FETCH_TIME
-from crawlproject.politeness.outcomes import Outcome, Sample
-from crawlproject.sources.domains import host_of_url
-from crawlproject.state.scripts import Settlement
 from crawlproject.streams.newest import entries_after, newest_entries
 
 # Signals. Receivers, which may be coroutines, get `source`, `reason`, `by` (docs/operators.md) and `spider`.
@@ -37,25 +30,14 @@ _LOOK_EVERY_S = 1.0
 _MOST = 500  # changes in that time; of more the oldest are left out
 
 
-class Circuits:
+class Circuits(Extension):
     """Sends a signal for each circuit that opens, halts or resumes, whichever worker or operator was the reason.
 
     Each worker of the crawl is told within a second or two, by the audit trail. It counts what it was told in
-    `circuits/opened`, `circuits/halted`, `circuits/resumed`, and its own samples in `circuits/samples/fine` and
-    `circuits/samples/error`.
+    `circuits/opened`, `circuits/halted`, `circuits/resumed`.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the extension of `crawler`."""
-        return cls(crawler)
-
-    async def spider_opened(self) -> None:
+    def spider_opened(self) -> None:
         """Follow the audit trail from now on."""
         self.state = worker_of(self.crawler).state
         self._last: bytes | None = None  # entry that was read
@@ -81,26 +63,3 @@ class Circuits:
                 self.crawler.stats.inc_value(f"circuits/{name}")
                 told = {key: event[key] for key in ("source", "reason", "by")}
                 await self.crawler.signals.send_catch_log_async(signal, spider=self.crawler.spider, **told)
-
-
-def evidence(outcome: Outcome, request: Request, status: int | None, hold: float | None = None) -> dict[str, Any]:
-    """Return the fields of a `Settlement` that say something about the source that was requested.
-
-    `fine` is what makes it a sample. `hold`: for so many seconds the source wants to be left alone.
-    """
-    return {
-        "status": outcome.noted if status is None else str(status),
-        "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
-        "host": host_of_url(request.url),
-        "answered": outcome.sample is Sample.ANSWER,
-        "latency": None if status is None else request.meta.get("download_latency"),
-        "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,
-        "slows": outcome.slows,
-        "hold": hold,
-    }
-
-
-def count_sample(stats: StatsCollector, settlement: Settlement) -> None:
-    """Count a settlement that is a sample."""
-    if settlement.fine is not None:
-        stats.inc_value(f"circuits/samples/{'fine' if settlement.fine else 'error'}")

@@ -7,25 +7,22 @@ import logging
 import random
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from functools import partial
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
-from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure as TwistedFailure
 
-from crawlproject import config, engine
-from crawlproject.errors import ConfigError, OptedOut, RobotsUnreachable
-from crawlproject.extensions.circuits import count_sample, evidence
+from crawlproject.extensions import Extension
 from crawlproject.frontier import codec
+from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
-from crawlproject.frontier.dupefilter import SeenFilter
 from crawlproject.frontier.worker import worker_of
 from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
+    FETCH_TIME,
     FOUND,
     FREE_RETRIES,
     LEASE,
@@ -45,26 +42,29 @@ from crawlproject.pages.revisits import Look
 from crawlproject.politeness.outcomes import (
     DROPPED,
     INTERNAL_FAULT,
+    LONGEST_DELAY_S,
+    MOST_DELIVERIES,
     Becomes,
     Failure,
+    GiveUp,
     Outcome,
-    of_exception,
+    Sample,
+    decide,
+    delay,
+    failure_of,
     of_status,
 )
-from crawlproject.politeness.reasons import reason_of, retry_after_of
-from crawlproject.politeness.retry import LONGEST_DELAY_S, MOST_DELIVERIES, GiveUp, decide, delay
-from crawlproject.runtime import PAUSES_EVERY_S
+from crawlproject.sources.domains import host_of_url
 from crawlproject.state.scripts import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.2  # for requests that have left the engine
-_LOST_PAUSE_S = 0.1  # between two calls that take from dead workers, one each: other calls come first
 
 
-class LeaseKeeper:
-    """Ends each lease, and keeps this worker alive in Redis.
+class LeaseKeeper(Extension):
+    """Ends each lease.
 
     `politeness/outcomes.py` says what follows from each end; here it is carried out. A lease ends when its request
     has left the engine, its items are through the pipelines, and the requests that it led to are stored. The same
@@ -75,31 +75,22 @@ class LeaseKeeper:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        self.config = config.load(crawler.settings)
+        super().__init__(crawler)
         self._one_item_each = getattr(crawler.spider, "one_item_each", False)
         self._ends: dict[str, Settlement] = {}  # by lease id: of requests that are in the engine still
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
         crawler.signals.connect(self.response_received, signal=signals.response_received)
         crawler.signals.connect(self.item_scraped, signal=signals.item_scraped)
         crawler.signals.connect(self.item_dropped, signal=signals.item_dropped)
         crawler.signals.connect(self.item_error, signal=signals.item_error)
         crawler.signals.connect(self.spider_error, signal=signals.spider_error)
 
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the keeper of `crawler`'s leases."""
-        return cls(crawler)
-
     def spider_opened(self) -> None:
-        """Start to look for leases that end, and to beat."""
+        """Start to look for leases that end."""
         self.worker = worker_of(self.crawler)
         self.worker.lease_queue.is_settled = self.failed
         self.worker.lease_queue.settle_ended = self.settle_ended
-        self._differed = False
         self._loops = Loops(self.worker.state)
-        self._loops.start(self._look_for_ended, self._look_for_pauses, self._beat)
+        self._loops.start(self._look_for_ended)
 
     async def spider_closed(self) -> None:
         """Stop; by now the scheduler has settled everything."""
@@ -177,7 +168,10 @@ class LeaseKeeper:
 
     def settle_ended(self) -> None:
         """Settle the leases whose requests have left the engine, and whose finds are stored (scheduler)."""
-        present, leases = engine.in_progress(self.crawler), self.worker.lease_queue.leases
+        slot, leases = self.crawler.engine._slot, self.worker.lease_queue.leases
+        present = (
+            set[Request]() if slot is None else slot.inprogress
+        )  # from `next_request` to the end of pipelines
         for lease in list(leases.values()):
             request = lease.request
             if request is None or request in present or lease.unstored:
@@ -199,8 +193,8 @@ class LeaseKeeper:
     # Settlements
 
     def _settle(self, lease: Lease, settlement: Settlement) -> None:
-        if self.worker.lease_queue.settle(lease, settlement):
-            count_sample(self.crawler.stats, settlement)
+        if self.worker.lease_queue.settle(lease, settlement) and settlement.fine is not None:
+            self.crawler.stats.inc_value(f"circuits/samples/{'fine' if settlement.fine else 'error'}")
 
     def _done(
         self,
@@ -218,7 +212,7 @@ class LeaseKeeper:
             event=None if event is None else (event.STREAM, event.to_json()),
             done=event is None,
             counts={"fetched": 1, **counts},
-            **evidence(of_status(status, gone=gone), request, status),
+            **_evidence(of_status(status, gone=gone), request, status),
             **more,
         )
         self._ends[lease.id] = settlement
@@ -257,7 +251,7 @@ class LeaseKeeper:
         """Return the settlement that has a request tried again, or makes it a dead letter."""
         meta, status = request.meta, failure.status
         counts = _counts(failure.outcome) | ({} if status is None else {"fetched": 1})
-        learned = evidence(failure.outcome, request, status, self._hold(lease, request, failure))
+        learned = _evidence(failure.outcome, request, status, _hold_of(failure))
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
         if isinstance(verdict, GiveUp):
             learned["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
@@ -275,21 +269,6 @@ class LeaseKeeper:
             counts=counts | {"retried": 1},
             **learned,
         )
-
-    def _hold(self, lease: Lease, request: Request, failure: Failure) -> float | None:
-        """Return the seconds for which the source is held: its Retry-After, up to `LONGEST_DELAY_S`."""
-        if not failure.outcome.slows or not failure.retry_after:
-            return None
-        hold = min(failure.retry_after, LONGEST_DELAY_S)
-        if hold < failure.retry_after:
-            logger.warning(
-                "Source %s sent a Retry-After of %.0f s; it is held for %.0f s, the longest that one is",
-                lease.source,
-                failure.retry_after,
-                hold,
-                extra={"request": request},
-            )
-        return hold
 
     def _redeliver(self, lease: Lease, outcome: Outcome, reason: str) -> None:
         """Return the request after a while, with a delivery counted; after the last one it is a dead letter."""
@@ -311,70 +290,6 @@ class LeaseKeeper:
             settlement = Settlement(lease.id, lease.source, entry, delay=wait, counts=counts)
         self._settle(lease, settlement)
 
-    # Beside the items
-
-    async def _look_for_pauses(self) -> None:
-        await asyncio.sleep(PAUSES_EVERY_S)
-        self.worker.pauses.look()
-
-    async def _beat(self) -> None:
-        """Tell that this worker is alive; learn which others are not, and whether this one had lapsed."""
-        await asyncio.sleep(min(self.config.heartbeat_timeout / 6, 5.0))
-        leases, state = self.worker.lease_queue, self.worker.state
-        beat = partial(
-            state.scripts.heartbeat,
-            state.worker_id,
-            timeout=self.config.heartbeat_timeout,
-            max_deliveries=MOST_DELIVERIES,
-        )
-        reply = await beat(join=False)
-        if not reply.alive and self.worker.shutdown.has_begun:
-            return  # it has left
-        if not reply.alive:
-            logger.warning("This worker was silent for too long: its leases have been returned to the queues")
-            leases.forget_waiting()
-            if not await self._may_join():
-                return
-            reply = await beat(join=True)
-        # Leases on their way, to here or to Redis, make the numbers differ for a moment: look twice.
-        differs = reply.leases > len(leases.leases)
-        if differs and self._differed:
-            await leases.reconcile()
-        self._differed = differs
-        lost = reply.lost
-        while lost:
-            for worker, returned, dead in lost:
-                logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
-            await asyncio.sleep(_LOST_PAUSE_S)
-            lost = (await beat(join=False)).lost
-
-    async def _may_join(self) -> bool:
-        """Tell whether the crawl has as many shards as this worker knows; else stop this worker.
-
-        It may have been begun anew, with others, while this worker was silent.
-        """
-        try:
-            await self.worker.state.check_layout()
-        except ConfigError as error:
-            logger.error("This worker stops: %s", error)
-            self._stopping = asyncio.create_task(self.crawler.engine.close_spider_async(reason="shards"))
-            return False
-        return True
-
-
-def failure_of(error: BaseException, maxsize: int) -> Failure:
-    """Return what a request without a response, or with one that is not kept, has failed of."""
-    if isinstance(error, HttpError):
-        status, wait = error.response.status, retry_after_of(error.response)
-        return Failure(of_status(status, wait), f"status {status}", status, wait)
-    outcome = of_exception(error)
-    return Failure(
-        outcome,
-        reason_of(error, outcome, maxsize),
-        status=error.status if isinstance(error, OptedOut) else None,
-        retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
-    )
-
 
 def _is_expected(request: Request, failure: Failure) -> bool:
     """Tell whether what was found on a page, or is looked at again, has failed through no fault of ours.
@@ -393,18 +308,41 @@ def _processed(lease: Lease, request: Request, status: int) -> Settlement:
         counts["link_rot"] = 1
     elif status // 100 != 2:
         counts |= _counts(outcome)
-    learned = evidence(outcome, request, status)
+    learned = _evidence(outcome, request, status)
     return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **learned)
 
 
 def _not_html(lease: Lease, request: Request, failure: Failure) -> Settlement:
     """Return the settlement of a page that is none: a dead letter of a seed, else nothing but counted."""
-    learned, source = evidence(failure.outcome, request, failure.status), codec.paced_as(request)
+    learned, source = _evidence(failure.outcome, request, failure.status), codec.paced_as(request)
     if request.meta.get("depth", 0) == 0:
         learned["refusal"] = REVISIT in request.meta  # as in `_is_expected`
         attempt = _attempt(request, failure.outcome, failure.status)
         return _dead_letter(lease, source, failure.reason, {"fetched": 1}, attempt, learned)
     return Settlement(lease.id, source, done=True, counts={"fetched": 1, "not_html": 1}, **learned)
+
+
+def _evidence(outcome: Outcome, request: Request, status: int | None, hold: float | None = None) -> dict[str, Any]:
+    """Return the fields of a `Settlement` that say something about the source that was requested.
+
+    `fine` is what makes it a sample. `hold`: for so many seconds the source wants to be left alone.
+    """
+    return {
+        "status": outcome.noted if status is None else str(status),
+        "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
+        "host": host_of_url(request.url),
+        "answered": outcome.sample is Sample.ANSWER,
+        "latency": None if status is None else request.meta.get("download_latency"),
+        "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,
+        "slows": outcome.slows,
+        "hold": hold,
+    }
+
+
+def _hold_of(failure: Failure) -> float | None:
+    """Return the seconds for which the source is held: its Retry-After, up to `LONGEST_DELAY_S`."""
+    asked = failure.retry_after if failure.outcome.slows else None
+    return min(asked, LONGEST_DELAY_S) if asked else None
 
 
 def _dead_letter(

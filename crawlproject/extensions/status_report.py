@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Self
+from typing import Any
 
-from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.spiderloader import get_spider_loader
 
-from crawlproject import config
 from crawlproject.errors import ConfigError
+from crawlproject.extensions import Extension
 from crawlproject.frontier.worker import worker_of
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from crawlproject.status.reporter import Reporter
@@ -22,20 +21,12 @@ logger = logging.getLogger(__name__)
 _running: list[StatusReport] = []  # of the crawlers in this process; the first one serves /metrics
 
 
-class StatusReport:
+class StatusReport(Extension):
     """Runs in every worker: the leader reports on all spiders; each serves /metrics if it has a port."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        self.config = config.load(crawler.settings)
+        super().__init__(crawler)
         self._served: Any = None
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the extension of `crawler`."""
-        return cls(crawler)
 
     def spider_opened(self) -> None:
         """Begin to report, and to serve."""

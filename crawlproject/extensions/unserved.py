@@ -7,11 +7,10 @@ import logging
 import os
 import random
 from collections.abc import Iterable
-from typing import Self
 
-from scrapy import signals
 from scrapy.crawler import Crawler
 
+from crawlproject.extensions import Extension
 from crawlproject.frontier.seeds import has_starts
 from crawlproject.frontier.worker import MOVES_TO, worker_of
 from crawlproject.loops import Loops
@@ -24,7 +23,7 @@ _LOOK_S = 15.0  # between two looks
 _PATIENCE_S = 60.0  # that a shard has no worker, before one moves there
 
 
-class UnservedShards:
+class UnservedShards(Extension):
     """Looks for shards without a worker, in the first of several workers of a shard.
 
     When it finds one it ends the crawl of this process. `scrapy crawl` then executes itself again, to serve that
@@ -32,15 +31,8 @@ class UnservedShards:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
+        super().__init__(crawler)
         self._unserved: dict[int, float] = {}  # shard -> since when
-        crawler.signals.connect(self.spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the extension of `crawler`."""
-        return cls(crawler)
 
     def spider_opened(self) -> None:
         """Begin to look, unless the spider has start requests, which would go out again with each move."""

@@ -12,6 +12,7 @@ not use: it says in `stored_attributes`, `stored_headers` and `stored_meta` what
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -20,22 +21,30 @@ from typing import Any
 
 import msgpack
 from scrapy import Request, Spider
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
-from crawlproject.frontier.errback import LeasedErrback
 from crawlproject.models import (
     AGAIN,
     EXTRA,
+    FETCH_TIME,
     FOUND,
     FREE_RETRIES,
     IDENTIFIER,
+    LEASE,
+    LED_BY,
     OF_FOUND,
+    OPT_OUT,
     PACED_AS,
+    PASSAGE,
     PRIORITIES,
     PROBE,
     RETRIES,
+    SITEMAP,
+    SLOT,
     SOURCE,
+    TLS_FAILURE,
 )
 from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, url_fault
@@ -66,6 +75,15 @@ _HOP_BY_HOP = frozenset(  # RFC 9110, 7.6.1; and what says where a message ends 
     }
 )
 _METHODS = re.compile(r"(parse|failed)(_[a-z0-9_]+)?")  # of the spider: those that a stored request may name
+
+# What belongs to the request that led there. `Request(url, meta=response.meta)` would take it along.
+_OF_ONE_REQUEST = frozenset(
+    {
+        *(LEASE, LED_BY, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
+        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
+    }
+)
+_OF_ONE_DOWNLOAD = ("redirect_", "download_")
 
 
 def _is_text(value: Any) -> bool:
@@ -195,8 +213,7 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
 
 
 def _name_of(method: Any, spider: Spider) -> Any:
-    if isinstance(method, LeasedErrback):
-        method = method.own
+    method = getattr(method, "own", method)  # of a lease: `lease_queue.LeasedErrback`
     if not callable(method):
         return method
     name = getattr(method, "__name__", "")
@@ -385,3 +402,42 @@ def renewed(entry: bytes) -> bytes:
     }
     body: bytes = msgpack.packb(data)
     return bytes((entry[0], 0, entry[2])) + body
+
+
+class SeenFilter(BaseDupeFilter):
+    """Takes the place of scrapy-redis' dupefilter: says by which digest the shared seen filter knows a request.
+
+    The function `enqueue` checks whether it was seen, in the same step that stores it; the scheduler never calls
+    `request_seen`. How what was seen is kept stands in the Lua module `seen_filter`.
+    """
+
+    def digest(self, request: Request) -> bytes:
+        """Return the digest of `request`, 8 bytes."""
+        return digest_of(name_in(request.meta), request.url)
+
+
+def name_in(meta: Mapping[str, Any]) -> str:
+    """Return what the seen filter knows a request by, beside its URL: the identifier of its picture, if any.
+
+    A sitemap is another request than a page at its address, and the probe of a picture than its fetch.
+    """
+    name: str = meta.get(IDENTIFIER, "sitemap" if SITEMAP in meta else "")
+    return f"probe\n{name}" if PROBE in meta else name
+
+
+def digest_of(identifier: str, url: str) -> bytes:
+    """Return the digest of the request for `url`, as its seed had it: 8 bytes.
+
+    Of SHA-1, which Redis has, too: so a function can forget what it drops (`naming.digest_of`).
+    """
+    return hashlib.sha1(f"{identifier}\n{url}".encode(), usedforsecurity=False).digest()[:8]
+
+
+def detached(request: Request) -> Request:
+    """Return `request`, or a copy of it, without what belongs to the request that led there."""
+    kept = {
+        name: value
+        for name, value in request.meta.items()
+        if name not in _OF_ONE_REQUEST and not name.startswith(_OF_ONE_DOWNLOAD)
+    }
+    return request if len(kept) == len(request.meta) else request.replace(meta=kept)

@@ -6,7 +6,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+import redis
+
 from crawlproject.state.client import State
+
+_LARGEST_BUCKET = 512  # Redis' own default; with 400 on average, none is larger
 
 
 class Counters(NamedTuple):
@@ -27,6 +31,22 @@ async def read_counters(state: State) -> Counters:
     """Return what is counted of a frontier."""
     redis: Any = state.redis
     return Counters(*(int(value or 0) for value in await redis.hmget(state.keys.counters, *Counters._fields)))
+
+
+class Room(NamedTuple):
+    """How many requests the frontier takes, and how many seeds may wait beyond their sources' windows."""
+
+    frontier: int
+    overflow: int
+
+
+async def room(state: State) -> Room:
+    """Return how many seeds the frontier and the overflows have room for."""
+    counted, config = await read_counters(state), state.config.of_shard
+    return Room(
+        max(config.high_water - counted.outstanding, 0),
+        max(config.overflow_maxlen - counted.in_tails, 0),
+    )
 
 
 async def alive_workers(state: State) -> list[str]:
@@ -60,3 +80,18 @@ async def read_leases(state: State) -> AsyncIterator[tuple[str, bytes]]:
 
 def _source(lease: bytes) -> str:
     return lease.decode(errors="replace").partition(":")[2]
+
+
+async def seen_filter_fault(state: State) -> str | None:
+    """Return why the seen filter would take more memory in this Redis than it has to; None if it does not."""
+    client: Any = state.redis
+    try:
+        longest = int((await client.config_get("set-max-intset-entries"))["set-max-intset-entries"])
+    except (redis.ResponseError, KeyError, ValueError):  # a managed Redis may not let anyone ask
+        return None
+    if longest >= _LARGEST_BUCKET:
+        return None
+    return (
+        f"set-max-intset-entries of this Redis is {longest}: above it each seen request takes ten times the "
+        f"memory; set it to {_LARGEST_BUCKET}, its default"
+    )

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from crawlproject.config import Config
-from crawlproject.frontier.codec import VERSION
-from crawlproject.frontier.dupefilter import digest_of, name_in
+from crawlproject.frontier.codec import VERSION, digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of, host_of_url, url_fault
 from crawlproject.state.client import REDIS_TROUBLE
@@ -31,7 +30,6 @@ _FORGET_S = 3600.0  # what was excluded, or purged, and is no longer seen may be
 _CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long, at most
 _MOST_CLOSED = 50_000
 _OPEN, _NO_POOR, _CLOSED = 0, 1, 2
-_STORE_REMEDY = "Set CRAWL_OVERFLOW_STORE, or raise CRAWL_OVERFLOW_MAXLEN"
 _UNKNOWN = (_OPEN, 0.0, "")
 
 
@@ -183,7 +181,7 @@ class Discovery:
         found.entries.append(self.stored(link))
         found.digests.append(digest_of(_known_as(link), link.url))
         domain = found.domain
-        found.hosts.append(None if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
+        found.hosts.append("" if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
         batch.hashes[group].append(number)
 
     def stored(self, link: Link) -> bytes:
@@ -247,18 +245,10 @@ class Discovery:
         if self._has_warned or "w" not in letters:
             return
         self._has_warned = True
-        whose = bound = run = ""
-        if self._most_outstanding is not None:
-            whose, run = " for another spider", ", or run that spider, as by scrapy crawl images"
-            bound = f", or {self._most_outstanding} in its frontier"
         logger.warning(
-            "Links%s are turned away (links_without_room): there are %d requests in Redis beyond the windows of "
-            "their sources, or for another shard, or of one source a quarter of what others leave%s. %s%s",
-            whose,
+            "Links are turned away (links_without_room): too many wait for their sources, another shard, or "
+            "a spider that does not run. Set CRAWL_OVERFLOW_STORE, raise CRAWL_OVERFLOW_MAXLEN=%d, or run that",
             self._config.overflow_maxlen,
-            bound,
-            "Raise CRAWL_OVERFLOW_MAXLEN" if self._config.overflow_store else _STORE_REMEDY,
-            run,
         )
 
     def _state_of(self, group: tuple[str | None, str], now: float) -> tuple[int, float, str]:

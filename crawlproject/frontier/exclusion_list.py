@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from crawlproject.errors import ConfigError
-from crawlproject.exclusions.names import is_domain, read_exclusions
+from crawlproject.exclusions.names import read_exclusions
 from crawlproject.exclusions.stored import are_published, names_of_file
 from crawlproject.state.client import State
-from crawlproject.state.source_table import unknown_sources
-from crawlproject.texts import printable
 from crawlproject.threads import in_thread
 
 T = TypeVar("T")
@@ -22,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 _WRITTEN = 100  # names in one call: it holds up Redis for some 3 ms
 _REVIEWED = 200
-_SHOWN = 10  # names in a line of the log
 _READ_ANYWAY_S = 60.0  # after which a file is read again that has not changed: somebody may have changed the set
 
 
@@ -72,40 +69,14 @@ class ExclusionList:
             new = dict(item for item, is_known in zip(page, known, strict=True) if not is_known)
             if new and not await state.scripts.exclude(new, fence=fence):
                 return False
-            await self._remark_typos(state, list(new))
-        included: list[str] = []
-        is_new_term = self._stamp is None
-        try:
-            cursor, more = 0, True
-            while more:
-                cursor, stored = await names_of_file(state, cursor)
-                for gone in _pages([name for name in stored if name not in names]):
-                    reply = await state.scripts.include(gone, fence=fence)
-                    if not reply:
-                        return False
-                    included += [name for name, now in reply.items() if now == "included"]
-                more = cursor != 0
-            return True
-        finally:  # what was included is, whatever has come between
-            if included and is_new_term:
-                logger.warning(
-                    "CRAWL_EXCLUDE=%s lacks %d names that were excluded by the file of the last leader, and are "
-                    "included again: %s. The file should be the same on all hosts",
-                    self.path,
-                    len(included),
-                    printable(", ".join(included[:_SHOWN]) + (", ..." if len(included) > _SHOWN else ""), 1500),
-                )
-
-    async def _remark_typos(self, state: State, names: list[str]) -> None:
-        """Log names that look like a domain but are none, and not known as a source either: `.museum.example`."""
-        odd = [name for name in names if "." in name and not is_domain(name)]
-        for name in await unknown_sources(state, odd) if odd else []:
-            logger.warning(
-                "CRAWL_EXCLUDE=%s names %s, which is not a domain: only the source of that name is excluded, and "
-                "nothing has been crawled under that name so far",
-                self.path,
-                printable(name, 200),
-            )
+        cursor, more = 0, True
+        while more:
+            cursor, stored = await names_of_file(state, cursor)
+            for gone in _pages([name for name in stored if name not in names]):
+                if not await state.scripts.include(gone, fence=fence):
+                    return False
+            more = cursor != 0
+        return True
 
     async def review(self, state: State, fence: int) -> None:
         """Note what operators did by the key: some of it."""

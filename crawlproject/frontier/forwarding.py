@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
+from scrapy import Request
 
+from crawlproject.errors import BadSeed
 from crawlproject.frontier.discovery import LINKS_A_CALL
+from crawlproject.frontier.seed_list import users_seeds
+from crawlproject.frontier.seeds import FULL_S, YIELD_EVERY, await_seed
+from crawlproject.models import SOURCE
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
-from crawlproject.state.scripts import Batch, Budget, ForwardingScripts, LinkGroup
+from crawlproject.state.scripts import Batch, Budget, ForwardingScripts, LinkGroup, UsersSeedsScripts
+from crawlproject.state.shards import shard_of
 
 logger = logging.getLogger(__name__)
 
+_SPLIT = 500  # seeds that are divided among the shards at once
 _BATCH = 500  # entries: as many as Lua unpacks at once, and well below
 _LOOK_S = 0.5  # between two looks for something to forward
 _RETRY_S = 1.0  # until a shard that has not taken all is given more
@@ -29,7 +37,7 @@ _RETRY_S = 1.0  # until a shard that has not taken all is given more
 class Forwarder:
     """Gives what waits here for other shards to these: each in a task of its own, so that none waits for another.
 
-    `scripts` run where it waits: in this shard, or where users push seeds (frontier/seeds.py).
+    `scripts` run where it waits: in this shard, or where users push seeds (`UsersSeeds`).
     """
 
     def __init__(self, state: State, scripts: ForwardingScripts | None = None) -> None:
@@ -107,6 +115,67 @@ class Forwarder:
             await asyncio.wait(tasks, timeout=0.1)
 
 
+class UsersSeeds:
+    """The one list that users push seeds to, where there are several shards, or one on a Redis Cluster.
+
+    A seed goes to the shard of the source that it names, or else of the domain of its URL. Where the catalogue
+    says that it is another source's, that shard forwards it (`state/lua/functions/enqueue.lua`). It waits beside
+    the list until its shard has it, so that none waits for one that is away.
+    """
+
+    def __init__(self, state: State, request_of: Callable[[bytes], Request]) -> None:
+        keys = users_seeds(state)
+        assert keys is not None, "a shard that is not one of several reads the list itself"
+        self._state = state
+        self._request_of = request_of
+        self._key = keys.users_seeds
+        self._waiting = [f"{prefix}{n}" for prefix in (keys.foreign_of, keys.batch_of) for n in range(state.count)]
+        self._redis: Any = state.client_for(self._key)
+        self.scripts = UsersSeedsScripts(
+            self._redis,
+            keys,
+            state.clock,
+            state.health,
+            shard=0,
+            shards=state.count,
+            overflow_maxlen=state.bounds.overflow_maxlen,
+        )
+        self._forwarder = Forwarder(state, self.scripts)
+        self.forward = self._forwarder.step  # give the shards what is theirs
+
+    async def split(self) -> None:
+        """Divide some; without seeds, or while another worker divides them, wait."""
+        seeds = await self.scripts.peek_seeds(self._state.worker_id, _SPLIT)
+        if not seeds:
+            if await await_seed(self._redis, self._key):
+                await asyncio.sleep(FULL_S)
+            return
+        to = []
+        for number, seed in enumerate(seeds, 1):
+            to.append(self._shard_for(seed))
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # so that no send slot is missed
+        if not await self.scripts.split_seeds(seeds, to):
+            await asyncio.sleep(FULL_S)
+
+    def _shard_for(self, seed: bytes) -> int:
+        count = self._state.count
+        try:
+            request = self._request_of(seed)
+            return shard_of(request.meta.get(SOURCE) or domain_of_url(request.url), count)
+        except (BadSeed, TypeError, ValueError):  # a dead letter, wherever it is read
+            return shard_of(seed.decode(errors="replace"), count)
+
+    async def is_empty(self) -> bool:
+        """Tell whether no seed waits here."""
+        return not await self._redis.exists(self._key, *self._waiting)
+
+    async def close(self) -> None:
+        """Forward no more, and close all connections."""
+        await self._forwarder.stop()
+        await self._redis.aclose()
+
+
 class _Call(NamedTuple):
     """Links as one call takes them: by their source and domain, and how many may be admitted."""
 
@@ -135,7 +204,7 @@ def _calls(links: Sequence[Mapping[bytes, Any]]) -> Iterator[_Call]:
             groups[name], pages[name] = LinkGroup(domain, source and _text(source)), link[b"page"]
         groups[name].entries.append(link[b"entry"])
         groups[name].digests.append(link[b"digest"])
-        groups[name].hosts.append(int(link[b"host"]) if link[b"host"] else None)
+        groups[name].hosts.append(int(link[b"host"] or 0) or "")
         before, size = options, size + 1
     if size:
         yield _Call(list(groups.values()), _options(*before))

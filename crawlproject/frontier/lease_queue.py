@@ -8,23 +8,23 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
 from scrapy.statscollectors import StatsCollector
+from scrapy.utils.defer import ensure_awaitable
+from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import stored_leases
-from crawlproject.frontier.errback import LeasedErrback
-from crawlproject.frontier.pace import Pace
-from crawlproject.frontier.shares import Shares
-from crawlproject.models import LEASE, PACED_AS, SOURCE, Lease
+from crawlproject.frontier.shares import Pace, Shares
+from crawlproject.models import LEASE, LED_BY, PACED_AS, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
-from crawlproject.politeness.retry import delay as backoff
+from crawlproject.politeness.outcomes import delay as backoff
 from crawlproject.politeness.slots import HORIZON_S, tolerance
 from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.sources.domains import domain_of_url
@@ -433,6 +433,46 @@ class LeaseQueue:
         if lost:
             self.stats.inc_value("frontier/leases_reconciled", len(lost))
         return len(lost)
+
+
+class LeasedErrback:
+    """Takes the place of a request's errback, `own`, while the request is leased.
+
+    `is_settled` says whether nobody else is to learn of the failure: the request is tried again, say. As with
+    Scrapy's retries, the spider's errback is called once, when the request has been given up. The lease ends when
+    the requests that it yields are stored: they name it, as those of a callback do.
+    """
+
+    def __init__(
+        self,
+        own: Callable[[Failure], Any] | None,
+        lease: Lease,
+        is_settled: Callable[[Lease, Failure], bool],
+    ) -> None:
+        self.own = own
+        self._lease = lease
+        self._is_settled = is_settled
+
+    def __call__(self, failure: Failure) -> Any:
+        """Return what the spider's errback returns; the failure itself where there is none."""
+        if self._is_settled(self._lease, failure):
+            return None
+        output = failure if self.own is None else self.own(failure)
+        return output if output is None or isinstance(output, Failure) else self._found(output)
+
+    async def _found(self, output: Any) -> AsyncIterator[Any]:
+        found = await ensure_awaitable(iterate_spider_output(output))
+        if isinstance(found, AsyncIterator):
+            async for one in found:
+                yield self._of_its_own(one)
+        else:
+            for one in found:
+                yield self._of_its_own(one)
+
+    def _of_its_own(self, one: Any) -> Any:
+        if isinstance(one, Request):
+            one.meta[LED_BY] = self._lease
+        return one
 
 
 def _undecodable(lease_id: str, entry: bytes, error: BadEntry) -> Settlement:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
+import secrets
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -15,30 +16,27 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler
 
-from crawlproject import config, engine
+from crawlproject import config
 from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
-from crawlproject.frontier.contents import read_counters
-from crawlproject.frontier.detached import detached
-from crawlproject.frontier.forwarding import Forwarder
+from crawlproject.frontier.contents import read_counters, seen_filter_fault
+from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
-    UsersSeeds,
     check_spider,
     has_starts,
     new_request,
     requests_of,
 )
-from crawlproject.frontier.seen import seen_filter_notes
 from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
-from crawlproject.politeness.retry import MOST_DELIVERIES
+from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Pauses, Shutdown
@@ -64,7 +62,6 @@ _SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them alo
 _ENQUEUE_BATCH = 200
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
-_SPILLED_EVERY_S = 10.0  # between looks for requests in a store that this worker has not got
 _REVISITED = 100  # sources of such pages in one call: a few milliseconds
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
@@ -107,7 +104,6 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
-        self._look_for_spilled_at = 0.0 if self.config.overflow_store is None else math.inf
         self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
@@ -137,11 +133,13 @@ class FrontierScheduler(Scheduler):
                 return self._put_back(lease, request)
             led_by: Lease | None = request.meta.get(LED_BY, lease)
             if led_by is not None:
-                request = detached(request)
+                request = codec.detached(request)
             if self._is_alone:
                 self._own.append(request)
                 return True
             new = new_request(request, self.spider, self.df)
+            if new.again:  # sent anew when the reply is lost
+                new = replace(new, once=secrets.token_bytes(8))
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
         except Exception:
@@ -235,10 +233,13 @@ class FrontierScheduler(Scheduler):
             state.clock.doubt(local_time())
         if state.count > 1:
             logger.info("This worker serves %s", shown(state))
-        kept, warnings = await seen_filter_notes(state)
-        logger.info("%s", kept)
-        for warning in warnings:
-            logger.warning("%s", warning)
+        if fault := await seen_filter_fault(state):
+            logger.warning("%s", fault)
+        if not self._is_alone and self.config.overflow_store is None and (await read_counters(state)).spilled:
+            logger.warning(
+                "Requests of this frontier are in the store of another worker, and this one cannot fetch them: "
+                "set CRAWL_OVERFLOW_STORE as that has it"
+            )
 
     def _keep_forwarding(self) -> None:
         """Give other shards what is theirs: of seeds that users push, and of what waits here."""
@@ -309,7 +310,16 @@ class FrontierScheduler(Scheduler):
         await self.state.close()
 
     def _wake(self) -> None:
-        engine.wake(self.crawler)
+        """Have the engine call `next_request` now; otherwise it does so every 5 s."""
+        engine = self.crawler.engine
+        if engine.running and engine._slot is not None:
+            engine._slot.nextcall.schedule()
+
+    def _is_full(self) -> bool:
+        """Tell whether a request would not be sent now; the engine may be at capacity, or not yet running."""
+        engine = self.crawler.engine
+        is_full = self.queue.room <= 0 or budget_of_process().over_soft_limit
+        return is_full or engine.scraper.slot is None or engine.needs_backout()
 
     # Tasks
 
@@ -333,8 +343,7 @@ class FrontierScheduler(Scheduler):
         if (doubt := self.state.clock.valid_from - local_time()) > 0:
             await asyncio.sleep(min(doubt, _LEASE_EVERY_S))
             return
-        is_full = self.queue.room <= 0 or budget_of_process().over_soft_limit
-        if is_full or engine.is_busy(self.crawler):
+        if self._is_full():
             await asyncio.sleep(_LEASE_EVERY_S)
             return
         await self._end_leases()  # back to back the two calls cost Redis less
@@ -429,20 +438,16 @@ class FrontierScheduler(Scheduler):
                 if at in reply.unstored:
                     self._new.append(new)
                 else:
-                    self._note_stored(new)
+                    for lease in new.leases:
+                        lease.unstored -= 1
             self.stats.inc_value("frontier/enqueued", reply.admitted)
             self.stats.inc_value("frontier/duplicates", reply.duplicates)
             if reply.forwarded:
                 self.stats.inc_value("frontier/forwarded", reply.forwarded)
             self.leasing.wanted.set()
 
-    def _note_stored(self, new: _New) -> None:
-        for lease in new.leases:
-            lease.unstored -= 1
-
     async def _watch(self) -> None:
         """Notice when the whole frontier has been idle long enough for the spider to close."""
-        await self._tell_of_spilled()
         patience = self.config.max_idle or (0.5 if self._is_alone or has_starts(self.spider) else 0.0)
         await asyncio.sleep(min(0.5, patience / 4) if patience else 1.0)
         if not patience:
@@ -458,20 +463,6 @@ class FrontierScheduler(Scheduler):
         elif now - self._idle_since >= patience:
             self._drained = True
             self._wake()
-
-    async def _tell_of_spilled(self) -> None:
-        """Say, once, that this worker cannot fetch what others have spilled, whoever was started first."""
-        now = asyncio.get_running_loop().time()
-        if self._is_alone or now < self._look_for_spilled_at:
-            return
-        self._look_for_spilled_at = now + _SPILLED_EVERY_S
-        if (spilled := (await read_counters(self.state)).spilled) > 0:
-            self._look_for_spilled_at = math.inf
-            logger.warning(
-                "%d requests of this frontier are in the store of another worker, and this one cannot fetch them: "
-                "set CRAWL_OVERFLOW_STORE as that has it",
-                spilled,
-            )
 
     async def _is_idle(self) -> bool:
         """Tell whether no work is left, in whichever shard.
@@ -513,6 +504,6 @@ class FrontierScheduler(Scheduler):
             domain = None
         sent = lease.request
         redirected = sent is not None and sent.url != request.url
-        unparted = sent is not None and sent.meta.get(PROBE) != request.meta.get(PROBE)  # middlewares/probe.py
+        unparted = sent is not None and sent.meta.get(PROBE) != request.meta.get(PROBE)  # middlewares/one_item.py
         source = codec.paced_as(request)
         return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or unparted)

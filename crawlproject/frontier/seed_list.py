@@ -1,30 +1,17 @@
-"""The seed list, and the processing lists: seeds that wait, and seeds that a worker has taken."""
+"""The seed list, as those see it who feed it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from crawlproject.frontier.contents import read_counters
+from crawlproject.frontier.contents import read_counters, room
 from crawlproject.models import PRIORITIES
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 
-FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
-TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
 _ENOUGH_WAITING = 100_000  # seeds in the list; more are not put there
 _SHARES = 2  # at most this many sources can have that part of the overflow
-_WAIT_S = 1
-
-
-class Room(NamedTuple):
-    """How many requests the frontier takes, and how many seeds may wait beyond their sources' windows."""
-
-    frontier: int
-    overflow: int
-
-
-# For those who feed
 
 
 def users_seeds(state: State) -> Keys | None:
@@ -93,31 +80,3 @@ async def sources_with_enough(state: State, seeds: Collection[tuple[str | None, 
 
 def _half(state: State) -> int:
     return max(state.bounds.overflow_maxlen // _SHARES, 1)
-
-
-# For the worker that reads
-
-
-async def await_seed(redis: Any, seeds: str) -> bool:
-    """Wait a second at most for a seed in a list, and tell whether there is one. Nothing is moved.
-
-    The one blocking command that a worker sends: it hears of a seed at once. The command takes the last seed and
-    puts it back to its place: carried out late, when the worker has been given up, it does no harm. Where seeds
-    wait already, none is sent here.
-    """
-    return bool(await redis.llen(seeds)) or await redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
-
-
-async def has_taken(state: State) -> bool:
-    """Tell whether this worker's processing list holds seeds."""
-    taken: Any = await state.redis.llen(state.keys.processing_of + state.worker_id)
-    return bool(taken)
-
-
-async def room(state: State) -> Room:
-    """Return how many seeds the frontier and the overflows have room for."""
-    counted, config = await read_counters(state), state.config.of_shard
-    return Room(
-        max(config.high_water - counted.outstanding, 0),
-        max(config.overflow_maxlen - counted.in_tails, 0),
-    )

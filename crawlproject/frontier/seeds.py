@@ -1,4 +1,4 @@
-"""Seeds: from a line of the seed list to a request in the frontier."""
+"""Seeds: how they are read, from a line of the seed list to a request in the frontier."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scrapy.spiders import CrawlSpider
 from scrapy.statscollectors import StatsCollector
 
 from crawlproject.errors import BadSeed, ConfigError
-from crawlproject.frontier import codec, seed_list
-from crawlproject.frontier.dupefilter import SeenFilter
-from crawlproject.frontier.forwarding import Forwarder
+from crawlproject.frontier import codec
+from crawlproject.frontier.codec import SeenFilter
+from crawlproject.frontier.contents import room as read_room
 from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.traps import DEEPEST
@@ -25,19 +25,21 @@ from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Rejected, UsersSeedsScripts
-from crawlproject.state.shards import shard_of
+from crawlproject.state.scripts import NewRequest, Rejected
 from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
 
 logger = logging.getLogger(__name__)
 
 LONGEST_IDENTIFIER = 1_024  # characters
 
-_YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
+FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
+TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
+
+YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
 _BATCH = 200  # each perhaps of another source: more would hold Redis up
 _RETRY_S = 0.2  # until seeds that could not be enqueued are tried again
-_SPLIT = 500  # seeds that are divided among the shards at once
-_FULL_S = 0.5  # until a full frontier is checked again; meanwhile room for a batch may come together
+_WAIT_S = 1
+FULL_S = 0.5  # until a full frontier is checked again; meanwhile room for a batch may come together
 
 
 def parse_seed(line: bytes | str) -> Seed:
@@ -205,22 +207,22 @@ class SeedReader:
     async def read(self) -> float:
         """Wait a second at most for seeds and enqueue a batch; return the seconds to pause before the next."""
         state = self.state
-        if not self.full and not self.unfinished and not await seed_list.await_seed(state.redis, state.keys.seeds):
+        if not self.full and not self.unfinished and not await await_seed(state.redis, state.keys.seeds):
             # A call that was given up while Redis hung may have been carried out since.
-            self.unfinished = await seed_list.has_taken(state)
+            self.unfinished = await has_taken(state)
             return 0.0
-        room = await seed_list.room(state)
+        room = await read_room(state)
         if room.overflow >= _BATCH:
             self.full = False
         count = min(_BATCH, room.frontier, room.overflow if self.full else _BATCH)
         if not count and not self.unfinished:
             self.full = True
-            return _FULL_S
+            return FULL_S
         self.unfinished = True
         lines = await state.scripts.take_seeds(state.worker_id, count)
         if lines:
             pause = await self._enqueue(lines)
-            return pause if count == _BATCH else max(pause, _FULL_S)
+            return pause if count == _BATCH else max(pause, FULL_S)
         self.full = self.unfinished = False
         return _RETRY_S
 
@@ -228,7 +230,7 @@ class SeedReader:
         items = []
         for number, line in enumerate(lines, 1):
             items.append(self._item(line))
-            if number % _YIELD_EVERY == 0:
+            if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # so that no send slot is missed
         reply = await self.state.scripts.enqueue(self.state.worker_id, items, seeds=lines)
         if reply is None:
@@ -243,76 +245,31 @@ class SeedReader:
             see = scrapy_command("dead", "list", spider=self.state.keys.spider)
             logger.warning("%d seeds became dead letters: see %s", reply.dead, see)
         self.full = self.full or reply.returned > 0
-        return _FULL_S if reply.returned and not reply.admitted else 0.0
+        return FULL_S if reply.returned and not reply.admitted else 0.0
 
     def _item(self, line: bytes) -> NewRequest | Rejected:
         try:
-            if line[:1] == seed_list.TOO_LONG and line[1:].isdigit():
+            if line[:1] == TOO_LONG and line[1:].isdigit():
                 raise BadSeed(f"a line of {int(line[1:]) / 1e6:,.1f} MB was not read: 1 MiB is the most")
-            return new_request(self.request_of(line.removeprefix(seed_list.FORWARDED)), self.spider, self.seen)
+            return new_request(self.request_of(line.removeprefix(FORWARDED)), self.spider, self.seen)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
 
 
-class UsersSeeds:
-    """The one list that users push seeds to, where there are several shards, or one on a Redis Cluster.
+async def await_seed(redis: Any, seeds: str) -> bool:
+    """Wait a second at most for a seed in a list, and tell whether there is one. Nothing is moved.
 
-    A seed goes to the shard of the source that it names, or else of the domain of its URL. Where the catalogue
-    says that it is another source's, that shard forwards it (`state/lua/functions/enqueue.lua`). It waits beside
-    the list until its shard has it, so that none waits for one that is away.
+    The one blocking command that a worker sends: it hears of a seed at once. The command takes the last seed and
+    puts it back to its place: carried out late, when the worker has been given up, it does no harm. Where seeds
+    wait already, none is sent here.
     """
+    return bool(await redis.llen(seeds)) or await redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
 
-    def __init__(self, state: State, request_of: Callable[[bytes], Request]) -> None:
-        keys = seed_list.users_seeds(state)
-        assert keys is not None, "a shard that is not one of several reads the list itself"
-        self._state = state
-        self._request_of = request_of
-        self._key = keys.users_seeds
-        self._waiting = [f"{prefix}{n}" for prefix in (keys.foreign_of, keys.batch_of) for n in range(state.count)]
-        self._redis: Any = state.client_for(self._key)
-        self.scripts = UsersSeedsScripts(
-            self._redis,
-            keys,
-            state.clock,
-            state.health,
-            shard=0,
-            shards=state.count,
-            overflow_maxlen=state.bounds.overflow_maxlen,
-        )
-        self._forwarder = Forwarder(state, self.scripts)
-        self.forward = self._forwarder.step  # give the shards what is theirs
 
-    async def split(self) -> None:
-        """Divide some; without seeds, or while another worker divides them, wait."""
-        seeds = await self.scripts.peek_seeds(self._state.worker_id, _SPLIT)
-        if not seeds:
-            if await seed_list.await_seed(self._redis, self._key):
-                await asyncio.sleep(_FULL_S)
-            return
-        to = []
-        for number, seed in enumerate(seeds, 1):
-            to.append(self._shard_for(seed))
-            if number % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # so that no send slot is missed
-        if not await self.scripts.split_seeds(seeds, to):
-            await asyncio.sleep(_FULL_S)
-
-    def _shard_for(self, seed: bytes) -> int:
-        count = self._state.count
-        try:
-            request = self._request_of(seed)
-            return shard_of(request.meta.get(SOURCE) or domain_of_url(request.url), count)
-        except (BadSeed, TypeError, ValueError):  # a dead letter, wherever it is read
-            return shard_of(seed.decode(errors="replace"), count)
-
-    async def is_empty(self) -> bool:
-        """Tell whether no seed waits here."""
-        return not await self._redis.exists(self._key, *self._waiting)
-
-    async def close(self) -> None:
-        """Forward no more, and close all connections."""
-        await self._forwarder.stop()
-        await self._redis.aclose()
+async def has_taken(state: State) -> bool:
+    """Tell whether this worker's processing list holds seeds."""
+    taken: Any = await state.redis.llen(state.keys.processing_of + state.worker_id)
+    return bool(taken)
 
 
 def has_starts(spider: Spider) -> bool:
@@ -390,6 +347,6 @@ def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewReques
         codec.encode(request, spider),
         seen.digest(request),
         again=request.dont_filter or bool(request.meta.get(AGAIN)),
-        source=request.meta.get(SOURCE),
-        domain=domain_of_url(request.url),
+        source=request.meta.get(SOURCE) or None,
+        domain=domain_of_url(request.url) or None,
     )

@@ -1,4 +1,4 @@
-"""How the requests that a worker may have in flight are shared among its sources."""
+"""How many leases a worker takes at a time, and how its requests in flight are shared among its sources."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from crawlproject.frontier.pace import MOST_A_CALL
-
+MOST_A_CALL = 64  # leases; more than a worker can start from call to call
+_LEAST_A_CALL = 4
+_TOLERATED = 8  # one in so many may be late: any worker stops for a moment now and then
 _FEW = 8  # requests of a source that hangs
 _SILENT_S = 2.0  # without an answer, or twice the usual latency if that is longer: then a source hangs
 _PIPELINES_S = 0.25  # what decoding and storing a picture may take, besides its latency
@@ -184,6 +185,37 @@ def _dosed(rooms: dict[str, int], prompt: float) -> dict[str, int]:
     for source in random.sample(wanting, min(len(wanting), dose)):
         dosed[source] = min(rooms[source], max(dose // len(wanting), 1))
     return dosed
+
+
+class Pace:
+    """Bounds the leases of a call: half as many while too many are late, then an eighth more with each call.
+
+    Sources may together grant more than a worker can do. What it takes beyond that goes back, for nothing.
+    Only what was in time when it came here says how fast this worker is. What it turns back in time, as a host
+    hangs, counts like what it starts: else hosts that hang would keep a worker slow that once was too slow.
+    """
+
+    def __init__(self) -> None:
+        self._most = MOST_A_CALL
+        self._in_time = 0
+        self._missed = 0
+
+    def keep_up(self) -> None:
+        """Note that this worker came to a request in time."""
+        self._in_time += 1
+
+    def miss(self) -> None:
+        """Note that this worker came to a request too late."""
+        self._missed += 1
+
+    def next(self) -> int:
+        """Return how many leases the next call may take, by what became of those since the one before."""
+        if self._missed * _TOLERATED > self._in_time + self._missed:
+            self._most = max(self._most // 2, _LEAST_A_CALL)
+        elif self._in_time:
+            self._most = min(self._most + max(self._most // 8, 1), MOST_A_CALL)
+        self._in_time = self._missed = 0
+        return self._most
 
 
 def fair_level(needs: Iterable[int], available: int) -> int:

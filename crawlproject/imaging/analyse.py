@@ -106,7 +106,7 @@ def analyse(
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
         if name in {"JPEG2000", "JXL"} and memory < MAX_MEMORY:  # they do not tell that from too little memory
-            raise MemoryNeeded(reason_of(name, error), 0) from error
+            raise MemoryNeeded(reason_of(name, error)) from error
         reason = str(error) if isinstance(error, UnreadableImage) else reason_of(name, error)
         raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error
 
@@ -164,7 +164,7 @@ def check_size(form: str, size: tuple[int, int], max_pixels: int, memory: float,
     if width * height > max_pixels:
         raise UnreadableImage(f"too many pixels: {width} x {height}, CRAWL_MAX_PIXELS is {max_pixels}")
     if needed > memory:
-        raise MemoryNeeded(f"some {needed / 1e6:.0f} MB for {form} of {width} x {height} pixels", needed)
+        raise MemoryNeeded(f"some {needed / 1e6:.0f} MB for {form} of {width} x {height} pixels")
 
 
 def _sizes(image: ImageFile.ImageFile) -> list[tuple[int, int]]:

@@ -55,12 +55,14 @@ def main() -> None:
     # Silence stderr, too: from here on only C libraries write there, and nothing of use.
     os.dup2(1, 2)
     while request := stream.read(protocol.REQUEST.size):
-        expected, memory, wanted, names, length = protocol.REQUEST.unpack(request)
+        memory, wanted, names, length = protocol.REQUEST.unpack(request)
         if idle is not None:
             _limit_memory(idle + memory)
         codings = list(filter(None, _receive(stream, names).decode().split(",")))
         body = _receive(stream, length)
         looking = functions if wanted == protocol.Wanted.ANALYSED else {}
+        # Of a share half is for what the estimate leaves out; all memory is tried, whatever is left out.
+        expected = memory if memory == protocol.MAX_MEMORY else memory // 2
         reply = _reply(protocol.Wanted(wanted), codings, body, job, expected, looking)
         _send(channel, *reply)
 
@@ -83,7 +85,7 @@ def _reply(
     except UnreadableImage as error:
         return protocol.UNREADABLE, _json([str(error), error.facts and asdict(error.facts)]), b""
     except MemoryError as error:
-        return protocol.NO_MEMORY, _json([str(error), getattr(error, "needed", 0)]), b""
+        return protocol.NO_MEMORY, str(error), b""
     if job.return_bodies and codings:
         made = replace(made, body=body)
     return protocol.ANALYSIS, *protocol.packed(made)

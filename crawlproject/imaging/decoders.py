@@ -61,9 +61,8 @@ MIB = 1 << 20
 # The memory that pictures may take of a worker's 1 GiB (with two decoders), beyond that of idle decoders. Each
 # picture has `SHARE` from the start, enough if by its size and format half of that is expected to suffice: the
 # other half is for what the estimate leaves out, such as the body. It never waits for that. Those that need more
-# share another `MAX_MEMORY`, and wait for each other.
+# have another `MAX_MEMORY`, one at a time.
 SHARE = 160 * MIB
-_UNIT = 64 * MIB  # memory is granted to large pictures in such units
 
 # Bytes of a reply, and of its text for each analysis; more than a sound decoder sends.
 _LONGEST_TEXT, _LONGEST_RESULT, _LONGEST_THUMBNAILS = 1 << 16, 1 << 13, 32 * MIB
@@ -107,8 +106,7 @@ class Decoders:
         self._idle: list[Decoder] = []
         self._running: set[Decoder] = set()
         self._stopped = False
-        self._units = asyncio.Semaphore(MAX_MEMORY // _UNIT)
-        self._turnstile = asyncio.Lock()  # held while a picture waits for its units: else it might starve
+        self._large = asyncio.Lock()  # held by the one picture that has `MAX_MEMORY`
 
     async def analyse(self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext) -> Analysis:
         """Return facts and thumbnails of a picture.
@@ -116,18 +114,23 @@ class Decoders:
         `codings` are the content codings of the body, in the order in which they were applied. `turn` returns a
         context in which one of the `count` pictures may be decoded, and which may take its time to be entered.
 
-        A picture that crashes its decoder, or needs more memory than it has, is tried once more with as much as
-        any picture can have, after a crash in a fresh process. It has no turn while it waits for that. Analyses
-        may be to blame, and cost no picture: after a crash or a time-out, and where all memory has not sufficed,
-        it is tried once more without them. Raises UnreadableImage when that fails, too, or takes too long,
-        NoDecoder when no process can be started, and DecodersStopped.
+        A picture that crashes its decoder, or needs more than its share of memory, is tried once more with all
+        that any picture can have, after a crash in a fresh process. It has no turn while it waits for that.
+        Analyses may be to blame, and cost no picture: after a crash or a time-out, and where all memory has not
+        sufficed, it is tried once more without them.
+
+        Raises UnreadableImage when that fails, too, or takes too long, NoDecoder when no process can be started,
+        and DecodersStopped.
         """
-        expected, memory, fresh = SHARE // 2, SHARE, False
-        analysed, left_out = bool(self._job.analyses), ""
+        memory, fresh, analysed, left_out = SHARE, False, bool(self._job.analyses), ""
         while True:
             try:
-                async with self._memory(memory), turn():
-                    made = await self._analyse(codings, body, expected, memory, fresh, analysed)
+                async with (
+                    nullcontext() if memory == SHARE else self._large,
+                    turn(),
+                    self._decoder(fresh) as decoder,
+                ):
+                    made = await decoder.analyse(codings, body, memory, analysed)
                 errors = dict.fromkeys(self._job.analysis_names, left_out)
                 return replace(made, errors=errors) if left_out else made
             except TookTooLong as error:
@@ -139,17 +142,16 @@ class Decoders:
                     raise UnreadableImage(f"crashes the decoder: {error}") from error
                 if analysed:
                     analysed, left_out = False, f"left out: crashed the decoder ({error})"
-                expected, memory, fresh = MAX_MEMORY, MAX_MEMORY, True
+                memory, fresh = MAX_MEMORY, True
             except MemoryNeeded as error:
-                if memory == MAX_MEMORY and analysed and not error.needed:
-                    fresh, analysed, left_out = True, False, "left out: too little memory"
-                    continue
-                if memory == MAX_MEMORY:
+                fresh = analysed  # analyses may hold what is missing
+                if memory == SHARE:
+                    memory = MAX_MEMORY
+                elif analysed:
+                    analysed, left_out = False, "left out: too little memory"
+                else:
                     limit = f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
-                wanted = min(error.needed * 5 // 4 + _UNIT, MAX_MEMORY)
-                # The decoder's figure is believed only once: it may be unknown, or a lie.
-                expected = memory = wanted if memory == SHARE and wanted > expected else MAX_MEMORY
 
     async def probe(
         self, body: bytes, codings: Sequence[str] = (), *, whole: bool, turn: Turn = nullcontext
@@ -212,17 +214,6 @@ class Decoders:
         self._running.discard(decoder)
         await decoder.close()
 
-    async def _analyse(
-        self, codings: Sequence[str], body: bytes, expected: int, memory: int, fresh: bool, analysed: bool
-    ) -> Analysis:
-        async with self._decoder(fresh) as decoder:
-            try:
-                return await decoder.analyse(codings, body, expected, memory, analysed)
-            except MemoryNeeded as error:
-                if self._job.analyses and not error.needed:  # they may hold what is missing
-                    await decoder.close()
-                raise
-
     @asynccontextmanager
     async def _decoder(self, fresh: bool) -> AsyncIterator[Decoder]:
         """Take a decoder, a `fresh` one or whichever is idle."""
@@ -244,21 +235,6 @@ class Decoders:
                 while self._idle:  # some of them may have failed to start, unnoticed so far
                     await self._discard(self._idle.pop())
             raise
-
-    @asynccontextmanager
-    async def _memory(self, size: int) -> AsyncIterator[None]:
-        """Take so much of what large pictures share; others have their own."""
-        units, taken = -(-size // _UNIT) if size > SHARE else 0, 0
-        try:
-            if units:
-                async with self._turnstile:
-                    while taken < units:
-                        await self._units.acquire()
-                        taken += 1
-            yield
-        finally:
-            for _ in range(taken):
-                self._units.release()
 
 
 _of_process: list[Decoders] = []
@@ -362,28 +338,25 @@ class Decoder:
         """Whether it can take another picture."""
         return self._socket.fileno() != -1 if self._streams is None else not self._streams[1].is_closing()
 
-    async def analyse(
-        self, codings: Sequence[str], body: bytes, expected: int, memory: int, analysed: bool = True
-    ) -> Analysis:
+    async def analyse(self, codings: Sequence[str], body: bytes, memory: int, analysed: bool = True) -> Analysis:
         """Return facts and thumbnails of a picture.
 
-        Decoding is refused if expected to take more than `expected` bytes; `memory` is the hard limit. Raises
+        `memory` is the hard limit; decoding is refused if it is expected to take more, or half of a share. Raises
         UnreadableImage, MemoryNeeded, and DecoderCrashed. After the last, or a time-out, the process is gone.
         """
         wanted = Wanted.ANALYSED if analysed else Wanted.PLAIN
-        return await self._answer(wanted, codings, body, expected, memory, ANALYSIS, unpacked)
+        return await self._answer(wanted, codings, body, memory, ANALYSIS, unpacked)
 
     async def probe(self, codings: Sequence[str], body: bytes, *, whole: bool) -> ProbedFacts:
         """Return the facts in the beginning of a picture, or in the `whole` of it; raises as `analyse` does."""
         wanted = Wanted.WHOLE if whole else Wanted.BEGINNING
-        return await self._answer(wanted, codings, body, 0, SHARE, PROBED, probed)
+        return await self._answer(wanted, codings, body, SHARE, PROBED, probed)
 
     async def _answer(
         self,
         wanted: Wanted,
         codings: Sequence[str],
         body: bytes,
-        expected: int,
         memory: int,
         good: bytes,
         read: Callable[[Reply], T],
@@ -392,7 +365,7 @@ class Decoder:
         await self.wait_until_ready()
         self.pictures += 1
         names = ",".join(codings).encode()
-        request = REQUEST.pack(expected, memory, wanted, len(names), len(body)) + names
+        request = REQUEST.pack(memory, wanted, len(names), len(body)) + names
         try:
             kind, text, data = await _within(self.job.timeout, self._exchange(request, body), self._look)
             reply = Reply(kind, text, data, self.job, None if codings else len(body))

@@ -38,8 +38,4 @@ class DecodersStopped(Exception):
 
 
 class MemoryNeeded(MemoryError):
-    """Decoding needs more memory than allowed: some `needed` bytes, 0 for unknown; `str(error)` says for what."""
-
-    def __init__(self, reason: str, needed: int) -> None:
-        super().__init__(reason)
-        self.needed = needed
+    """Decoding needs more memory than allowed; `str(error)` says for what."""

@@ -1,7 +1,7 @@
 """The messages between a worker and its decoder processes.
 
-A request: the memory that decoding is expected to take and the hard limit, both in bytes; what is wanted; the
-lengths of the content codings and of the body; then both. A reply: its kind; the lengths of its text and of its
+A request: the memory that decoding may take, in bytes; what is wanted; the lengths of the content codings and of
+the body; then both. A reply: its kind; the lengths of its text and of its
 data; then both.
 
 A picture may have taken its decoder over. So a reply is read as a stranger's: whatever does not fit its schema
@@ -29,7 +29,7 @@ MAX_DIRECTORY = 16_384  # bytes of JSON of a directory of EXIF (IFD0, Exif, GPS)
 MOST_BYTES = 4096  # of the JSON of an analysis' result
 MOST_DEPTH = 16  # arrays and objects in each other, in a result
 
-REQUEST = struct.Struct("!QQBQQ")
+REQUEST = struct.Struct("!QBQQ")
 REPLY = struct.Struct("!cII")
 READY = b"r"  # sent once, at the start; the text is JSON: a list of what this system lacks for the sandbox
 BAD_ANALYSIS = b"b"  # sent instead, and nothing after it; the text says which function cannot be loaded, and why
@@ -37,7 +37,7 @@ ANALYSIS = b"a"  # text and data as `packed` makes them
 PROBED = b"p"  # the text is JSON: the facts
 UNREADABLE = b"u"  # the text is JSON: the reason, and the facts of its header or null
 TOO_LARGE = b"l"  # the text is the reason
-NO_MEMORY = b"m"  # the text is JSON: what needs more memory than allowed, and how many bytes, 0 for unknown
+NO_MEMORY = b"m"  # the text says what needs more memory than allowed
 
 
 class Wanted(IntEnum):
@@ -136,11 +136,11 @@ def refused(reply: Reply) -> UnreadableImage | MemoryNeeded:
     """Return the error that a reply tells. Raises one of `NO_ANSWER`."""
     if reply.kind == TOO_LARGE:
         return TooLargeImage(reply.text.decode())
+    if reply.kind == NO_MEMORY:
+        return MemoryNeeded(printable(reply.text.decode(), 300))
     reason, more = json.loads(reply.text)
     if isinstance(reason, str) and reply.kind == UNREADABLE:
         return UnreadableImage(reason, None if more is None else _facts(ImageFacts, more, reply))
-    if isinstance(reason, str) and reply.kind == NO_MEMORY and _is_whole(more, 0):
-        return MemoryNeeded(reason, more)
     raise ValueError(f"of unknown kind {reply.kind!r}")
 
 

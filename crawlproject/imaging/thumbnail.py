@@ -16,9 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from PIL import Image
 from PIL.ExifTags import Base
-from PIL.JpegImagePlugin import JpegImageFile
 
-from crawlproject.imaging.progressive import leave_out_details
 from crawlproject.models import Thumbnail
 
 try:
@@ -76,8 +74,6 @@ def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str) -> Miniatu
     scale = largest[0] / min(whole) if mode == "center_crop" else max(largest) / max(whole)
     width, height = (max(1, int(side * scale * _DRAFT)) for side in whole)
     drafted = image.draft(None, (width, height))
-    if isinstance(image, JpegImageFile):
-        leave_out_details(image)
     image.load()
     # At reduced size the last row and column may cover less than a whole pixel; the box is exact.
     box: Box = drafted[1] if drafted else (0, 0, *image.size)

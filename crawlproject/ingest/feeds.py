@@ -1,34 +1,109 @@
-"""How far files are fed: kept in Redis, where the seeds are, and written in the same step as they are."""
+"""Feeds of files: how far each has come, kept in Redis with the seeds, and what holds it back."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
 
-from crawlproject.errors import BadInput
-from crawlproject.frontier.seed_list import users_seeds
+from crawlproject.errors import BadInput, BadSeed
+from crawlproject.frontier import seed_list
+from crawlproject.frontier.seeds import parse_seed
+from crawlproject.ingest.seed_files import STDIN, SeedFile, absolute
+from crawlproject.ingest.seed_rows import Columns
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.state import functions
 from crawlproject.state.client import State
+from crawlproject.texts import scrapy_command
 
 _KEPT_S = 30 * 86_400  # after the last seeds
+_LOOK_S = 0.5  # between two checks of what holds a batch back
+_PATIENCE_S = 5.0  # until that is reported
+_REMEDY = "feed them without --resume: seeds that were crawled before are dropped as duplicates"
+_REMEDY_AGAIN = "begin without --resume: images that were fed are probed once more"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Behind the line or row `row` of the file with this `index` (0: before its first); all before it are fed.
+
+    `of`: the feed is of so many files, whatever comes behind them; 0: also of those that come while it lasts.
+    """
+
+    index: int = 0
+    row: int = 0
+    of: int = 0
+
+    def text(self, files: Sequence[SeedFile]) -> str:
+        """Return it as it is kept, with a digest of the files that must stay as they are."""
+        return json.dumps([self.index, self.row, self._digest(files), self.of])
+
+    def _digest(self, files: Sequence[SeedFile]) -> str:
+        """Return what tells whether the files are the same: all, or those up to the one that is fed in part."""
+        fed = files[: self.of or self.index + bool(self.row)]
+        text = "".join(f"{file.name}\n{file.size}\n{file.modified}\n" for file in fed)
+        return _sha1(text)
+
+    @classmethod
+    def of_text(cls, text: str, files: Sequence[SeedFile]) -> Self:
+        """Return the position that was kept of the same files, of which there may be more now.
+
+        Raises:
+            BadInput: they are not the same any more up to there.
+
+        """
+        try:
+            index, row, digest, of = json.loads(text)
+            position = cls(int(index), int(row), int(of))
+        except (ValueError, TypeError, RecursionError):
+            raise BadInput(f"the position of the last feed cannot be read: {text!r:.80}; {_REMEDY}") from None
+        if max(position.index, position.of) > len(files) or digest != position._digest(files):
+            at = files[position.index].name if position.index < len(files) else "the last file"
+            which = f"all {position.of}" if position.of else f"up to {at}"
+            raise BadInput(
+                f"the files, {which}, are not as they were when their feed stopped behind row {position.row} of "
+                f"{at if position.of else 'it'}: some have changed, come or gone; "
+                f"{_REMEDY_AGAIN if position.of else _REMEDY}"
+            )
+        return position
+
+
+def feed_name(names: Sequence[str], columns: Columns) -> str:
+    """Return what a feed of these arguments is known by: other seeds of the same files are another feed."""
+    options = [sorted(columns.named.items()), sorted(columns.kept), columns.probe, columns.again]
+    files = [name if name == STDIN else absolute(name) for name in names]
+    return _sha1("\n".join((json.dumps(options), *files)))
+
+
+def _sha1(text: str) -> str:
+    return hashlib.sha1(text.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()
 
 
 class Feed:
     """A feed of files that this process has begun, or goes on with.
 
     `feed` is what it is known by, `position` where the last process stopped with `resume`, "" from the beginning:
-    a text of the caller's, which differs from call to call of `push`.
+    a text of the caller's, which differs from call to call of `push`. `say` is told once what holds the seeds
+    back, if that takes long.
 
     A position in a file would not do: killed between the two, a process has either put seeds into the list that it
     does not know of, or noted some that are not there. With both in one call there is nothing between, a call
     that is repeated because its reply was lost does nothing, and what Redis loses in a crash it loses together.
     """
 
-    def __init__(self, state: State, feed: str) -> None:
+    def __init__(self, state: State, feed: str, say: Callable[[str], object] = lambda _: None) -> None:
         self._state = state
         self._feed = feed
+        self._say = say
+        self._said = ""
         self._run = secrets.token_hex(8)
-        self._keys = users_seeds(state) or state.keys
+        self._keys = seed_list.users_seeds(state) or state.keys
         self.position = ""
 
     async def begin(self, *, resume: bool) -> None:
@@ -44,12 +119,18 @@ class Feed:
         self.position = (position or b"").decode(errors="replace")
 
     async def push(self, seeds: Sequence[str], position: str) -> None:
-        """Put seeds behind those that wait, all or none; `position` is that behind the last of them.
+        """Put seeds behind those that wait, all or none, when there is room; `position` is behind the last.
 
         Raises:
             BadInput: another process has begun the same feed since.
 
         """
+        began = time.monotonic()
+        while seeds and (reason := await why_held(self._state, seeds)):
+            if reason != self._said and time.monotonic() > began + _PATIENCE_S:
+                self._say(f"scrapy feed: waiting: {reason}")
+                self._said = reason
+            await asyncio.sleep(_LOOK_S)
         users_list = self._state.keys.users_seeds
         feed = {"feed": self._feed, "run": self._run, "keep": _KEPT_S, "position": position}
         command = functions.command("feed", self._keys, feed | {"list": users_list, "seeds": list(seeds)})
@@ -58,3 +139,27 @@ class Feed:
                 raise BadInput(
                     "another scrapy feed of the same files has begun, and goes on with them: let one run"
                 )
+
+
+async def why_held(state: State, batch: Sequence[str]) -> str:
+    """Return what holds a batch from a file back, as a clause; "" when it may be put into the seed list now.
+
+    A batch with seeds of several sources is held back only by what all sources share: held for one source, it
+    would hold back the others. A batch for a single source leaves half of the overflow to others.
+    """
+    spider = state.keys.spider
+    if await seed_list.is_long(state):
+        see = scrapy_command("stats", spider=spider)
+        return f"the seed list is full: start a worker, or see {see} (seeds_waiting, outstanding)"
+    if not await seed_list.is_overflow_half_full(state):
+        return ""
+    whose = set()
+    for line in batch:
+        with suppress(BadSeed):
+            seed = parse_seed(line)
+            whose.add((seed.source, domain_of_url(seed.url)))
+    sources = await seed_list.sources_with_enough(state, whose)
+    if not sources:
+        return ""
+    have, see = "has" if len(sources) == 1 else "have", scrapy_command("sources", spider=spider, of=sources)
+    return f"{' and '.join(sources)} {have} enough seeds waiting: see {see}"

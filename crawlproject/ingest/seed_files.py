@@ -6,10 +6,11 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
@@ -147,8 +148,8 @@ def _remote(uri: str, settings: Any) -> list[SeedFile]:
         fixed = path[: first.start()].rpartition("/")[0]
         deep = "/" in path[len(fixed) + 1 :]
         selector = fs.FileSelector(fixed, recursive=deep)
-        matches = _matcher(path)
-        infos = [info for info in filesystem.get_file_info(selector) if info.is_file and matches(info.path)]
+        there = (info for info in filesystem.get_file_info(selector) if info.is_file)
+        infos = [info for info in there if _matches(info.path.split("/"), path.split("/"))]
         if not infos:
             raise BadInput(f"{uri:.200}: no files match")
     else:
@@ -168,28 +169,13 @@ def _remote(uri: str, settings: Any) -> list[SeedFile]:
     ]
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a path matches: `*` stays within a folder, `**` stands for any number of them."""
-    parts = (r"(?:.*/)?" if part == "**" else _part(part) + "/" for part in pattern.split("/"))
-    whole = re.compile("".join(parts))
-    return lambda path: whole.fullmatch(path + "/") is not None
-
-
-def _part(pattern: str) -> str:
-    """Return the regular expression of a part of a pattern, between two slashes."""
-    tokens = re.split(r"(\*+|\?|\[!?\]?[^\]]*\])", pattern)
-    return "".join(_token(token) for token in tokens)
-
-
-def _token(token: str) -> str:
-    if token.startswith("*"):
-        return "[^/]*"
-    if token == "?":
-        return "[^/]"
-    if token.startswith("[") and token.endswith("]"):
-        inside = token[1:-1].replace("\\", r"\\").replace("[", r"\[")
-        return "[" + ("^" + inside[1:] if inside.startswith("!") else inside) + "]"
-    return re.escape(token)
+def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Tell whether the parts of a path match those of a pattern; `**` stands for any number of folders."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_matches(path[skipped:], pattern[1:]) for skipped in range(len(path) + 1))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
 
 
 def _s3(fs: Any, bucket: str, settings: Any) -> Any:

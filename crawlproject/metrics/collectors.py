@@ -15,9 +15,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
-from crawlproject.status.histogram import quantile
 from crawlproject.status.reporter import STALE_S
-from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, increase
+from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, quantile
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
@@ -81,8 +80,6 @@ _GAUGES = (
     ("crawl_all_overflow_requests", "Requests beyond their sources' windows, of all.", "overview.overflow"),
     ("crawl_spilled_requests", "Those of them that are in CRAWL_OVERFLOW_STORE.", "overview.spilled"),
     ("crawl_all_dead_letters", "Dead letters at present, of all sources.", "overview.dead"),
-    ("crawl_feeders", "Processes that feed seeds from files or Kafka.", "overview.feeding.processes"),
-    ("crawl_outside_seeds", "Seeds that these have left, about; absent if unknown.", "overview.feeding.left"),
     ("crawl_workers", "Workers alive.", "overview.alive"),
     ("crawl_sources", "Sources known.", "overview.known"),
     ("crawl_sources_with_work", "Sources of which requests wait.", "overview.due"),
@@ -108,9 +105,8 @@ _GAUGES = (
 class CrawlCollector(Collector):
     """The crawls of all spiders: `latest` returns the latest sample of each by name, None before its first.
 
-    Up to 100 sources of each have labels of their own, those with the most results; a source without work and
-    results gives its labels to a busier one. The others count under `other`, which adds up their increases: it
-    never falls, whichever sources have labels.
+    Up to 100 sources of each have labels of their own: the first that have results, and of those that are seen at
+    the same time, the ones with the most. The others count together under `other`.
     """
 
     def __init__(self, latest: Callable[[], Mapping[str, CrawlSample | None]], most: int = MOST_SOURCES) -> None:
@@ -141,42 +137,20 @@ class _Labels:
     def __init__(self, most: int) -> None:
         self.others: Counter[str] = Counter()
         self._most = most
-        self._seen: CrawlSample | None = None
-        self._labelled: list[str] = []
+        self._labelled: dict[str, SourceSample] = {}  # as they were read last
 
     def of(self, sample: CrawlSample) -> dict[str, SourceSample]:
-        """Return the labelled sources of a sample, having counted what the others have done since the last one."""
-        if sample is not self._seen:
-            before, self._seen = self._seen, sample
-            self._choose(before, sample)
-            totals = {} if before is None else before.overview.totals
-            then = {} if before is None else before.sources
-            names = (*(count for count, *_ in _OF_SOURCES), *(f"error_{kind}" for kind in ERROR_KINDS), *LINKS)
-            for count in ("answers", "latency_us", *names):
-                theirs = sum(
-                    increase(
-                        then[name].counts.get(count, 0) if name in then else 0,
-                        sample.sources[name].counts.get(count, 0),
-                    )
-                    for name in self._labelled
-                )
-                grown = increase(totals.get(count, 0), sample.overview.totals.get(count, 0))
-                self.others[count] += max(grown - theirs, 0)
-        return {name: sample.sources[name] for name in self._labelled}
-
-    def _choose(self, before: CrawlSample | None, sample: CrawlSample) -> None:
-        def busy(name: str) -> int:
-            """Count its results since the last sample, or its work."""
-            now = sample.sources[name]
-            then = None if before is None else before.sources.get(name)
-            done = increase(0 if then is None else _results(then), _results(now))
-            return done or now.row.work
-
-        # The busy ones first, and of those, as of the others, whoever has labels by now.
-        had = set(self._labelled)
-        names = (name for name in sample.sources if name != OTHER)
-        order = sorted(names, key=lambda name: (not busy(name), name not in had, -busy(name), name))
-        self._labelled = order[: self._most]
+        """Return the labelled sources of a sample, and count what the others have done by then."""
+        new = sample.sources.keys() - self._labelled.keys() - {OTHER}
+        rows = {name: sample.sources[name].row for name in new}
+        busy = sorted(new, key=lambda name: (-rows[name].successful - rows[name].failed, -rows[name].work, name))
+        names = [*self._labelled, *busy[: self._most - len(self._labelled)]]
+        found = {name: sample.sources[name] for name in names if name in sample.sources}
+        self._labelled |= {name: one for name, one in found.items() if one.counts}  # others may make way
+        for count, total in sample.overview.totals.items():
+            theirs = sum(one.counts.get(count, 0) for one in self._labelled.values())
+            self.others[count] = max(self.others[count], total - theirs)
+        return found
 
 
 def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metric]:
@@ -260,10 +234,6 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
 def _value(of: CrawlSample | SourceSample, path: str) -> float | None:
     value = attrgetter(path)(of)
     return float(len(value)) if isinstance(value, Sized) else value
-
-
-def _results(source: SourceSample) -> int:
-    return source.row.successful + source.row.failed
 
 
 class WorkerCollector(Collector):

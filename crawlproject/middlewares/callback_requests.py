@@ -10,8 +10,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawlproject.frontier.codec import is_header_stored, is_stored, named_source
-from crawlproject.frontier.detached import detached
+from crawlproject.frontier.codec import detached, is_header_stored, is_stored, named_source
 from crawlproject.frontier.worker import worker_of
 from crawlproject.models import LEASE, LED_BY, SOURCE, Lease
 from crawlproject.sources.domains import domain_of_url

@@ -10,7 +10,8 @@ import random
 import socket
 import sys
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import aiodns
@@ -45,13 +46,13 @@ _MAX_ADDRESSES = 2  # of a host: a connection that hangs is tried at each of the
 # Errors of c-ares that mean: a server has answered, though there are no addresses.
 _ANSWERED = {pycares.errno.ARES_ENODATA, pycares.errno.ARES_ENOTFOUND}
 _PROBE_TIMEOUT_S = 5.0
-_MAX_GOOD, _GOOD_PROBED = 16, 3  # domains with a name that resolved; of these, in one probe
+_MAX_GOOD = 16  # domains with a name that resolved
+_NAMES_PROBED = 3  # of these, and of the names that are wanted
 _RECENT_ANSWER_S = 1.0  # no probe is sent this soon after an answer
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
 _MAX_NAMES = 20_000
-_MAX_LOOKUPS = 512  # at a time; further hosts are looked up when their requests are parked
-_MAX_IN_OUTAGE = 4  # at a time, of unknown names that are wanted during an outage
+_MAX_LOOKUPS = 512  # at a time; further ones wait
 
 
 class Answer(NamedTuple):
@@ -84,10 +85,10 @@ class Resolver:
     The frontier has a host looked up before it lets the first request for it go (`prepare`, `look_up`).
 
     `outage` says what is wrong while no name server answers; it is "" otherwise. An outage is detected when a
-    query gets no answer: probes follow, for the DNS root and for names of other domains that were resolved before.
-    If none is answered, the name is not to blame. Then only a few names are looked up at a time, and those without
-    an answer stay unknown, until any query is answered: a probe, or a look-up. So one name whose servers fail
-    stops no others, not even where the name servers refuse the root.
+    query gets no answer: a probe follows, for the DNS root and for a few names, some that were resolved before and
+    some that are wanted. If none is answered, the name is not to blame. Then names stay unknown, and probes follow
+    until one is answered. So one name whose servers fail stops no others, not even where the name servers refuse
+    the root.
     """
 
     def __init__(self, settings: Config, reactor: Any) -> None:
@@ -103,11 +104,13 @@ class Resolver:
         )
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(_MAX_LOOKUPS)
         self._resolver: aiodns.DNSResolver | None = None
         self.outage = ""
         self._answered_at = -math.inf  # when a name server last answered
         self._recovered_at = -math.inf  # when the last outage ended
         self._good: OrderedDict[str, str] = OrderedDict()  # domain to its host that resolved last
+        self._wanted: list[str] = []  # hosts that were asked for last
         self._probing: asyncio.Task[bool] | None = None
         self._recovery: asyncio.Task[None] | None = None
 
@@ -148,31 +151,22 @@ class Resolver:
     async def prepare(self, urls: Iterable[str]) -> None:
         """Start looking up the hosts of `urls`; wait at most `_PREPARE_S` for those not yet known."""
         now = asyncio.get_running_loop().time()
+        hosts = [host for host in set(map(host_of_url, urls)) if literal(host) is None]
+        self._wanted = hosts or self._wanted
         unknown = set()
-        hosts = set(map(host_of_url, urls))
-        for host in self._one_of_each_domain(hosts) if self.outage else hosts:
+        for host in [] if self.outage else hosts:
             answer = self._answers.get(host)
-            if literal(host) is not None or (answer is not None and answer.renew > now):
-                continue
-            if len(self._lookups) < (_MAX_IN_OUTAGE if self.outage else _MAX_LOOKUPS):
+            if answer is None or answer.renew <= now:
                 task = self._start_lookup(host)
-                if self.outage:
-                    continue
                 if answer is None or answer.failure or answer.until <= now + _PREPARE_S:
                     unknown.add(task)
         if unknown:
             await asyncio.wait(unknown, timeout=_PREPARE_S)
 
-    def _one_of_each_domain(self, hosts: Collection[str]) -> list[str]:
-        """Return hosts to look up in an outage, in any order: one of a domain, so that none is in others' way."""
-        under_way = set(map(domain_of, self._lookups))
-        by_domain = {domain_of(host): host for host in random.sample(list(hosts), len(hosts))}
-        return [host for domain, host in by_domain.items() if domain not in under_way]
-
     async def look_up(self, url: str) -> None:
         """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""
         if self.outage:
-            await self.prepare([url])
+            self._wanted = [host_of_url(url)]
         elif not self.knows(url):
             await asyncio.wait([self._start_lookup(host_of_url(url))])
 
@@ -210,7 +204,8 @@ class Resolver:
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            addresses, ttl = await self._query(host)
+            async with self._places:
+                addresses, ttl = await self._query(host)
             if not addresses:
                 raise OSError("no address")
             self._heard(host)
@@ -266,8 +261,11 @@ class Resolver:
 
     async def _answers_probe(self, resolver: aiodns.DNSResolver) -> bool:
         queries: dict[asyncio.Future[Any], str] = {resolver.query_dns(".", "SOA"): ""}
-        for host in list(self._good.values())[-_GOOD_PROBED:]:
-            queries[resolver.getaddrinfo(host, type=socket.SOCK_STREAM)] = host
+        wanted = list({domain_of(host): host for host in self._wanted}.values())
+        chosen = random.sample(wanted, min(len(wanted), _NAMES_PROBED))
+        for host in {*list(self._good.values())[-_NAMES_PROBED:], *chosen}:
+            with suppress(UnicodeError):  # it is no name
+                queries[resolver.getaddrinfo(host, type=socket.SOCK_STREAM)] = host
         done, late = await asyncio.wait(queries, timeout=_PROBE_TIMEOUT_S)
         for query in late:
             query.cancel()

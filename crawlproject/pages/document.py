@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 
 import ada_url
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
+from lxml import etree
 from w3lib.encoding import html_body_declared_encoding, http_content_type_encoding, read_bom
 
 from crawlproject.pages.canonical import LONGEST
-from crawlproject.pages.nesting import parsable
 
 MOST_ELEMENTS = 20_000  # that are looked at, in the order of the page
+_MOST_ATTRIBUTES = 1000  # of an element: libxml2 takes the square of them
+_FEW_QUOTED = 4
+_MOST_TEXTS = 200  # pieces of the text of a title, or a creator
 
 # The encodings of the WHATWG standard, by the names of Python's codecs. Others it has are no encodings of texts
 # (base64, which w3lib would raise at), take the square of the length (punycode), or hide markup (utf-7).
@@ -36,29 +39,37 @@ _ENCODINGS = frozenset(
     )
 )
 
-_WANTED = (
-    "base[href],title,meta[content],link[href],a[href],area[href],iframe[src],frame[src],img,picture,source[srcset],"
-    'script[type="application/ld+json" i],[rel~="license" i]:not(a):not(link),'
-    '[itemprop~="license" i]:not(a):not(link)'
-)
-_UNSEEN = ("script", "style", "noscript", "template", "iframe", "textarea", "select", "svg")
+# Elements with one of these attributes, without which they say nothing; "": with or without any.
+WANTED = {
+    **dict.fromkeys(("title", "img", "picture", "script"), ""),
+    **dict.fromkeys(("base", "link", "a", "area"), "href"),
+    **{"meta": "content", "iframe": "src", "frame": "src", "source": "srcset"},
+}
+_TELLING = etree.XPath("//@rel/..|//@itemprop/..|//@property/..")
+_UNSEEN = ("script", "style", "noscript", "iframe", "textarea", "select", "svg")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,4}")
 _LONGEST_TITLE = 500  # characters
 
-# Without "selectedcontent", which takes the square of the options; nothing here needs it.
-_OPTIONS = LexborDocumentOptions.WO_EVENTS.value
+# What may end an attribute, and a ">" in quotes, which ends no tag.
+_ATTRIBUTE_END = re.compile(rb"[\t\n\f\r /\"']")
+_QUOTED_END = re.compile(rb"=\s*+(?:\"[^\">]*+>|'[^'>]*+>)")
 
 
 @dataclass(slots=True)
 class Document:
-    """A parsed page. `elements` are those that may say something about links and images, by tag, in order."""
+    """A parsed page.
+
+    `elements` are those that may say something about links and images, by tag, in order, `telling` those that name
+    a relation or a property.
+    """
 
     url: str
     base: str
-    tree: LexborHTMLParser = field(repr=False)
-    elements: dict[str, list[LexborNode]] = field(repr=False)
+    root: etree._Element = field(repr=False)
+    elements: dict[str, list[etree._Element]] = field(repr=False)
+    telling: list[etree._Element] = field(repr=False)
 
-    def of(self, *tags: str) -> Iterator[LexborNode]:
+    def of(self, *tags: str) -> Iterator[etree._Element]:
         """Yield the elements of some tags, those of the first one first."""
         for tag in tags:
             yield from self.elements.get(tag, ())
@@ -68,48 +79,91 @@ class Document:
         """Names (or properties), in lower case, and contents of the meta tags."""
         found = []
         for node in self.of("meta"):
-            attributes = node.attributes
-            name = attributes.get("name") or attributes.get("property")
-            found.append(((name or "").strip().lower(), attributes.get("content") or ""))
+            name = node.get("name") or node.get("property") or ""
+            found.append((name.strip().lower(), node.get("content")))
         return found
 
     @property
     def title(self) -> str | None:
         """The title of the page, None without one."""
         node = next(self.of("title"), None)
-        text = " ".join(node.text()[: 4 * _LONGEST_TITLE].split())[:_LONGEST_TITLE] if node is not None else ""
+        text = " ".join(text_of(node)[: 4 * _LONGEST_TITLE].split())[:_LONGEST_TITLE] if node is not None else ""
         return text or None
 
     @property
     def language(self) -> str | None:
         """The language that the page says it is in (BCP 47), None if it says nothing."""
-        root = self.tree.css_first("html")
-        attributes = root.attributes if root is not None else {}
-        return language_tag(attributes.get("lang") or attributes.get("xml:lang") or "")
+        return language_tag(self.root.get("lang") or self.root.get("xml:lang") or "")
 
     def digest(self, images: Iterable[str]) -> str | None:
         """Return the digest of the visible text, white space aside, and of `images`; None without any of both.
 
         Pages with equal digests show the same, under whatever address. This strips the tree, so call it last.
         """
-        self.tree.strip_tags(list(_UNSEEN))
-        body = self.tree.body
-        words = " ".join(body.text(separator=" ").split()) if body is not None else ""
+        etree.strip_elements(self.root, *_UNSEEN, with_tail=False)
+        body = self.root.find("body")
+        text = "" if body is None else etree.tostring(body, method="text", encoding="unicode", with_tail=False)
+        words = " ".join(text.split())
         shown = "\n".join(filter(None, (words, *images)))
         return blake2b(shown.encode(errors="replace"), digest_size=16).hexdigest() if shown else None
 
 
 def parse(url: str, content_type: str | None, body: bytes, max_bytes: int) -> Document:
-    """Return the document in the first `max_bytes` of a body; of bytes that are no HTML, an empty one."""
-    text = decoded(content_type, body[:max_bytes])
+    """Return the document in the first `max_bytes` of a body; of bytes that are no HTML, an empty one.
+
+    So is one with an element of more attributes than honest ones have: it would take seconds. All else libxml2
+    parses in linear time; it ends where elements are nested 2,048 deep.
+    """
+    markup = decoded(content_type, body[:max_bytes]).encode()
+    root = None if _has_many_attributes(markup) else _parsed(markup, None)
+    if root is None:
+        root = etree.Element("html")
+    etree.strip_elements(root, "template", with_tail=False)
+    elements: dict[str, list[etree._Element]] = {}
+    for node in islice(root.iter(*WANTED), MOST_ELEMENTS):
+        if not (needed := WANTED[node.tag]) or node.get(needed):
+            elements.setdefault(node.tag, []).append(node)
+    return Document(url, _base(url, elements), root, elements, _TELLING(root)[:MOST_ELEMENTS])
+
+
+def text_of(node: etree._Element) -> str:
+    """Return the text in an element and in those in it, or its beginning."""
+    return "".join(islice(node.itertext(), _MOST_TEXTS))
+
+
+class _Attributes:
+    """A target of a parser that makes no tree: it raises where an element has too many attributes."""
+
+    def start(self, _tag: str, attributes: Mapping[str, str]) -> None:
+        if len(attributes) > _MOST_ATTRIBUTES:
+            raise ValueError("too many attributes")
+
+    def close(self) -> None:
+        """Do nothing: there is no tree."""
+
+
+def _has_many_attributes(markup: bytes) -> bool:
+    """Tell whether an element has too many attributes, by a second parser only where one may."""
+    quoted = len(list(islice(_QUOTED_END.finditer(markup), _FEW_QUOTED + 1)))
+    if quoted <= _FEW_QUOTED:
+        parts = markup.split(b">")  # a tag is within one of them, but for a few with a ">" in quotes
+        long = (part for part in parts if len(part) > _MOST_ATTRIBUTES)
+        ends = (_ATTRIBUTE_END.findall(part, 0 if quoted else part.find(b"<") + 1) for part in long)
+        if all(len(each) <= _MOST_ATTRIBUTES for each in ends):
+            return False
     try:
-        tree = LexborHTMLParser(text[: parsable(text)], options=_OPTIONS)
-    except SelectolaxError:
-        tree = LexborHTMLParser("")
-    elements: dict[str, list[LexborNode]] = {}
-    for node in tree.css(_WANTED)[:MOST_ELEMENTS]:
-        elements.setdefault(node.tag or "", []).append(node)
-    return Document(url, _base(url, elements), tree, elements)
+        _parsed(markup, _Attributes())
+    except ValueError:
+        return True
+    return False
+
+
+def _parsed(markup: bytes, target: _Attributes | None) -> etree._Element | None:
+    options = {"encoding": "utf-8", "huge_tree": True, "remove_comments": True, "remove_pis": True}
+    try:
+        return etree.fromstring(markup, etree.HTMLParser(target=target, **options))
+    except etree.XMLSyntaxError:  # there is nothing in it
+        return None
 
 
 def decoded(content_type: str | None, body: bytes) -> str:
@@ -138,10 +192,10 @@ def language_tag(said: str) -> str | None:
     return match[0] if match else None
 
 
-def _base(url: str, elements: dict[str, list[LexborNode]]) -> str:
+def _base(url: str, elements: dict[str, list[etree._Element]]) -> str:
     """Return what links are joined to: the first base element's, if that is an address on the web."""
     for node in elements.get("base", ())[:1]:
-        href = (node.attributes.get("href") or "").strip()
+        href = node.get("href").strip()
         if len(href) <= LONGEST:
             try:
                 joined = ada_url.join_url(url, href)

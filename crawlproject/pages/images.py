@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 
-from selectolax.lexbor import LexborNode
+from lxml.etree import _Element
 
 from crawlproject.pages.canonical import LONGEST, image_url
-from crawlproject.pages.document import Document
+from crawlproject.pages.document import WANTED, Document, text_of
 from crawlproject.pages.licences import Licence, known_licence, licence_of
 from crawlproject.pages.linked_data import ImageObject, linked_data
 from crawlproject.sources.domains import domain_of_url
@@ -40,10 +40,14 @@ _LICENCE_WORDS = frozenset(
     ("license", "licence", *(f"{prefix}:license" for prefix in ("cc", "dc", "dct", "dcterms", "schema", "xhv")))
 )
 _SAYS_WHAT = ("rel", "itemprop", "property")
-_CREATOR = (
-    '[itemprop~="creator"],[itemprop~="author"],[property~="cc:attributionName"],[property~="dc:creator"],'
-    '[property~="dct:creator"],[property~="dcterms:creator"],[property~="schema:creator"],[rel~="author"]'
-)
+# Attributes that name the creator, each with the words by which it does.
+_CREATOR = {
+    "itemprop": frozenset(("creator", "author")),
+    "property": frozenset(
+        ("cc:attributionName", "dc:creator", "dct:creator", "dcterms:creator", "schema:creator")
+    ),
+    "rel": frozenset(("author",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ class _Licences:
 
     def __init__(self, document: Document, objects: list[ImageObject], others: list[str]) -> None:
         self.document = document
-        self.of_element: dict[int, _Said] = {}
-        self._is_scope: dict[int, bool] = {}  # by element: an attribute is read once, however many are within
+        self.of_element: dict[_Element, _Said] = {}
+        self._is_scope: dict[_Element, bool] = {}  # by element: an attribute is read once, however many are within
         self.of_url: dict[str, Licence] = {}
         of_page: list[Licence] = []
         linked: list[Licence] = []
@@ -82,41 +86,40 @@ class _Licences:
             if scope is None:
                 (of_page if is_marked else linked).append(licence)
                 continue
-            said = self.of_element.setdefault(scope.mem_id, _Said())
+            said = self.of_element.setdefault(scope, _Said())
             said.licence = said.licence or licence
-            attributes = scope.attributes
-            about = attributes.get("about") or attributes.get("resource") or attributes.get("itemid")
+            about = scope.get("about") or scope.get("resource") or scope.get("itemid")
             if about and (url := image_url(about.strip(_SPACE), document.base)):
                 self.of_url.setdefault(url, licence)
-        for node in document.tree.css(_CREATOR)[:_MOST_CREATORS]:
+        for node in islice(filter(_names_creator, document.telling), _MOST_CREATORS):
             if (scope := self._scope_of(node)) is not None:
-                said = self.of_element.setdefault(scope.mem_id, _Said())
+                said = self.of_element.setdefault(scope, _Said())
                 said.creator = said.creator or _creator_in(node)
         of_page += [found for one in others[:_MOST_LICENCES] if (found := licence_of(one, document.base))]
         self.of_page = _the_only(of_page) or (None if of_page else _the_only(linked))
         self.is_marked = bool(of_page)  # as the licence of the page
 
-    def of(self, node: LexborNode) -> _Said:
+    def of(self, node: _Element) -> _Said:
         """Return what the elements around one say of it: the innermost ones, up to that with a licence."""
         creator = None
         if self.of_element:
             for one in _with_ancestors(node):
-                if (said := self.of_element.get(one.mem_id)) is not None:
+                if (said := self.of_element.get(one)) is not None:
                     creator = creator or said.creator
                     if said.licence is not None:
                         return _Said(said.licence, creator)
         return _Said(creator=creator)
 
-    def _scope_of(self, node: LexborNode) -> LexborNode | None:
+    def _scope_of(self, node: _Element) -> _Element | None:
         """Return the element that a licence or creator within it is said of; None if that is the page."""
         for one in _with_ancestors(node):
             if one.tag in {"body", "html"}:
                 return None
             if one.tag == "figure":
                 return one
-            if (is_scope := self._is_scope.get(one.mem_id)) is None:
-                is_scope = self._is_scope[one.mem_id] = _is_scope(one)
-            if is_scope and (one is not node or "about" in one.attributes):
+            if (is_scope := self._is_scope.get(one)) is None:
+                is_scope = self._is_scope[one] = _is_scope(one)
+            if is_scope and (one is not node or one.get("about") is not None):
                 return one
         return None
 
@@ -197,13 +200,12 @@ def _images(document: Document, objects: list[ImageObject], licences: _Licences)
     for address in _in_head(document):
         if url := image_url(address.strip(_SPACE), document.base):
             yield FoundImage(url)
-    of_picture: dict[int, list[str]] = {}
+    of_picture: dict[_Element, list[str]] = {}
     for node in islice(document.of("img"), 4 * MOST_IMAGES):
-        attributes = node.attributes
-        for address in _addresses(node, attributes, of_picture):
+        for address in _addresses(node, of_picture):
             if url := image_url(address, document.base):
                 said = licences.of(node)
-                alt, title = _text(attributes.get("alt")), _text(attributes.get("title"))
+                alt, title = _text(node.get("alt")), _text(node.get("title"))
                 yield FoundImage(url, said.licence, alt, title, said.creator)
                 break
 
@@ -213,85 +215,86 @@ def _in_head(document: Document) -> Iterator[str]:
         if name in {"og:image", "og:image:url", "og:image:secure_url"}:
             yield content
     for node in document.of("link"):
-        attributes = node.attributes
-        if "image_src" in (attributes.get("rel") or "").lower().split():
-            yield attributes.get("href") or ""
+        if "image_src" in (node.get("rel") or "").lower().split():
+            yield node.get("href")
 
 
-def _addresses(
-    node: LexborNode, attributes: dict[str, str | None], of_picture: dict[int, list[str]]
-) -> Iterator[str]:
+def _addresses(node: _Element, of_picture: dict[_Element, list[str]]) -> Iterator[str]:
     """Yield where an img's picture may be, the best first; `of_picture` keeps what others in its picture share."""
-    srcsets = [_srcset(attributes)]
-    parent = node.parent
-    if parent is not None and parent.tag == "picture":
-        if (sources := of_picture.get(parent.mem_id)) is None:
-            sources = of_picture[parent.mem_id] = _sources(parent)
+    srcsets = [_srcset(node)]
+    if (picture := next(node.iterancestors("picture"), None)) is not None:
+        if (sources := of_picture.get(picture)) is None:
+            sources = of_picture[picture] = _sources(picture)
         srcsets += sources
     if found := largest(srcsets):
         yield found
     for name in (*_LAZY_SRC, "src"):
-        if value := (attributes.get(name) or "").strip(_SPACE):
+        if value := (node.get(name) or "").strip(_SPACE):
             yield value
 
 
-def _sources(picture: LexborNode) -> list[str]:
+def _sources(picture: _Element) -> list[str]:
     """Return the largest image of the sources in a picture, as a srcset."""
-    children = islice(picture.iter(), MOST_CANDIDATES)
-    best = largest_candidate(_srcset(child.attributes) for child in children if child.tag == "source")
+    best = largest_candidate(map(_srcset, islice(picture.iter("source"), MOST_CANDIDATES)))
     return [best] if best else []
 
 
-def _srcset(attributes: dict[str, str | None]) -> str:
-    return next((value for name in (*_LAZY_SRCSET, "srcset") if (value := attributes.get(name))), "")
+def _srcset(node: _Element) -> str:
+    return next((value for name in (*_LAZY_SRCSET, "srcset") if (value := node.get(name))), "")
 
 
-def _marks(document: Document) -> Iterator[tuple[LexborNode, Licence, bool]]:
+def _marks(document: Document) -> Iterator[tuple[_Element, Licence, bool]]:
     """Yield what names a licence: the element, the licence, and whether it says that this is what it is."""
     found = 0
-    for tag, nodes in document.elements.items():
-        if tag in {"base", "title", "meta", "img", "picture", "source", "script"}:
+    others = (node for node in document.telling if node.tag not in WANTED and _names_licence(node))
+    for node in chain(document.of("link", "a", "area", "iframe", "frame"), others):
+        address = node.get("href") or node.get("content") or node.get("resource") or ""
+        if not address or len(address) > LONGEST:
             continue
-        for node in nodes:
-            attributes = node.attributes
-            address = attributes.get("href") or attributes.get("content") or attributes.get("resource") or ""
-            if not address or len(address) > LONGEST:
-                continue
-            words = [value[:200].lower() for name in _SAYS_WHAT if (value := attributes.get(name))]
-            is_marked = bool(words) and not _LICENCE_WORDS.isdisjoint(" ".join(words).split())
-            if not is_marked and "creativecommons." not in address:
-                continue
-            licence = licence_of(address, document.base) if is_marked else known_licence(address.strip(_SPACE))
-            if licence is not None:
-                yield node, licence, is_marked
-                found += 1
-                if found >= _MOST_LICENCES:
-                    return
+        is_marked = _names_licence(node)
+        if not is_marked and "creativecommons." not in address:
+            continue
+        licence = licence_of(address, document.base) if is_marked else known_licence(address.strip(_SPACE))
+        if licence is not None:
+            yield node, licence, is_marked
+            found += 1
+            if found >= _MOST_LICENCES:
+                return
 
 
-def _is_scope(node: LexborNode) -> bool:
-    attributes = node.attributes
-    return any(name in attributes for name in _SCOPES) and not _is_about_page(attributes)
+def _names_licence(node: _Element) -> bool:
+    words = " ".join(value[:200].lower() for name in _SAYS_WHAT if (value := node.get(name)))
+    return not _LICENCE_WORDS.isdisjoint(words.split())
 
 
-def _is_about_page(attributes: dict[str, str | None]) -> bool:
-    kind = (attributes.get("itemtype") or attributes.get("typeof") or "")[:200]
-    return attributes.get("about") == "" or kind.endswith(
+def _names_creator(node: _Element) -> bool:
+    return any(
+        not words.isdisjoint(value[:200].split()) for name, words in _CREATOR.items() if (value := node.get(name))
+    )
+
+
+def _is_scope(node: _Element) -> bool:
+    return any(node.get(name) is not None for name in _SCOPES) and not _is_about_page(node)
+
+
+def _is_about_page(node: _Element) -> bool:
+    kind = (node.get("itemtype") or node.get("typeof") or "")[:200]
+    return node.get("about") == "" or kind.endswith(
         ("WebPage", "WebSite", "Organization", "Article", "BlogPosting")
     )
 
 
-def _with_ancestors(node: LexborNode) -> Iterator[LexborNode]:
-    one: LexborNode | None = node
+def _with_ancestors(node: _Element) -> Iterator[_Element]:
+    one: _Element | None = node
     for _ in range(_MOST_ANCESTORS):
         if one is None:
             return
         yield one
-        one = one.parent
+        one = one.getparent()
 
 
-def _creator_in(node: LexborNode) -> str | None:
-    return _text(node.attributes.get("content") or node.text()[: 4 * _LONGEST_TEXT])
+def _creator_in(node: _Element) -> str | None:
+    return _text(node.get("content") or text_of(node)[: 4 * _LONGEST_TEXT])
 
 
 def _the_only(licences: list[Licence]) -> Licence | None:

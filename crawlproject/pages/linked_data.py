@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from crawlproject.pages.document import Document
 
+_TYPE = "application/ld+json"
 _MOST_SCRIPTS = 20
 _MOST_VALUES = 10_000  # of a script that are looked at
 _IMAGE_TYPES = frozenset(("ImageObject", "Photograph"))
@@ -29,8 +31,9 @@ def linked_data(document: Document) -> tuple[list[ImageObject], list[str]]:
     """Return the images that the page's JSON-LD describes, and the licences that it names of anything else."""
     images: list[ImageObject] = []
     licences: list[str] = []
-    for node in list(document.of("script"))[:_MOST_SCRIPTS]:
-        for thing in _things(node.text()):
+    scripts = (node for node in document.of("script") if (node.get("type") or "").lower() == _TYPE)
+    for node in islice(scripts, _MOST_SCRIPTS):
+        for thing in _things(node.text or ""):
             licence = _address(thing.get("license"))
             if _IMAGE_TYPES.isdisjoint(_texts(thing.get("@type"))):
                 if licence:

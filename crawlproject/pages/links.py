@@ -55,21 +55,18 @@ def links_of(document: Document) -> tuple[Link, ...]:
 def _hrefs(document: Document) -> Iterator[tuple[str, bool]]:
     """Yield what links to somewhere, and whether it says not to follow it; those of the head first."""
     for node in document.of("link"):
-        attributes = node.attributes
-        relations = _words(attributes.get("rel"))
-        if _RELATIONS & relations or ("alternate" in relations and attributes.get("hreflang")):
-            yield attributes.get("href") or "", "nofollow" in relations
+        relations = _words(node.get("rel"))
+        if _RELATIONS & relations or ("alternate" in relations and node.get("hreflang")):
+            yield node.get("href"), "nofollow" in relations
     for node in document.of("meta"):
-        attributes = node.attributes
-        is_refresh = (attributes.get("http-equiv") or "").strip(_SPACE).lower() == "refresh"
-        if is_refresh and (match := _REFRESH.fullmatch((attributes.get("content") or "")[: 2 * LONGEST])):
+        is_refresh = (node.get("http-equiv") or "").strip(_SPACE).lower() == "refresh"
+        if is_refresh and (match := _REFRESH.fullmatch((node.get("content"))[: 2 * LONGEST])):
             yield match[2].partition(match[1])[0] if match[1] else match[2], False
     for node in document.of("a", "area"):
-        attributes = node.attributes
-        rel = attributes.get("rel")
-        yield attributes.get("href") or "", rel is not None and "nofollow" in _words(rel)
+        rel = node.get("rel")
+        yield node.get("href"), rel is not None and "nofollow" in _words(rel)
     for node in document.of("iframe", "frame"):
-        yield node.attributes.get("src") or "", False
+        yield node.get("src") or "", False
 
 
 def _words(text: str | None) -> set[str]:

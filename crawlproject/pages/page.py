@@ -39,7 +39,7 @@ def read_page(
     """Return what a page says, None if the body is no HTML.
 
     `url` is the one that answered, absolute; `headers` are the response's, `body` its bytes without content
-    codings, of which `max_bytes` are read. Costs a bounded time (see `nesting`), and raises nothing, whatever they
+    codings, of which `max_bytes` are read. Costs a bounded time, and raises nothing, whatever they
     are.
     """
     content_type = header(headers, "content-type")

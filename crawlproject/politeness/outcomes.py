@@ -1,9 +1,11 @@
-"""The table of everything that an attempt to fetch a picture can come to, and of what follows from it."""
+"""The table of everything that an attempt to fetch a picture can come to, what follows from it, and when."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import Literal, NamedTuple, get_args
 
@@ -16,13 +18,16 @@ from scrapy.exceptions import (
     IgnoreRequest,
     ResponseDataLossError,
 )
+from scrapy.http import Response
+from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 
+from crawlproject.config import Config
 from crawlproject.errors import (
+    CrawlprojectError,
     MemoryShort,
     NoNameServer,
     NoRoute,
-    OptedOut,
     Paused,
     RobotsDisallowed,
     RobotsOptOut,
@@ -31,6 +36,13 @@ from crawlproject.errors import (
     TlsFailed,
 )
 from crawlproject.models import ImageFacts
+from crawlproject.texts import printable
+
+LONGEST_DELAY_S = 3600.0  # between two attempts, and that a Retry-After holds a source
+MOST_DELIVERIES = (
+    5  # of a request that is lost with its worker, or returned after an internal fault: then it is dead
+)
+MOST_FREE_RETRIES = 5  # of one request, after a 429 or a 503 with Retry-After
 
 # The kinds under which errors are counted: few and fixed, so that each can be a counter of every source.
 # docs/events.md says what each means.
@@ -66,7 +78,7 @@ class Becomes(Enum):
     WHOLE = "to the head of its queue, to be asked for without a range: not a part, but the whole picture"
     DEAD_LETTER = "a dead letter, at once"
     RETRY = "tried again at the cost of a retry; a dead letter once these are spent"
-    FREE_RETRY = "tried again, the first times at no cost (politeness/retry.py)"
+    FREE_RETRY = "tried again, the first times at no cost (`decide`)"
     HANDED_BACK = "to the head of its queue, as if it had never been leased"
     POSTPONED = "back to its queue after a while, with no attempt counted"
     REDELIVERED = "back to its queue after a while, with a delivery counted; a dead letter at the last one"
@@ -117,7 +129,7 @@ class Failure:
 # What components find out by themselves
 UNREADABLE = Outcome(Becomes.DEAD_LETTER, Sample.FINE, "decode")
 NOT_HTML = Outcome(Becomes.NOTHING, Sample.FINE)
-KEPT_BACK = Outcome(Becomes.DEAD_LETTER, Sample.FINE, "opt_out")  # by what a page says of itself
+KEPT_BACK = Outcome(Becomes.DEAD_LETTER, Sample.FINE, "opt_out")  # by its headers, or what a page says of itself
 STORAGE_UNAVAILABLE = Outcome(Becomes.POSTPONED, Sample.NONE, "store")
 STOPPED = Outcome(Becomes.HANDED_BACK, Sample.NONE)
 DROPPED = Outcome(Becomes.DEAD_LETTER, Sample.NONE)  # by a pipeline, on purpose
@@ -156,7 +168,6 @@ _BY_EXCEPTION: dict[type[BaseException], Outcome] = {
     **dict.fromkeys((DownloadFailedError, ResponseDataLossError), _NETWORK),
     **dict.fromkeys((ConnectError, ConnectionDone, ConnectionLost, OSError), _NETWORK),
     DownloadCancelledError: Outcome(Becomes.DEAD_LETTER, Sample.FINE, "too_large", noted="too_large"),
-    OptedOut: Outcome(Becomes.DEAD_LETTER, Sample.ANSWER, "opt_out"),
     RobotsDisallowed: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "robots"),
     RobotsOptOut: Outcome(Becomes.DEAD_LETTER, Sample.NONE, "opt_out"),
     RobotsUnreachable: Outcome(Becomes.RETRY, Sample.NONE, "robots"),
@@ -202,3 +213,111 @@ def of_probe(
 def of_exception(error: BaseException) -> Outcome:
     """Return the outcome of a request that ended with `error` in place of a response."""
     return next(_BY_EXCEPTION[cls] for cls in type(error).__mro__ if cls in _BY_EXCEPTION)
+
+
+# Whether an attempt is repeated, and when
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again after `delay` seconds; the attempts counted so far go with the request."""
+
+    delay: float
+    retries: int
+    free_retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Make it a dead letter."""
+
+    reason: str
+
+
+def decide(failure: Failure, retries: int, free_retries: int, config: Config, chance: float) -> Retry | GiveUp:
+    """Return whether an attempt that ended in `failure` is repeated.
+
+    `retries` and `free_retries` count the failed attempts before this one. Back-off is exponential from
+    `CRAWL_RETRY_DELAY` with jitter: `chance`, from 0 to 1, spreads it from half to all of its length
+    ("equal jitter", Brooker, "Exponential Backoff and Jitter", 2015). A source that sent a Retry-After is
+    given at least that long.
+    """
+    becomes = failure.outcome.becomes
+    if becomes is Becomes.FREE_RETRY and free_retries < MOST_FREE_RETRIES:
+        free_retries += 1
+    elif becomes in {Becomes.RETRY, Becomes.FREE_RETRY} and retries < config.max_retries:
+        retries += 1
+    else:
+        tried = retries + free_retries
+        return GiveUp(failure.reason + (f" (after {tried + 1} attempts)" if tried else ""))
+    return Retry(delay(retries + free_retries, failure.retry_after or 0.0, config, chance), retries, free_retries)
+
+
+def delay(attempt: int, least: float, config: Config, chance: float) -> float:
+    """Return the seconds to wait after the `attempt`th failure: `least` or more, up to `LONGEST_DELAY_S`."""
+    full = min(config.retry_delay * 2.0 ** min(attempt - 1, 30), LONGEST_DELAY_S)
+    return min(max(full * (0.5 + 0.5 * chance), least), LONGEST_DELAY_S)
+
+
+# What a failed attempt says: why, for people, and how long the site wants to be left alone
+
+
+def failure_of(error: BaseException, maxsize: int) -> Failure:
+    """Return what a request without a response, or with one that is not kept, has failed of."""
+    if isinstance(error, HttpError):
+        status, wait = error.response.status, retry_after_of(error.response)
+        return Failure(of_status(status, wait), f"status {status}", status, wait)
+    outcome = of_exception(error)
+    return Failure(
+        outcome,
+        _reason_of(error, outcome, maxsize),
+        retry_after=error.retry_in if isinstance(error, RobotsUnreachable) else None,
+    )
+
+
+def _reason_of(error: BaseException, outcome: Outcome, maxsize: int) -> str:
+    """Return what an exception means, in a sentence for people."""
+    text = printable(said_by(error).strip().partition("\n")[0], 300) or type(error).__name__
+    if outcome.sample is Sample.ERROR:
+        return f"{outcome.noted}: {text}"
+    match error:
+        case IgnoreRequest() if isinstance(error, CrawlprojectError):
+            return str(error)
+        case DownloadCancelledError():
+            return f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"
+    return f"{type(error).__name__}: {text}"
+
+
+def said_by(error: BaseException) -> str:
+    """Return the text of an exception, or of the first of Twisted's that it comes from."""
+    reasons = getattr(error.__cause__, "reasons", None)
+    return str(reasons[0].value if reasons else error)
+
+
+def retry_after_of(response: Response) -> float | None:
+    """Return the seconds for which a response asks to be left alone (Retry-After), None if it does not."""
+    value = response.headers.get("Retry-After")
+    return None if value is None else retry_after(value, _their_time(response))
+
+
+def retry_after(value: bytes | None, now: datetime) -> float | None:
+    """Return the seconds that a Retry-After header gives (RFC 9110, section 10.2.3), None if it is invalid."""
+    text = (value or b"").decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:10])
+    try:
+        then = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    return max((then - now).total_seconds(), 0.0)
+
+
+def _their_time(response: Response) -> datetime:
+    """Return the time by the site's clock, to which its Retry-After refers; by this machine's if it sends none."""
+    try:
+        then = parsedate_to_datetime((response.headers.get("Date") or b"").decode("latin-1"))
+    except (ValueError, OverflowError):
+        return datetime.now(UTC)
+    return then if then.tzinfo is not None else then.replace(tzinfo=UTC)

@@ -1,4 +1,7 @@
-"""Probes: what is asked for, of a picture's beginning only, and what an answer says of its whole."""
+"""What is asked for in part, or only if it has changed, and what an answer says of the whole.
+
+Conditional requests and versions are those of RFC 9110, sections 8.8 and 13, parts those of section 14.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,44 @@ from typing import Any, NamedTuple, Self
 from scrapy import Request
 from scrapy.http import Response
 
-from crawlproject.politeness.conditions import CONDITIONS, Version
-from crawlproject.politeness.outcomes import Outcome, of_probe
-from crawlproject.politeness.reasons import retry_after_of
+from crawlproject.politeness.outcomes import Outcome, of_probe, retry_after_of
 from crawlproject.texts import LONGEST_URL, without_userinfo
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a probe has found of a picture that was known, in events
 
 PROBE_BYTES = 32_768  # of the beginning of a picture, that are asked for
+CONDITIONS = ("If-None-Match", "If-Modified-Since")
+
 _LARGEST = 2**62  # bytes; msgpack and Parquet have numbers up to 2**63
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", re.ASCII | re.IGNORECASE)
+
+
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,254}"')
+_DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
+
+
+class Version(NamedTuple):
+    """A version by the headers ETag and Last-Modified; "" where there is none that can be sent back."""
+
+    etag: str = ""
+    modified: str = ""
+
+    @classmethod
+    def of(cls, etag: str | bytes | None, modified: str | bytes | None) -> Version:
+        """Return the version by these headers, without what is not as RFC 9110 has it."""
+        found, date = _text(etag), _text(modified)
+        return cls(found if _ETAG.fullmatch(found) else "", date if _DATE.fullmatch(date) else "")
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """The headers by which a site is asked for an answer only if it has another version."""
+        return {name: text for name, text in zip(CONDITIONS, self, strict=True) if text}
+
+    def is_as(self, before: Version) -> bool | None:
+        """Tell whether this is the same version, by its ETag, else by its date; None where nothing tells."""
+        if self.etag and before.etag:  # a weak one says as much: that of a picture coded anew
+            return self.etag.removeprefix("W/") == before.etag.removeprefix("W/")
+        return self.modified == before.modified if self.modified and before.modified else None
 
 
 class Known(NamedTuple):
@@ -110,3 +141,7 @@ def outcome_of(response: Response, request: Request, known: Known, gone: Collect
 
 def _shown(value: Any) -> str:
     return f"{without_userinfo(repr(value)):.80}"
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else value or ""

@@ -10,18 +10,24 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from crawlproject.config import Config
 from crawlproject.models import OPT_OUTS
 from crawlproject.politeness.optouts import denied
 from crawlproject.sources.domains import RECENT, host_of_url
+from crawlproject.texts import printable
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
 MAX_BYTES = 500 * 1024  # of a robots.txt that are read, RFC 9309 2.5
+
+# Of 50,000 rules with wildcards, and a URL of 8,192 characters, a verdict would take half a second.
+_MOST_WORK = 1_500_000  # in the steps of `Rules.work`, some 3 ns each: 4 ms
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -220,6 +226,48 @@ class Rules:
                 for name in rule.opt_outs:
                     found.setdefault(name, (rule.number, rule.line.decode(errors="replace")))
         return dict(sorted(found.items()))
+
+
+class Verdict(NamedTuple):
+    """Whether a URL may be fetched, and why not.
+
+    `retry_in` (seconds) is set when that is unknown because the robots.txt could not be fetched. `opt_outs` are
+    those that the robots.txt declares for a URL that may be fetched, with the line of each.
+    """
+
+    allowed: bool
+    reason: str = ""
+    retry_in: float | None = None
+    opt_outs: Mapping[str, str] = MappingProxyType({})
+
+
+def judge(rules: Rules, url: str) -> Verdict:
+    """Return the verdict on a URL, within 4 ms."""
+    if refusal := refusal_for_work(rules, url):
+        return Verdict(False, refusal)
+    allowed, line = rules.decide(url)
+    if not allowed:
+        return Verdict(False, quoted(line) if line else "")
+    declared = rules.opt_outs(url)
+    return Verdict(allowed=True, opt_outs={name: quoted(line) for name, line in declared.items()})
+
+
+def refusal_for_work(rules: Rules, url: str) -> str | None:
+    """Return why a URL is not fetched that takes too long to judge; None when it does not."""
+    if rules.work(url) <= _MOST_WORK:
+        return None
+    return f"it has too many rules with wildcards to judge a URL of {len(url)} characters"
+
+
+def refusal_for_opt_outs(declared: Mapping[str, str], config: Config) -> str | None:
+    """Return why a picture must not be kept with these opt-outs (and the line of each); None if it may be."""
+    refused = [f"{name} ({line})" for name, line in declared.items() if name in config.opt_outs]
+    return ", ".join(refused) or None
+
+
+def quoted(line: tuple[int, str]) -> str:
+    """Return a line of a robots.txt, given with its number, for people to read."""
+    return f"line {line[0]}, {printable(line[1])}"
 
 
 def freshness(cache_control: bytes | None, *, longest: float = 86400.0, shortest: float = 60.0) -> float:

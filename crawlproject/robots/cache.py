@@ -17,11 +17,9 @@ from scrapy.crawler import Crawler
 from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
-from crawlproject.politeness.retry import LONGEST_DELAY_S
-from crawlproject.politeness.robots_txt import Rules, freshness, robots_url
-from crawlproject.robots.copies import look, packed
+from crawlproject.politeness.outcomes import LONGEST_DELAY_S
+from crawlproject.politeness.robots_txt import Rules, Verdict, freshness, judge, robots_url
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
-from crawlproject.robots.verdicts import Verdict, judge
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
@@ -225,7 +223,9 @@ class RobotsCache:
         while not self.shutdown.has_begun:
             async with self._calls:
                 shard = self.state.shard_for(source)
-                reply = await look(shard, pending.token, origin, source, fetches=self.fetcher.has_room)
+                reply = await shard.scripts.look_robots(
+                    pending.token, origin, source, fetches=self.fetcher.has_room
+                )
             if reply.slower:
                 await asyncio.sleep(_LEASED_AHEAD_S)
             fetched = None
@@ -294,8 +294,6 @@ class RobotsCache:
         if kind == "rules":
             rules = await _parse(body)
             kind, body = what_is_kept(rules, body)
-            if kind == "rules":  # compressing a large one takes 30 ms
-                body = packed(body) if len(body) <= _LARGE else await asyncio.to_thread(packed, body)
             delay = min(rules.delay or 0.0, self.config.robots_delay_max)
         if kind == "unreachable":
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})

@@ -20,7 +20,7 @@ from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested, Slot
 from crawlproject.net.handler import WANTED_BYTES
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import try_send_slot
-from crawlproject.politeness.reasons import said_by
+from crawlproject.politeness.outcomes import said_by
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host

@@ -1,9 +1,19 @@
-"""The interface of what the events of a shard go to."""
+"""What events go to: the interface of readers, those of plug-ins included (docs/plugins.md)."""
 
 from __future__ import annotations
 
+import argparse
 from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, ClassVar
+
+from scrapy.settings import BaseSettings
+
+from crawlproject.sinks.entries import event_of
+from crawlproject.state.client import State
+from crawlproject.streams.readers import StreamReader
+from crawlproject.streams.streams import EventEntry
 
 
 class Sink(ABC):
@@ -38,3 +48,91 @@ class Sink(ABC):
 
     async def finish(self) -> None:  # noqa: B027
         """Have what waits for more appear, at the end."""
+
+
+class BatchSink(Sink):
+    """Hands over batches of events, each event at least once.
+
+    Where it stands is in Redis alone, and moves on when a whole batch has been taken: nothing that was not is
+    trimmed, and leasing pauses when too much of that piles up. What was taken between two such moves comes again
+    in the next process if this one dies. `output` is shown by `scrapy events --readers`; `streams` are the names
+    of events, as in "link_rot": all unless some are given.
+    """
+
+    def __init__(
+        self, state: State, name: str, output: str, stopping: Callable[[], bool], streams: Sequence[str] = ()
+    ) -> None:
+        super().__init__()
+        self.stopping = stopping
+        keys = [key for key in state.keys.streams if key.rpartition(":")[2] in streams]
+        self.streams = StreamReader(state, name, output, streams=keys)
+        self._unnoted = False  # whether Redis does not know yet where the reader is
+
+    @abstractmethod
+    async def take(self, events: Sequence[tuple[EventEntry, dict[str, Any]]]) -> bool:
+        """Take a batch, perhaps an empty one; return False if a stop came before all of it was taken.
+
+        Raises:
+            CrawlprojectError: it is refused.
+            StorageDown: call it again later, with the same.
+
+        """
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Take the reader's lease, and go on from where it stands."""
+        async with self.streams.held() as (stood, _):
+            self.streams.last |= stood
+            await self.streams.note()
+            yield
+
+    async def drain(self, block_s: float = 0.0) -> int:
+        """Hand over what is new."""
+        before = self.written
+        while not self.stopping():
+            await self._note()
+            entries = await self.streams.read(block_s)
+            events = [(entry, event) for entry in entries if (event := event_of(entry)) is not None]
+            if not await self.take(events) or not entries:
+                break
+            self.written += len(events)
+            self.skipped += len(entries) - len(events)
+            self.streams.last |= {entry.stream: entry.id for entry in entries}
+            self._unnoted = True
+            await self._note()
+            block_s = 0.0
+        return self.written - before
+
+    async def _note(self) -> None:
+        if self._unnoted:
+            await self.streams.note()
+            self._unnoted = False
+
+
+class Target(ABC):
+    """What `scrapy events` writes to: `scrapy events WHERE:NAME`, or `--NAME` for one that needs no place.
+
+    `options` are those of the command that it has, as argparse's `add_argument` takes them.
+    """
+
+    needs_place: ClassVar[bool] = True
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    about: ClassVar[str] = ""  # for the help of `--NAME`
+
+    def __init__(self, state: State, where: str, opts: argparse.Namespace, settings: BaseSettings) -> None:
+        """Check `where` and the options.
+
+        Raises:
+            UsageError, CrawlprojectError: they are wrong, or a library is missing.
+
+        """
+        self.state, self.where, self.opts, self.settings = state, where, opts, settings
+        self.what = f"written to {where}"  # what the number of events is followed by
+
+    @abstractmethod
+    def sink(self, shard: State, stopping: Callable[[], bool]) -> Sink:
+        """Return what takes the events of a shard until `stopping`."""
+
+    def remarks(self) -> Sequence[str]:
+        """Return notes for the operator, at the end."""
+        return ()

@@ -66,7 +66,7 @@ class Catalogue:
 
     A domain that several sources claim belongs to the smallest: a seed without a source must not be fetched faster
     than the smallest of them can bear. Of the rows that were left out, `left_out` is the number, and `bad` has the
-    first ten; of those with options that are refused, `refused` and `refusals`.
+    first ten.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,6 @@ class Catalogue:
         self._db.executescript(_TABLES)
         self.bad: list[BadRow] = []
         self.left_out = 0
-        self.refusals: list[BadRow] = []
-        self.refused = 0
 
     def close(self) -> None:
         """Delete the database."""
@@ -91,22 +89,27 @@ class Catalogue:
         (count,) = self._db.execute("SELECT count(*) FROM sources").fetchone()
         return int(count)
 
-    def add(self, row: Any) -> list[str]:
-        """Add a row; return the names of its options that are refused, because it does not say for which hosts.
+    def add(self, row: Any) -> None:
+        """Add a row.
 
         Raises:
-            ValueError: it is invalid, or its source has one already.
+            ValueError: it is invalid, has options without hosts, or its source has a row already.
 
         """
         source, size, hosts, domains = _row(row)
         options, rate, has_hosts = _options(row), rate_for(size), bool(hosts)
-        refused = [] if has_hosts else list(options)
+        if options and not has_hosts:
+            names = " and ".join(f'"{name}"' for name in options)
+            raise ValueError(
+                f'{names} of {source} without "hosts": anybody\'s seed could name it. List there the hosts for '
+                "which that holds"
+            )
         if "robots" in options:
             options["hosts"] = sorted(hosts)
         values = (
             source,
             rate,
-            json.dumps(options) if options and has_hosts else "",
+            json.dumps(options) if options else "",
             "".join(f" {domain}" for domain in sorted(domains)) + " ",
             has_hosts,
         )
@@ -117,7 +120,6 @@ class Catalogue:
             "WHERE (?2, ?3) < (rate, source)",
             [(domain, rate, source) for domain in domains],
         )
-        return refused
 
     def leave_out(self, bad: BadRow) -> None:
         """Note a row that is left out."""
@@ -126,12 +128,6 @@ class Catalogue:
             self.bad.append(bad)
         if bad.source is not None:
             self._db.execute("INSERT OR IGNORE INTO spoilt VALUES (?)", (bad.source,))
-
-    def refuse(self, row: BadRow) -> None:
-        """Note a row that is taken, but some of whose options are not."""
-        self.refused += 1
-        if len(self.refusals) < MOST_BAD:
-            self.refusals.append(row)
 
     def rows(self, count: int) -> Iterator[list[Row]]:
         """Yield all rows, `count` at a time."""
@@ -183,8 +179,7 @@ def parse_catalogue(chunks: Iterable[bytes], most: int | None = None) -> Catalog
             try:
                 if isinstance(row, ValueError):
                     raise row
-                if refused := catalogue.add(row):
-                    catalogue.refuse(BadRow(count, _source_of(row), _refusal(refused)))
+                catalogue.add(row)
             except ValueError as error:
                 catalogue.leave_out(BadRow(count, _source_of(row), str(error)))
         if catalogue.left_out == count > 0:
@@ -265,15 +260,6 @@ def _source_of(row: Any) -> str | None:
         return source_name(row.get("source_name")) if isinstance(row, dict) else None
     except ValueError:
         return None
-
-
-def _refusal(options: list[str]) -> str:
-    """Return why options are refused, and the remedy."""
-    names = " and ".join(f'"{name}"' for name in options)
-    return (
-        f'its {names} {"is" if len(options) == 1 else "are"} not followed, because the row has no "hosts": '
-        "anybody's seed could name it. List there the hosts for which that holds"
-    )
 
 
 def _row(row: Any) -> tuple[str, int, set[str], set[str]]:

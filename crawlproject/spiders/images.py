@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from scrapy import Request
@@ -14,9 +15,9 @@ from crawlproject.imaging.codings import content_codings
 from crawlproject.models import (
     EXTRA,
     FOUND,
-    GONE,
     IDENTIFIER,
     OPT_OUT,
+    OPT_OUTS,
     PROBE,
     SOURCE,
     TLS_FAILURE,
@@ -27,16 +28,15 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
-from crawlproject.politeness.conditions import Version
-from crawlproject.politeness.outcomes import Outcome, of_status
-from crawlproject.politeness.probes import PROBE_BYTES, Known, Part, outcome_of
-from crawlproject.politeness.reasons import retry_after_of
+from crawlproject.politeness.optouts import opt_outs
+from crawlproject.politeness.outcomes import KEPT_BACK, Failure
+from crawlproject.politeness.probes import PROBE_BYTES, Known, Part, Version
 from crawlproject.spiders.one_item import OneItemSpider
 from crawlproject.texts import printable, without_userinfo
 
 _MIDDLEWARES = {
-    "crawlproject.middlewares.probe.ProbeMiddleware": 510,
-    "crawlproject.middlewares.gone.GoneMiddleware": 520,
+    "crawlproject.middlewares.one_item.ProbeMiddleware": 510,
+    "crawlproject.middlewares.one_item.GoneMiddleware": 520,
 }
 
 
@@ -77,15 +77,18 @@ class ImagesSpider(OneItemSpider):
             "source": meta[SOURCE],
         }
 
-    def outcome_of(self, response: Response, request: Request) -> Outcome:
-        """Return the outcome of a response, by its status and what its source calls link rot."""
-        gone = request.meta.get(GONE, ())
-        if PROBE in request.meta:
-            return outcome_of(response, request, Known.of(request.meta[PROBE]), gone)
-        return of_status(response.status, retry_after_of(response), gone)
+    def fetched(
+        self, response: Response, request: Request
+    ) -> FetchedImage | FetchedBeginning | ProbeEvent | Failure:
+        """Return the item of a picture to analyse, of one that is probed, or of one that its owner keeps back.
 
-    def fetched(self, response: Response, request: Request) -> FetchedImage | FetchedBeginning | ProbeEvent:
-        """Return the item of a picture to analyse, or of one that is probed."""
+        An opt-out that does not forbid to keep it is noted, beside those of its robots.txt.
+        """
+        declared = opt_outs(response.headers, datetime.now(UTC))
+        if refused := [f"{name} ({OPT_OUTS[name]})" for name in declared if name in self.config.opt_outs]:
+            return Failure(KEPT_BACK, f"opt-out: {', '.join(refused)}", response.status)
+        if declared:
+            request.meta[OPT_OUT] = sorted({*declared, *request.meta.get(OPT_OUT, ())})
         if PROBE in request.meta:
             return self._probed(response, request)
         version = _version_of(response)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 from scrapy import Request, Spider
+from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
@@ -15,6 +16,7 @@ from crawlproject import config
 from crawlproject.models import (
     AGAIN,
     EXTRA,
+    GONE,
     PROBE,
     SOURCE,
     Fetch,
@@ -22,13 +24,13 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
-from crawlproject.politeness.outcomes import Becomes, Failure, Outcome, of_status
-from crawlproject.politeness.reasons import retry_after_of
+from crawlproject.politeness.outcomes import Becomes, Failure, of_status, retry_after_of
+from crawlproject.politeness.probes import Known, outcome_of
 
 # No callback makes a request; and every status reaches the spider, which makes an item for each lease.
 _UNUSED = {
     "DOWNLOADER_MIDDLEWARES": (
-        "crawlproject.middlewares.offsite.OffsiteMiddleware",
+        "crawlproject.middlewares.adapted.OffsiteMiddleware",
         "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware",
     ),
     "SPIDER_MIDDLEWARES": (
@@ -51,6 +53,15 @@ class OneItemSpider(Spider):
     one_item_each = True  # a response without an item is a fault (extensions/lease_keeper.py)
     stored_attributes = frozenset[str]()  # what a stored request may have, beside URL, meta, callback and errback
     stored_headers = frozenset({"Referer"})
+
+    config: config.Config
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        """Return the spider with its settings."""
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.config = config.load(crawler.settings)
+        return spider
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -83,22 +94,19 @@ class OneItemSpider(Spider):
     def fetched(self, response: Response, request: Request) -> Any:
         """Return the item of a response with what was asked for: as a rule with status 200."""
 
-    def outcome_of(self, response: Response, request: Request) -> Outcome:
-        """Return the outcome of a response, by its status."""
-        return of_status(response.status, retry_after_of(response))
-
     def parse(self, response: Response) -> Any:
         """Return the item of a response."""
         request = response.request
         assert request is not None
-        status = response.status
-        wait = retry_after_of(response)
-        outcome = self.outcome_of(response, request)
+        status, wait, gone = response.status, retry_after_of(response), request.meta.get(GONE, ())
+        if PROBE in request.meta:
+            outcome = outcome_of(response, request, Known.of(request.meta[PROBE]), gone)
+        else:
+            outcome = of_status(status, wait, gone)
         if outcome.becomes is Becomes.LINK_ROT:
             how = asdict(Fetch.of(request, response.url))
             how |= {"spider": self.name, "extra": request.meta.get(EXTRA), "probe": PROBE in request.meta}
             return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
         if outcome.becomes not in {Becomes.IMAGE, Becomes.PROBE}:
-            reason = f"status {status}"
-            return Failure(outcome, reason, status, wait)
+            return Failure(outcome, f"status {status}", status, wait)
         return self.fetched(response, request)

@@ -11,7 +11,6 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from crawlproject import config
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
     EXTRA,
@@ -30,7 +29,7 @@ from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
-from crawlproject.politeness.conditions import CONDITIONS
+from crawlproject.politeness.probes import CONDITIONS
 from crawlproject.spiders.one_item import OneItemSpider
 from crawlproject.texts import without_userinfo
 
@@ -40,7 +39,7 @@ _PIPELINES = {
     "crawlproject.pipelines.page_store.PageStorePipeline": 200,
     "crawlproject.pipelines.links.LinksPipeline": 300,
 }
-_MIDDLEWARES = {"crawlproject.middlewares.revisit.RevisitMiddleware": 510}
+_MIDDLEWARES = {"crawlproject.middlewares.one_item.RevisitMiddleware": 510}
 _SEED_PRIORITY = 3  # above what sitemaps (2) and pages (1, 0) lead to, below what an operator sends (4)
 
 
@@ -56,14 +55,12 @@ class PagesSpider(OneItemSpider):
     finds_for = ("images",)  # spiders whose frontiers get what this one finds
     bare_scheme = "https"  # of a domain in a file of seeds (commands/feed.py)
 
-    config: config.Config
     keeps_exchanges = False  # the heads of requests and responses are wanted, for the content store
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
-        """Return the spider with its settings."""
+        """Return the spider; it keeps heads where there is a content store."""
         spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.config = config.load(crawler.settings)
         spider.keeps_exchanges = spider.config.pages_store is not None
         return spider
 

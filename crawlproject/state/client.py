@@ -186,7 +186,8 @@ class State:
         """Make the client, which connects when it is first used."""
         self.url = url
         try:
-            self.redis: Redis = _client(url, self.keys.namespace, self._timeout)
+            # redis-py's annotations leave open whether it answers at once
+            self.redis: Any = _client(url, self.keys.namespace, self._timeout)
         except ValueError as error:
             raise _unavailable(url, error) from None
         self.scripts = self.scripts_of(self._spider)

@@ -100,9 +100,6 @@ class Keys:
         "Prefix + worker, list: its processing list, seeds taken and not yet enqueued.",
         key="in_hand:",
     )
-    feeders = _OfSpider(
-        "Hash, TTL 60 s: process that feeds seeds to when it said so (s) and how many it has left, if known."
-    )
     feed_of = _OfSpider(
         "Prefix + digest of FILEs, hash, TTL 30 d: how far they are fed (`position`), and by which process."
     )
@@ -269,16 +266,13 @@ class Keys:
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "
-        "sum of each count."
+        "sum of each count; `latency:` + bucket (`LATENCY_BOUNDS` in state/scripts/) to answers, `fetch:` + "
+        "bucket to whole fetches, `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and `parse_us`, the "
+        "same of reading pages."
     )
     dead_sources = _OfSpider(
         'Hash: source to its dead letters at present; "" to those of what its site forbids, or was found on a '
         "page: beside the bound."
-    )
-    latencies = _OfSpider(
-        "Hash: bucket of latency (`LATENCY_BOUNDS` in state/scripts/) to answers, of all sources; `fetch:` + "
-        "bucket, the same of whole fetches; `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and "
-        "`parse_us`, the same of reading pages."
     )
     active = _OfSpider("Sorted set: sources with results in the last hour, by the last of them (µs).")
 

@@ -12,7 +12,7 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 import redis
 import redis.asyncio
 from redis import exceptions
-from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
@@ -131,10 +130,12 @@ class Master:
             await one.connect()
             await one.send_command(*question)
             answer = await one.read_response()
+            found = self._of_service(answer) if told.service else self._of_slot(answer, node)
         except (redis.RedisError, OSError) as error:
             self._fault = f"{host}:{port}: {plain(error)}"
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            self._fault = f"{host}:{port}: it does not answer as Redis does ({error!r})"
         else:
-            found = self._of_service(answer) if told.service else self._of_slot(answer, node)
             if found is not None:
                 self.address = found
                 return True
@@ -318,10 +319,10 @@ async def has_replica(client: redis.asyncio.Redis) -> bool:
     )
 
 
-async def replicated(client: redis.asyncio.Redis, what: str, write: Callable[[Pipeline], object]) -> list[Any]:
-    """Send what `write` puts into a pipeline; return the replies once a replica has it, if its master has any.
+async def replicated(client: redis.asyncio.Redis, what: str, command: Sequence[Any]) -> Any:
+    """Carry out a command; return the reply once a replica has what it wrote, if its master has any.
 
-    All goes over one connection: WAIT counts what that wrote.
+    Both go over one connection: WAIT counts what that wrote.
 
     Raises:
         redis.RedisError: none has confirmed `what` in time, among other things. What was written is written.
@@ -329,10 +330,10 @@ async def replicated(client: redis.asyncio.Redis, what: str, write: Callable[[Pi
     """
     waits = await has_replica(client)
     async with client.pipeline(transaction=False) as pipe:
-        write(pipe)
+        pipe.execute_command(*command)
         if waits:
             pipe.execute_command("WAIT", 1, REPLICATED_MS)
-        replies = list(await pipe.execute())
-    if waits and replies.pop() == 0:
+        reply, *confirmed = await pipe.execute()
+    if confirmed == [0]:
         raise redis.RedisError(f"WAIT: no replica has confirmed {what} within {REPLICATED_MS} ms")
-    return replies
+    return reply

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import msgpack
 
@@ -16,8 +15,7 @@ _PAGE = 1000  # sources a call
 
 async def read_counts(state: State, sources: Sequence[str]) -> list[Counter[str]]:
     """Return the counts of each of `sources`; see `Keys.counts`."""
-    redis: Any = state.redis
-    return [Counter(counts_in(packed)) for packed in await redis.hmget(state.keys.counts, sources)]
+    return [Counter(counts_in(packed)) for packed in await state.redis.hmget(state.keys.counts, sources)]
 
 
 def counts_in(packed: bytes | None) -> dict[str, int]:
@@ -27,14 +25,12 @@ def counts_in(packed: bytes | None) -> dict[str, int]:
 
 async def read_dead_letter_counts(state: State, sources: Sequence[str]) -> list[int]:
     """Return how many dead letters each of `sources` has at present."""
-    redis: Any = state.redis
-    return [int(value or 0) for value in await redis.hmget(state.keys.dead_sources, sources)]
+    return [int(value or 0) for value in await state.redis.hmget(state.keys.dead_sources, sources)]
 
 
 async def read_spent_budgets(state: State, sources: Sequence[str]) -> list[tuple[int, int]]:
     """Return how many links each of `sources` has admitted within its budget, and how many of them are poor."""
-    redis: Any = state.redis
-    reply = await redis.hmget(state.keys.ledger, sources)
+    reply = await state.redis.hmget(state.keys.ledger, sources)
     lines = ((line or b"0 0").split() for line in reply)
     return [(int(admitted), int(poor)) for admitted, poor, *_ in lines]
 
@@ -54,7 +50,7 @@ async def read_statuses(state: State, sources: Sequence[str]) -> list[dict[str, 
 async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
     """Return how long fetches of each of `sources` took lately, by bucket of `LATENCY_BOUNDS`; [] without any.
 
-    Of the last few minutes: counts are halved every five minutes (see the Lua module `windows`).
+    Of the last few minutes: they are counted anew every five (see the Lua module `windows`).
     """
     async with state.redis.pipeline(transaction=False) as pipe:
         for source in sources:
@@ -64,11 +60,10 @@ async def read_fetches(state: State, sources: Sequence[str]) -> list[list[int]]:
 
 async def read_all_fetches(state: State) -> dict[str, list[int]]:
     """Return the same of each source that has a fetch among its last ones."""
-    redis: Any = state.redis
     found: dict[str, list[int]] = {}
     cursor, more = 0, True
     while more:
-        cursor, page = await redis.zscan(state.keys.active, cursor, count=_PAGE)
+        cursor, page = await state.redis.zscan(state.keys.active, cursor, count=_PAGE)
         names = [name.decode(errors="replace") for name, _ in page]
         read = zip(names, await read_fetches(state, names), strict=True)
         found |= {name: fetches for name, fetches in read if fetches}
@@ -78,6 +73,6 @@ async def read_all_fetches(state: State) -> dict[str, list[int]]:
 
 def fetches_in(window: bytes | None) -> list[int]:
     """Return the histogram in what the Lua module `windows` has packed; [] without any fetch."""
-    found = {} if window is None else dict(msgpack.unpackb(window, strict_map_key=False, raw=True)[b"fetches"])
-    buckets = [int(found.get(b"%d" % bucket, 0)) for bucket in range(len(LATENCY_BOUNDS) + 1)]
-    return buckets if any(buckets) else []
+    counters: bytes = b"" if window is None else msgpack.unpackb(window, raw=True)[b"fetches"]
+    counts = [int.from_bytes(counters[at : at + 2]) for at in range(0, len(counters), 2)]
+    return counts + [0] * (len(LATENCY_BOUNDS) + 1 - len(counts)) if any(counts) else []

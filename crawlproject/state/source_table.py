@@ -19,9 +19,8 @@ _PAGES_A_LOOK = 20  # at the rates of all sources
 
 async def known_sources(state: State) -> list[str]:
     """Return all sources of a shard that the catalogue names or that a seed has led to, sorted."""
-    redis: Any = state.redis
-    names = {name async for name in redis.sscan_iter(state.keys.sources, count=_PAGE)}
-    names |= {name async for name, _ in redis.hscan_iter(state.keys.catalogue, count=_PAGE)}
+    names = {name async for name in state.redis.sscan_iter(state.keys.sources, count=_PAGE)}
+    names |= {name async for name, _ in state.redis.hscan_iter(state.keys.catalogue, count=_PAGE)}
     # Each shard has the whole catalogue.
     return sorted(name for name in map(_text, names) if state.shard_for(name) is state)
 
@@ -35,18 +34,23 @@ async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
 
 async def count_sources(state: State) -> int:
     """Return how many sources of a shard are known."""
-    redis: Any = state.redis
-    found: int = await redis.scard(state.keys.sources)
+    found: int = await state.redis.scard(state.keys.sources)
     return found
 
 
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     """Return those of `sources` of a shard that neither the catalogue names nor a seed has led to."""
-    redis: Any = state.redis
-    listed = await redis.smismember(state.keys.sources, sources)
-    sized = await redis.hmget(state.keys.catalogue, sources)
+    listed = await state.redis.smismember(state.keys.sources, sources)
+    sized = await state.redis.hmget(state.keys.catalogue, sources)
     known = zip(sources, listed, sized, strict=True)
     return [source for source, in_set, limit in known if not in_set and limit is None]
+
+
+async def halted_sources(state: State) -> list[str]:
+    """Return the sources that are halted until an operator resumes them, sorted."""
+    redis: Any = state.redis
+    members = {name async for name in redis.sscan_iter(state.keys.halted, count=_PAGE)}
+    return sorted(name.decode(errors="replace") for name in members)
 
 
 class Stored(NamedTuple):
@@ -90,45 +94,30 @@ async def gone_statuses(state: State, source: str) -> frozenset[int]:
 
 async def has_rates(state: State) -> bool:
     """Tell whether the last catalogue gave a rate to any source."""
-    redis: Any = state.redis
-    return bool(await redis.hlen(state.keys.catalogue))
+    return bool(await state.redis.hlen(state.keys.catalogue))
 
 
 async def count_rows(state: State) -> tuple[int, int]:
     """Return how many sources and how many domains of the catalogue Redis holds."""
-    redis: Any = state.redis
-    return await redis.hlen(state.keys.catalogue), await redis.hlen(state.keys.hosts)
+    return await state.redis.hlen(state.keys.catalogue), await state.redis.hlen(state.keys.hosts)
 
 
 async def scan_catalogue(state: State, cursor: int) -> tuple[int, list[str]]:
     """Return the cursor of the next page and this page of the sources with a row; 0 begins and ends."""
-    redis: Any = state.redis
-    following, page = await redis.hscan(state.keys.catalogue, cursor, count=_PAGE)
+    following, page = await state.redis.hscan(state.keys.catalogue, cursor, count=_PAGE)
     return following, [_text(source) for source in page]
 
 
 async def scan_hosts(state: State, cursor: int) -> tuple[int, dict[str, str]]:
     """Return the cursor of the next page and this page of the catalogue's domains with their sources."""
-    redis: Any = state.redis
-    following, page = await redis.hscan(state.keys.hosts, cursor, count=_PAGE)
+    following, page = await state.redis.hscan(state.keys.hosts, cursor, count=_PAGE)
     return following, {_text(domain): _text(source) for domain, source in page.items()}
 
 
 async def sources_of_domains(state: State, domains: list[str]) -> list[str | None]:
     """Return the source that the catalogue gives each of `domains`, None where there is none."""
-    redis: Any = state.redis
-    found = await redis.hmget(state.keys.hosts, domains)
+    found = await state.redis.hmget(state.keys.hosts, domains)
     return [None if source is None else _text(source) for source in found]
-
-
-async def set_override(state: State, source: str, limit: str) -> None:
-    """Write the operator's limit of a source."""
-    await state.redis.set(state.keys.override_rate_of + source, limit)
-
-
-async def delete_override(state: State, source: str) -> None:
-    """Take the operator's rate of a source out again."""
-    await state.redis.delete(state.keys.override_rate_of + source)
 
 
 def _text(name: bytes) -> str:
@@ -150,10 +139,9 @@ class RateSum:
 
     async def look(self) -> float:
         """Read on, and return the sum of the last round."""
-        redis: Any = self.state.redis
         pages = 0
         while self._sum is None or pages < _PAGES_A_LOOK:
-            self._cursor, page = await redis.hscan(self.state.keys.rates, self._cursor, count=_PAGE)
+            self._cursor, page = await self.state.redis.hscan(self.state.keys.rates, self._cursor, count=_PAGE)
             self._read.append(math.fsum(limit.rps for limit in map(limit_of, page.values()) if limit))
             pages += 1
             if self._cursor == 0:
@@ -166,8 +154,7 @@ async def count_due(state: State, sources: Sequence[str]) -> int:
     """Return how many of `sources` have requests that wait."""
     if not sources:
         return 0
-    redis: Any = state.redis
-    async with redis.pipeline(transaction=False) as pipe:
+    async with state.redis.pipeline(transaction=False) as pipe:
         for key in state.keys.due:
             pipe.zmscore(key, list(sources))
         return sum(any(at is not None for at in scores) for scores in zip(*await pipe.execute(), strict=True))

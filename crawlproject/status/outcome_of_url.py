@@ -23,7 +23,7 @@ class Ended(NamedTuple):
     """How a URL has ended: `outcome` is `image`, `probe`, `page`, `link_rot` or `dead_letter`; `time` is ISO 8601.
 
     `thumbnail` is a name in IMAGES_STORE, `status` that of the response, `reason` that of a dead letter; None
-    where there is none. `extra` is that of the seed. `found_in` is `events`, `dead letters` or `thumbnails`.
+    where there is none. `extra` is that of the seed.
     """
 
     outcome: str
@@ -31,7 +31,6 @@ class Ended(NamedTuple):
     thumbnail: str | None = None
     status: int | None = None
     reason: str | None = None
-    found_in: str = "events"
     extra: dict[str, Any] | None = None
 
 
@@ -92,6 +91,5 @@ def _ended(outcome: str, at: str, fields: Mapping[bytes, bytes], url: str, ident
     is_other = outcome != "page" and identifier not in {None, said.get("identifier")}
     if said.get("url") != url or is_other:
         return None
-    where = "dead letters" if outcome == "dead_letter" else "events"
     of = {name: said.get(name) for name in ("thumbnail", "status", "reason", "extra")}
-    return Ended(outcome, time_of(at), found_in=where, **of)
+    return Ended(outcome, time_of(at), **of)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from logging.handlers import RotatingFileHandler
+from typing import Any
+
+import redis
 
 from crawlproject.config import Config
-from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES, LogFile
+from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES
 from crawlproject.loops import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.status.sample import Survey, collect
 from crawlproject.status.snapshot import CrawlSample, Snapshot
-from crawlproject.status.spiders import present_spiders
 from crawlproject.streams.newest import note_told, untold
 from crawlproject.streams.readers import START
 from crawlproject.texts import one_line
@@ -25,32 +29,28 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0  # between two lines
 STALE_S = 3 * INTERVAL_S  # after which a snapshot is not shown as the present
-_LOOK_S = 1.0  # at most, between two checks of who leads
+_LOOK_S = 1.0  # between two checks of who leads
 _TELL_S = 0.4  # between two looks at the audit trail
 _TOLD = 200  # of its entries a call
-_TELL_OTHERS_S = 5.0  # between two looks at that of a shard that another process leads
+_MOST_SPIDERS = 16  # those whose workers were there last
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # of another's spider: it is copied into shells
 
 
-class LineFile(LogFile):
-    """A file of lines, which rotates as the log does, and that a new leader may write to as well."""
+def append_line(path: str, line: str) -> None:
+    """Append a line to a file, which rotates as the log does, and may be moved away meanwhile. Blocks.
 
-    def __init__(self, path: str, size: int = ROTATED_BYTES, files: int = ROTATED_FILES) -> None:
-        super().__init__(path, size, files, append=True, encoding="utf-8", delay=True)
+    Raises:
+        OSError: the file cannot be written.
 
-    def write(self, line: str) -> None:
-        """Append a line. Blocks.
-
-        Raises:
-            OSError: the file cannot be written.
-
-        """
-        self.emit(logging.makeLogRecord({"msg": "%s", "args": (line,)}))
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Raise what the standard library would print."""
-        error = sys.exc_info()[1]
-        assert error is not None
-        raise error
+    """
+    file = RotatingFileHandler(path, maxBytes=ROTATED_BYTES, backupCount=ROTATED_FILES, encoding="utf-8")
+    try:
+        if file.shouldRollover(logging.makeLogRecord({"msg": "%s", "args": (line,)})):
+            file.doRollover()
+        assert file.stream is not None
+        file.stream.write(line + "\n")
+    finally:
+        file.close()
 
 
 class Report:
@@ -108,7 +108,7 @@ class Reporter:
     """Runs in every worker and in `scrapy monitor`; the leader's writes the lines, and tells of halts and such.
 
     `reports` has the crawl of each spider that is reported on, by name, first the one of `state`. A leader,
-    whichever spider it crawls, reports on all that have something in the namespace (status/spiders.py; `project`
+    whichever spider it crawls, reports on all that have something in the namespace (`present_spiders`; `project`
     are those of this project), or on `only`. With `always` the reports go on while another process leads.
     """
 
@@ -129,7 +129,7 @@ class Reporter:
         self._told_of = state.shards if always else (state,)
         self._project = project
         self._only = only
-        self._file = None if config.monitor_file is None else LineFile(config.monitor_file)
+        self._file = config.monitor_file
         self._file_failed = False
         self._writing = asyncio.Lock()
         self._told: dict[State, str] = {}  # the last entry that was told of, of the audit trail of each shard
@@ -171,33 +171,23 @@ class Reporter:
     async def _tell(self) -> None:
         """Tell the log and the file of halts and such, of the shards that this process leads."""
         now = asyncio.get_running_loop().time()
-        if self.state.count == 1:
-            while self._own.leads and await self._tell_of(self.state):
-                pass
-        else:
-            due = [shard for shard in self._told_of if self._tell_at.get(shard, 0.0) <= now]
-            await ask_shards(due, self._tell_of)
+        await ask_shards([shard for shard in self._told_of if self._tell_at.get(shard, 0.0) <= now], self._tell_of)
         await asyncio.sleep(_TELL_S)
 
-    async def _tell_of(self, shard: State) -> bool:
-        """Tell of what has been added to the audit trail of a shard; return whether there may be more."""
-        entries = await untold(shard, self._told.get(shard, START), _TOLD)
-        if entries is None:
-            if shard is self._own.state:
-                self._own.leads = False
-            self._told.pop(shard, None)
-            self._tell_at[shard] = asyncio.get_running_loop().time() + _TELL_OTHERS_S
-            return False
-        for at, text in entries:
-            with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
-                event = json.loads(text)
-                logger.warning("%s", one_line(event), extra={"source": event["source"]})
-                if self._file is not None:
-                    await self._write(one_line(event))
-            self._told[shard] = at
-        if entries:
+    async def _tell_of(self, shard: State) -> None:
+        """Tell of what has been added to the audit trail of a shard."""
+        while entries := await untold(shard, self._told.get(shard, START), _TOLD):
+            for at, text in entries:
+                with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
+                    event = json.loads(text)
+                    logger.warning("%s", one_line(event), extra={"source": event["source"]})
+                    if self._file is not None:
+                        await self._write(one_line(event))
+                self._told[shard] = at
             await note_told(shard, entries[-1][0])
-        return bool(entries)
+        if entries is None:  # another leads
+            self._told.pop(shard, None)
+            self._tell_at[shard] = asyncio.get_running_loop().time() + _LOOK_S
 
     async def _write(self, line: str) -> None:
         if self._file is None:
@@ -205,13 +195,45 @@ class Reporter:
             return
         try:
             async with self._writing:
-                await asyncio.to_thread(self._file.write, line)
+                await asyncio.to_thread(append_line, self._file, line)
             self._file_failed = False
         except OSError as error:
             if not self._file_failed:
                 logger.error(
                     "CRAWL_MONITOR_FILE=%s cannot be written (%s): lines are lost until it can be",
-                    self._file.baseFilename,
+                    self._file,
                     error,
                 )
             self._file_failed = True
+
+
+async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str]:
+    """Return the spiders that have something in this namespace: seeds, requests, or totals of what was done.
+
+    Those of `project` come first, in that order; then others that share its Redis, and have had workers.
+
+    Raises:
+        redis.ConnectionError: no shard answers.
+        REDIS_TROUBLE: of the only shard.
+
+    """
+    found, away = await ask_shards(state.shards, lambda shard: _present_in(shard, project))
+    if not found:
+        raise redis.ConnectionError(f"no shard answers: {next(iter(away.values()))}")
+    names = dict.fromkeys(name for present in found.values() for name in present)
+    return [name for name in project if name in names] + sorted(names.keys() - set(project))
+
+
+async def _present_in(state: State, project: Sequence[str]) -> list[str]:
+    """Return those of one shard."""
+    client: Any = state.redis
+    asked = await client.zrevrange(state.keys.spiders, 0, _MOST_SPIDERS - 1)
+    others = sorted(name.decode(errors="replace") for name in asked)
+    names = [*project, *filter(_NAME.fullmatch, others)]
+    names = list(dict.fromkeys(names))
+    async with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            keys = replace(state.keys, spider=name)
+            pipe.exists(keys.seeds, keys.counters, keys.totals)
+        found = await pipe.execute()
+    return [name for name, number in zip(names, found, strict=True) if number]

@@ -13,12 +13,12 @@ from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
+from crawlproject.state.master import master_of
 from crawlproject.state.over_shards import ask_shards, not_answering
-from crawlproject.state.scripts import Feeding, Overview, Pause
+from crawlproject.state.scripts import Overview, Pause
 from crawlproject.state.shards import shard_of
 from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due, count_sources
-from crawlproject.status.shard_status import node_of
 from crawlproject.status.snapshot import CrawlSample, InFlight, Others, Snapshot, SourceSample, snapshot
 from crawlproject.status.source_status import statuses_of_shard
 from crawlproject.streams.readers import MOST_READERS, furthest_behind
@@ -121,14 +121,11 @@ def _merged(
     """
     samples = list(by_number.values())
     overviews = [sample.overview for sample in samples]
-    feeding = [one.feeding for one in overviews]
-    left = [one.left for one in feeding if one.left is not None]
     stopped = all(number in faults for number in by_number) and first.overview.pause.reason
     overview = first.overview._replace(
         **{name: summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
         pause=first.overview.pause if stopped else Pause("", ""),
         excluded=max(one.excluded for one in overviews),
-        feeding=Feeding(sum(one.processes for one in feeding), sum(left) if len(left) == len(feeding) else None),
         redis_bytes=sum(nodes.values()),
     )
     others = None
@@ -212,3 +209,13 @@ async def take_sample(
     in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
     behind = await furthest_behind(state) if unread else {}
     return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others, behind)
+
+
+def node_of(state: State) -> str:
+    """Return where the node of a shard is, after it has answered."""
+    client = state.redis
+    if (master := master_of(client)) is not None:
+        host, port = master.address or ("?", "?")
+        return f"{host}:{port}"
+    where = client.connection_pool.connection_kwargs
+    return str(where.get("path") or f"{where.get('host')}:{where.get('port', '')}".rstrip(":"))

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
-from crawlproject.status.histogram import quantile
 from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
@@ -173,8 +172,6 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "dead": overview.dead,
         "seeds_waiting": overview.seeds + overview.overflow,
         "eta_s": eta(sample),
-        "feeders": overview.feeding.processes,
-        "seeds_outside": overview.feeding.left,
         "workers": overview.alive,
         "sources": overview.known,
         "sources_in_progress": overview.due
@@ -268,3 +265,21 @@ def eta(sample: CrawlSample) -> float | None:
         if row.eta_s and row.effective_rate > 0 and work
     ]
     return max(times, default=None)
+
+
+def quantile(part: float, buckets: Sequence[int], bounds: Sequence[float] = LATENCY_BOUNDS) -> float | None:
+    """Return the value that `part` of the observations do not exceed; None without any.
+
+    `buckets` counts those up to each of `bounds`, and those beyond. Within a bucket they count as spread evenly;
+    of the last one nothing is known but its lower bound (histogram_quantile of Prometheus does the same).
+    """
+    total = sum(buckets)
+    if not total:
+        return None
+    rank, passed = part * total, 0
+    for index, count in enumerate(buckets[:-1]):
+        if count and passed + count >= rank:
+            low = bounds[index - 1] if index else 0.0
+            return round(low + (bounds[index] - low) * max(rank - passed, 0.0) / count, 6)
+        passed += count
+    return bounds[-1]

@@ -13,9 +13,8 @@ from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
 from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.source_counts import counts_in, read_all_fetches
-from crawlproject.status.histogram import quantile
 from crawlproject.status.sample import collect, summed
-from crawlproject.status.snapshot import LINKS
+from crawlproject.status.snapshot import LINKS, quantile
 
 _OF_SOURCES = (
     *("fetched", "thumbnails", "probes", "pages", "link_rot", "failed", "retried", "bytes"),

@@ -7,7 +7,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -102,25 +101,6 @@ def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callabl
                 raise StorageDown(what + "bring it back, or remove it to go on without it") from None
 
     return look_up
-
-
-def finder_of(uri: str, settings: Any) -> Callable[[str], datetime | None]:
-    """Return a function that says when a thumbnail was stored, None if there is none.
-
-    It blocks, and raises the storage's errors.
-    """
-    if not uri.startswith("s3://"):
-        folder = folder_of(uri)
-        return lambda name: _time_of(folder / name)
-    bucket = functools.cache(lambda: S3Storage(uri, settings))
-    return lambda name: bucket().stored_at(name)
-
-
-def _time_of(file: Path) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(file.stat().st_mtime, UTC)
-    except FileNotFoundError:
-        return None
 
 
 def folder_of(uri: str) -> Path:

@@ -69,7 +69,7 @@ class S3Packs(S3Storage):
 
     def exists(self, name: str) -> bool:
         """Tell whether the object is there."""
-        return self.stored_at(name) is not None
+        return self.head(name, 404) is not None
 
     def names(self, folder: str) -> list[str]:
         """List the objects."""

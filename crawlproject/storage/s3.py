@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from crawlproject.errors import ConfigError
 from crawlproject.models import original_type
 from crawlproject.texts import printable, without_secrets
 
@@ -18,6 +18,7 @@ class S3Storage:
     an ACL, which buckets refuse by default since 2023.
 
     Raises:
+        ConfigError: there is no boto.
         Exception: boto rejects the settings.
 
     """
@@ -25,8 +26,11 @@ class S3Storage:
     remedy = "check the storage, its bucket and the AWS_* settings"
 
     def __init__(self, uri: str, settings: Any) -> None:
-        import boto3
-        from botocore.config import Config as BotoConfig
+        try:
+            import boto3
+            from botocore.config import Config as BotoConfig
+        except ImportError:
+            raise ConfigError("s3:// needs boto3: pip install 'crawlproject[s3]'") from None
 
         parts = urlsplit(uri)
         self.bucket, self.prefix = parts.netloc, parts.path.lstrip("/")
@@ -82,14 +86,6 @@ class S3Storage:
         """Get the object."""
         body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
         return body
-
-    def stored_at(self, name: str) -> datetime | None:
-        """Return when the object was put, None if there is none."""
-        head = self.head(name, 404)
-        if head is None:
-            return None
-        found: datetime = head["LastModified"]
-        return found
 
     def head(self, name: str, *none: int) -> Any:
         """Return what S3 says of an object, None if that is one of the statuses `none`."""

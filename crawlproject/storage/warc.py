@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +26,6 @@ RENAMED = b"X-Crawl-"  # before the names of headers that do not hold for the bo
 
 _LEVEL = 3  # ISA-L's highest: 22.0 % of the pages' size; zlib's 6 makes 19.6 % in four times the time
 _GZIP = 31  # zlib's name for: with gzip's header and trailer
-_REMEMBERED = 16_384  # payloads, for `revisit` records; some 8 MB
 
 _IDENTICAL = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 _NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
@@ -61,7 +59,7 @@ class Exchange:
     """A request and its response, to be kept.
 
     The heads are first line, headers and empty line, as sent and received (`net/heads.py`; `head` makes one from
-    parts). `body` is without its transfer coding, and without its content coding unless `coded`. `fetched_at` has
+    parts). `body` is without its transfer and content codings. `fetched_at` has
     a time zone. `ip` is the site's address, "" if unknown. `truncated` says that the body was cut off. Where the
     page was kept `earlier`, an equal body is kept by reference; with `not_modified` the site has said so itself
     (status 304), and sent none.
@@ -75,7 +73,6 @@ class Exchange:
     request_body: bytes = b""
     ip: str = ""
     truncated: bool = False
-    coded: bool = False
     earlier: Earlier | None = None
     not_modified: bool = False
 
@@ -95,15 +92,15 @@ def payload_digest(body: bytes) -> str:
     return base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
 
 
-def kept_head(received: bytes, size: int, *, coded: bool = False) -> bytes:
-    """Return the head of a response whose body is kept in `size` bytes, without its transfer coding.
+def kept_head(received: bytes, size: int) -> bytes:
+    """Return the head of a response whose body is kept in `size` bytes, without its codings.
 
     Headers that no longer hold get another name, by which Common Crawl's readers know them, too:
-    `X-Crawl-Transfer-Encoding`, `X-Crawl-Content-Length` and, unless the body is still `coded`,
-    `X-Crawl-Content-Encoding`; and the true length is added. All else stays, byte for byte, but for line ends.
+    `X-Crawl-Transfer-Encoding`, `X-Crawl-Content-Length`, `X-Crawl-Content-Encoding`; and the true length is
+    added. All else stays, byte for byte, but for line ends.
     """
     lines = _LINE_END.sub(b"\r\n", received.rstrip(b"\r\n"))
-    decoded = not coded and _CODING.search(lines) is not None
+    decoded = _CODING.search(lines) is not None
     lengths = _LENGTH.findall(lines)
     if decoded:
         lines = _CODING.sub(RENAMED, lines)
@@ -112,76 +109,44 @@ def kept_head(received: bytes, size: int, *, coded: bool = False) -> bytes:
     return lines + b"\r\n\r\n"
 
 
-class _Kept(NamedTuple):
-    """What a `revisit` record says of the record that has its payload."""
-
-    id: str
-    url: str
-    date: str
+def warcinfo(name: str, fields: Mapping[str, str]) -> tuple[str, bytes]:
+    """Return the id and the gzip member of the record at the beginning of the file `name`."""
+    record = _builder.create_warcinfo_record(name, dict(fields))
+    return record.rec_headers.get_header("WARC-Record-ID"), _member(record)
 
 
-class Records:
-    """Makes the records of one process, and remembers payloads: one that comes again is kept by reference.
+def members(exchange: Exchange, info: str) -> tuple[bytes, bytes]:
+    """Return the gzip members of response (or `revisit`) and request; `info` is the id of the file's warcinfo."""
+    url = _NEVER_IN_A_URI.sub(lambda found: quote(found[0]), exchange.url)
+    common = {"WARC-Target-URI": url, "WARC-Date": _date(exchange.fetched_at), "WARC-Warcinfo-ID": info}
+    if exchange.ip:
+        common["WARC-IP-Address"] = exchange.ip
+    kind, response_id, digest, earlier = "response", _new_id(), payload_digest(exchange.body), exchange.earlier
+    named = {"WARC-Record-ID": response_id, "WARC-Payload-Digest": f"sha1:{digest}"} | common
+    received = kept_head(exchange.response_head, len(exchange.body))
+    if exchange.truncated:
+        named["WARC-Truncated"] = "length"
+    if earlier is not None:
+        refers_to = {"WARC-Refers-To-Target-URI": url, "WARC-Refers-To-Date": _date(earlier.fetched_at)}
+        if exchange.not_modified:
+            kind = "revisit"
+            named |= {"WARC-Profile": _NOT_MODIFIED, "WARC-Payload-Digest": f"sha1:{earlier.sha1}"} | refers_to
+            if not earlier.sha1:
+                del named["WARC-Payload-Digest"]
+            received = _as_sent(exchange.response_head)
+        elif exchange.body and not exchange.truncated and digest == earlier.sha1:
+            # Of a body that was cut off it is not known whether the rest was equal, too.
+            kind = "revisit"
+            named |= {"WARC-Profile": _IDENTICAL, "WARC-Truncated": "length"} | refers_to
+    body = exchange.body if kind == "response" else b""
+    response = _record(kind, named, received, body)
+    headers = {"WARC-Record-ID": _new_id(), "WARC-Concurrent-To": response_id} | common
+    request = _record("request", headers, _as_sent(exchange.request_head), exchange.request_body)
+    return _member(response), _member(request)
 
-    Not for two threads at a time.
-    """
 
-    def __init__(self, remembered: int = _REMEMBERED) -> None:
-        self.remembered = remembered
-        self._payloads: OrderedDict[bytes, _Kept] = OrderedDict()  # by SHA-1
-
-    def warcinfo(self, name: str, fields: Mapping[str, str]) -> tuple[str, bytes]:
-        """Return the id and the gzip member of the record at the beginning of the file `name`."""
-        record = _builder.create_warcinfo_record(name, dict(fields))
-        return record.rec_headers.get_header("WARC-Record-ID"), _member(record)
-
-    def members(self, exchange: Exchange, info: str) -> tuple[bytes, bytes]:
-        """Return the gzip members of response (or `revisit`) and request; `info` is the file's warcinfo's id."""
-        url = _NEVER_IN_A_URI.sub(lambda found: quote(found[0]), exchange.url)
-        date = _date(exchange.fetched_at)
-        common = {"WARC-Target-URI": url, "WARC-Date": date, "WARC-Warcinfo-ID": info}
-        if exchange.ip:
-            common["WARC-IP-Address"] = exchange.ip
-        response_id = _new_id()
-        received = _AsItCame(kept_head(exchange.response_head, len(exchange.body), coded=exchange.coded))
-        sha1 = hashlib.sha1(exchange.body, usedforsecurity=False).digest()
-        earlier = exchange.earlier and _Kept("", url, _date(exchange.earlier.fetched_at))
-        named = {"WARC-Type": "response", "WARC-Record-ID": response_id} | common
-        if exchange.truncated:
-            named["WARC-Truncated"] = "length"
-        # Of a body that was cut off it is not known whether the rest was equal, too.
-        whole = bool(exchange.body) and not exchange.truncated
-        kept = self._payloads.get(sha1) if whole else None
-        if whole and not kept and exchange.earlier and _digest(sha1) == f"sha1:{exchange.earlier.sha1}":
-            kept = earlier
-        if exchange.not_modified and exchange.earlier and earlier:
-            named |= {"WARC-Type": "revisit", "WARC-Profile": _NOT_MODIFIED} | _refers_to(earlier)
-            if exchange.earlier.sha1:
-                named["WARC-Payload-Digest"] = f"sha1:{exchange.earlier.sha1}"
-            as_sent = _AsItCame(_LINE_END.sub(b"\r\n", exchange.response_head.rstrip(b"\r\n")) + b"\r\n\r\n")
-            response = _record("revisit", named, as_sent, b"")
-        elif kept:
-            if sha1 in self._payloads:
-                self._payloads.move_to_end(sha1)
-            named |= {"WARC-Type": "revisit", "WARC-Profile": _IDENTICAL, "WARC-Truncated": "length"}
-            named |= {"WARC-Payload-Digest": _digest(sha1)} | _refers_to(kept)
-            response = _record("revisit", named, received, b"")
-        else:
-            named["WARC-Payload-Digest"] = _digest(sha1)
-            response = _record("response", named, received, exchange.body)
-        sent = _AsItCame(_LINE_END.sub(b"\r\n", exchange.request_head.rstrip(b"\r\n")) + b"\r\n\r\n")
-        headers = {"WARC-Type": "request", "WARC-Record-ID": _new_id(), "WARC-Concurrent-To": response_id} | common
-        request = _record("request", headers, sent, exchange.request_body)
-        made = _member(response), _member(request)
-        if whole and not (kept and not kept.id):
-            self._payloads.setdefault(sha1, _Kept(response_id, url, date))
-            if len(self._payloads) > self.remembered:
-                self._payloads.popitem(last=False)
-        return made
-
-    def forget(self) -> None:
-        """Forget all payloads: what was made last could not be stored."""
-        self._payloads.clear()
+def _as_sent(head: bytes) -> bytes:
+    return _LINE_END.sub(b"\r\n", head.rstrip(b"\r\n")) + b"\r\n\r\n"
 
 
 class _AsItCame(StatusAndHeaders):  # type: ignore[misc]  # warcio has no types
@@ -202,9 +167,10 @@ class _AsItCame(StatusAndHeaders):  # type: ignore[misc]  # warcio has no types
 _builder = WARCWriter(None, gzip=False, warc_version=VERSION)
 
 
-def _record(kind: str, named: Mapping[str, str], head: _AsItCame, body: bytes) -> ArcWarcRecord:
+def _record(kind: str, named: Mapping[str, str], head: bytes, body: bytes) -> ArcWarcRecord:
+    fields = {"WARC-Type": kind, **named}
     return _builder.create_warc_record(
-        "", kind, payload=BytesIO(body), length=len(body), warc_headers_dict=named, http_headers=head
+        "", kind, payload=BytesIO(body), length=len(body), warc_headers_dict=fields, http_headers=_AsItCame(head)
     )
 
 
@@ -216,16 +182,6 @@ def _member(record: ArcWarcRecord) -> bytes:
 
 def _date(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _refers_to(kept: _Kept) -> dict[str, str]:
-    """Return the fields that name a record; its id is not known any more after a while, and need not be named."""
-    named = {"WARC-Refers-To": kept.id, "WARC-Refers-To-Target-URI": kept.url, "WARC-Refers-To-Date": kept.date}
-    return {name: text for name, text in named.items() if text}
-
-
-def _digest(sha1: bytes) -> str:
-    return f"sha1:{base64.b32encode(sha1).decode()}"
 
 
 def _new_id() -> str:

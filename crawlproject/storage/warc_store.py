@@ -21,7 +21,7 @@ from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, check_write, described, folder_of
 from crawlproject.storage.folder import is_permanent
 from crawlproject.storage.s3 import S3Storage
-from crawlproject.storage.warc import Exchange, Place, Records
+from crawlproject.storage.warc import Exchange, Place, members, warcinfo
 from crawlproject.storage.warc_segments import (
     OPEN,
     Segment,
@@ -78,7 +78,6 @@ class PageStore:
         self.place = printable(str(self.folder), 500)
         self.crawler = crawler
         self.breaker = Breaker("pages_store", crawler)
-        self._records = Records()
         self._segment: Segment | None = None
         self._info, self._first = "", b""  # the id of its warcinfo record, and that
         self._waiting: deque[tuple[Exchange, asyncio.Future[Place]]] = deque()
@@ -182,21 +181,20 @@ class PageStore:
         """Write a group; all of it is on the disk when this returns."""
         segment = self._current()
         ends: list[Place | Exception] = []
-        members = [] if segment.size else [self._first]
-        offset = segment.size + sum(map(len, members))
+        written = [] if segment.size else [self._first]
+        offset = segment.size + sum(map(len, written))
         try:
             for exchange in group:
                 try:
-                    response, request = self._records.members(exchange, self._info)
+                    response, request = members(exchange, self._info)
                 except Exception as error:  # of this page alone
                     ends.append(error)
                     continue
                 ends.append(Place(segment.name, offset, len(response)))
-                members += (response, request)
+                written += (response, request)
                 offset += len(response) + len(request)
-            segment.append(b"".join(members))
+            segment.append(b"".join(written))
         except BaseException:
-            self._records.forget()
             self._segment = None
             segment.leave()
             raise
@@ -210,7 +208,7 @@ class PageStore:
             raise _SpoolFull(f"{size} bytes wait to be uploaded")
         if self._segment is None:
             self._segment = Segment(self.folder)
-            self._info, self._first = self._records.warcinfo(self._segment.name, self._fields())
+            self._info, self._first = warcinfo(self._segment.name, self._fields())
         return self._segment
 
     def _is_due(self) -> bool:
@@ -319,7 +317,7 @@ class PageStore:
     def _take_over_and_upload(self) -> None:
         for taken in take_over(self.folder):
             logger.warning(
-                "Took over the segment of pages %s of a worker that died: %d bytes, %d of half a record cut off",
+                "Closed the segment of pages %s, which was left open: %d bytes, %d of half a record cut off",
                 *taken,
             )
         if self.bucket is None:

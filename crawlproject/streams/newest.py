@@ -30,12 +30,11 @@ async def untold(state: State, after: str, count: int) -> list[tuple[str, bytes]
 
     All come after `after`. None where another leads.
     """
-    redis: Any = state.redis
-    leader, told = await redis.mget(state.keys.leader, state.keys.audit_told)
+    leader, told = await state.redis.mget(state.keys.leader, state.keys.audit_told)
     if leader != state.worker_id.encode():
         return None
     first = max(after, (told or b"").decode() or START, key=order)
-    page = await redis.xrange(state.keys.audit, f"({first}", count=count)
+    page = await state.redis.xrange(state.keys.audit, f"({first}", count=count)
     return [(at.decode(), fields[b"event"]) for at, fields in page]
 
 

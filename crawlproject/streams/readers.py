@@ -290,10 +290,9 @@ class ReaderStatus(NamedTuple):
 
 async def readers(state: State) -> list[ReaderStatus]:
     """Return the readers of a shard, by name."""
-    redis: Any = state.redis
-    packed = await redis.hgetall(state.keys.readers)
-    seconds, micros = await redis.time()
-    streams = await _streams_of(redis, state.keys.streams)
+    packed = await state.redis.hgetall(state.keys.readers)
+    seconds, micros = await state.redis.time()
+    streams = await _streams_of(state.redis, state.keys.streams)
     found = []
     for name, one in sorted(
         (name.decode(errors="surrogateescape"), ReaderRecord.of(packed[name])) for name in packed
@@ -330,9 +329,8 @@ async def furthest_behind(state: State) -> dict[str, int]:
 
 async def count_without_reader(state: State) -> int:
     """Return the events of a shard in streams that have no reader."""
-    redis: Any = state.redis
     read = {stream for one in await readers(state) for stream in one.positions}
-    return sum([await redis.xlen(stream) for stream in state.keys.streams if stream not in read])
+    return sum([await state.redis.xlen(stream) for stream in state.keys.streams if stream not in read])
 
 
 async def forget(state: State, name: str) -> tuple[Mapping[str, str], int]:

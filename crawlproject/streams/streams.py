@@ -34,14 +34,13 @@ def entries_of(answer: Any) -> Iterator[EventEntry]:
 
 async def dead_letters(state: State) -> AsyncIterator[tuple[str, dict[bytes, bytes]]]:
     """Yield the dead letters that there are now, the oldest first: the id of each entry, and its fields."""
-    client: Any = state.redis
     dead = state.keys.dead
-    newest = await client.xrevrange(dead, count=1)
+    newest = await state.redis.xrevrange(dead, count=1)
     if not newest:
         return
     last, start = newest[0][0], b"-"
     while True:
-        page = await client.xrange(dead, start, last, count=_PAGE)
+        page = await state.redis.xrange(dead, start, last, count=_PAGE)
         for at, fields in page:
             yield at.decode(), fields
         if len(page) < _PAGE:

@@ -21,7 +21,6 @@ def test_every_page_ends_in_exactly_one_way_whatever_fails() -> None:
         pause=(0.5, 1.5),
         heartbeat_timeout=1.5,
         workers=2,
-        deadline=600,
     )
     result, _ = run(plan, pages=4)
     assert result.faults.keys() == {*plan.deck}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from crawlproject.config import CircuitRules
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 

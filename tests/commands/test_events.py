@@ -10,14 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 import redis
 
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace
 from tests.following import following
-from tests.kafka_broker import Broker
 from tests.state.servers import Server
 from tests.streams.records import record, records, write
 from tests.waiting import until
@@ -239,29 +237,27 @@ def test_readers_are_listed_and_forgotten_by_name(
     assert scrapy("events", "x.jsonl", "--reader", "a b").returncode == 2
 
 
-@pytest.mark.parametrize("sink", ["file", "parquet", "kafka"])
-def test_what_is_gone_unread_ends_every_reader_unless_it_may_skip_that(
-    scrapy: Scrapy, redis_url: str, tmp_path: Path, broker: Broker, sink: str
+def test_what_is_gone_unread_ends_a_reader_unless_it_may_skip_that(
+    scrapy: Scrapy, redis_url: str, tmp_path: Path
 ) -> None:
-    where = {"file": str(tmp_path / "x.jsonl"), "parquet": f"{tmp_path}/x:parquet", "kafka": "--kafka"}[sink]
-    environ: Any = {"CRAWL_KAFKA_BROKERS": broker.address}
+    where = str(tmp_path / "x.jsonl")
     with redis.Redis.from_url(redis_url) as client:
         emit(client, 0, 20)
-        assert scrapy("events", where, "--json", **environ).stdout == '{"events": 20, "skipped": 0}\n'
+        assert scrapy("events", where, "--json").stdout == '{"events": 20, "skipped": 0}\n'
         emit(client, 20, 60)
         client.xtrim(KEYS.image_events, maxlen=5, approximate=False)
         for _ in range(2):
-            done = scrapy("events", where, **environ)
+            done = scrapy("events", where)
             assert done.returncode == 1
             said = done.stderr.splitlines()[-1]
             assert said.startswith("scrapy events: gone from Redis before reader ")
             assert f"has read them: 15 events of {KEYS.image_events}" in said
             assert said.endswith("restore them, or go on without them (--skip-lost)")
-        done = scrapy("events", where, "--skip-lost", "--json", **environ)
+        done = scrapy("events", where, "--skip-lost", "--json")
         told = f"scrapy events: lost, going on without them: 15 events of {KEYS.image_events}\n"
         assert (done.returncode, done.stderr, done.stdout) == (0, told, '{"events": 25, "skipped": 0}\n')
         emit(client, 60, 64)
-        assert scrapy("events", where, "--json", **environ).stdout == '{"events": 4, "skipped": 0}\n'
+        assert scrapy("events", where, "--json").stdout == '{"events": 4, "skipped": 0}\n'
 
 
 @pytest.mark.parametrize("how", ["hangs", "killed"])
@@ -299,36 +295,6 @@ def test_a_follower_outlives_a_redis_that_fails(environment: dict[str, str], tmp
     assert numbers(path) == list(range(200))
 
 
-def test_a_dataset_is_followed_killed_and_finished(
-    environment: dict[str, str], redis_url: str, tmp_path: Path, scrapy: Scrapy
-) -> None:
-    out = tmp_path / "out"
-
-    def rows() -> int:
-        return sum(pq.read_metadata(path).num_rows for path in out.glob("*.parquet"))
-
-    with redis.Redis.from_url(redis_url) as client:
-        emit(client, 0, 40)
-        with following(environment, f"{out}/:parquet", "--rows", "20") as first:
-            until(lambda: rows() == 40)
-            emit(client, 40, 50)
-            first.kill()
-        end_leases(client)
-        with following(environment, f"{out}/:parquet", "--rows", "20", "--every", "0.5") as second:
-            until(lambda: rows() == 50)
-            emit(client, 50, 53)
-            until(lambda: rows() == 53)
-            second.send_signal(signal.SIGTERM)
-            text, error = second.communicate(timeout=60)
-        assert (second.returncode, error) == (0, "")
-        assert text.endswith(f" written to {out}/\n")
-        emit(client, 53, 55)
-    done = scrapy("events", f"{out}/:parquet", "--json")
-    assert json.loads(done.stdout) == {"events": 2, "skipped": 0}
-    found = [name for path in out.glob("*.parquet") for name in pq.read_table(path)["identifier"].to_pylist()]
-    assert sorted(map(int, found)) == list(range(55))
-
-
 OF_SHARDS = [Keys(shard_namespace("crawl", number, 2), "images") for number in range(2)]
 
 
@@ -350,36 +316,15 @@ def test_each_shard_has_a_file_a_folder_and_a_reader(scrapy: Scrapy, redis_url: 
         for _ in range(2):
             scrapy("events", str(tmp_path / "results.jsonl"), **several)
         assert numbers(tmp_path / "results.01.jsonl") == [1, 3]
-
-        scrapy("events", f"{tmp_path}/out/:parquet", "--reader", "daily", **several)
-        table = pq.read_table(tmp_path / "out")  # its folders are a column
-        assert {(row["identifier"], row["shard"]) for row in table.to_pylist()} == {
-            ("0", 0), ("2", 0), ("4", 0), ("1", 1), ("3", 1)
-        }  # fmt: skip
-        scrapy("events", f"{tmp_path}/tars/:webdataset", **several)
-        assert sorted(path.name for path in (tmp_path / "tars").iterdir()) == ["shard=00", "shard=01"]
-        assert pq.read_metadata(tmp_path / "tars" / "shard=01" / "00000000.parquet").num_rows == 2
-
+        scrapy("events", f"{tmp_path}/daily.jsonl", "--reader", "daily", **several)
         emit_in(client, 1, 5)
         listed = json.loads(scrapy("events", "--readers", "--json", **several).stdout)
         assert [(one["shard"], one["behind"]) for one in listed if one["name"] == "daily"] == [(0, 0), (1, 1)]
         table_lines = scrapy("events", "--readers", **several).stdout.splitlines()
         assert table_lines[0].startswith("shard  reader ")
-        assert table_lines[-1] == "6 readers"
+        assert table_lines[-1] == "4 readers"
         forgotten = json.loads(scrapy("events", "--forget", "daily", "--json", **several).stdout)
-        assert (forgotten["unread"], len(forgotten["positions"])) == (1, 8)
-
-
-def test_kafka_has_the_events_of_all_shards(scrapy: Scrapy, redis_url: str, broker: Broker) -> None:
-    with redis.Redis.from_url(redis_url) as client:
-        emit_in(client, 0, 0, 2)
-        emit_in(client, 1, 1)
-    done = scrapy("events", "--kafka", CRAWL_SHARDS="2", CRAWL_KAFKA_BROKERS=broker.address)
-    assert (done.stdout, done.stderr) == ("3 events sent to Kafka\n", "")
-    found = {
-        json.loads(message.value() or b"")["identifier"] for message in broker.messages("image_metadata_updates")
-    }
-    assert found == {"0", "1", "2"}
+        assert (forgotten["unread"], len(forgotten["positions"])) == (1, 14)
 
 
 def test_a_shard_that_is_away_holds_up_no_other(
@@ -422,26 +367,3 @@ def test_a_shard_that_is_away_holds_up_no_other(
         for server in servers:
             server.close()
     assert [numbers(file) for file in files] == [list(range(21)), list(range(20))]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ((":parquet",), "expected a folder before :parquet"),
-        (("out/:csv",), "expected out/:parquet or out/:webdataset"),
-        (("s3://bucket/x",), "expected s3://bucket/x:parquet"),
-        (("x.jsonl", "--rows", "5"), "--rows goes with FOLDER:parquet or FOLDER:webdataset"),
-        (("out:parquet", "--caption", "alt"), "--caption goes with FOLDER:webdataset"),
-        (("out:webdataset", "--samples", "100001"), "--samples 100001: expected more than 0, and 100,000 at most"),
-        (("out:parquet", "--originals"), "--originals goes with FOLDER:webdataset"),
-        (("out:webdataset", "--originals"), "--originals needs the setting CRAWL_KEEP_ORIGINALS"),
-        (("out:parquet", "--rows", "0"), "--rows 0: expected more than 0"),
-        (("out:parquet", "--rows", "600000"), "more than half of CRAWL_STREAM_MAXLEN"),
-    ],
-)
-def test_what_cannot_be_a_dataset_is_refused(
-    scrapy: Scrapy, tmp_path: Path, words: tuple[str, ...], says: str
-) -> None:
-    done = scrapy("events", *words)
-    assert done.returncode == 2
-    assert says in done.stderr + done.stdout

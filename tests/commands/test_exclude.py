@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
-from tests.state.scripts.calls import put
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -100,33 +98,6 @@ async def test_every_source_can_be_excluded_by_its_name(scrapy: Scrapy, frontier
     assert await frontier.redis.exists("crawl:excluded") == 0
 
 
-@pytest.mark.parametrize("command", ["exclude", "include"])
-@pytest.mark.parametrize(
-    "args",
-    [[], ["museum", "two words"], ["--all"], ["https://a.example/"], ["*.a.example"], ["--", "-rf"]],
-)
-async def test_wrong_use_changes_nothing(
-    scrapy: Scrapy, frontier: Frontier, command: str, args: list[str]
-) -> None:
-    await frontier.redis.sadd("crawl:excluded", "flickr")
-    done = scrapy(command, *args)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"scrapy {command}" in done.stderr
-    assert await frontier.redis.smembers("crawl:excluded") == {b"flickr"}
-
-
-async def test_the_work_of_another_spider_is_dropped_at_once(scrapy: Scrapy, frontier: Frontier) -> None:
-    other = State(frontier.state.config, "other")
-    await other.open()
-    try:
-        await put(other, [b"\x01\x00\x00one"])
-        done = scrapy("exclude", "museum", "--spider", "other")
-        assert done.stdout == "museum is excluded; 1 queued requests were dropped\n"
-        assert scrapy("include", "museum", "--spider", "other").returncode == 0
-    finally:
-        await other.close()
-
-
 async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 200.0, "flickr": 200.0})
     await frontier.feed("museum", 5)
@@ -152,12 +123,6 @@ async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Fro
     totals = json.loads(scrapy("stats").stdout)
     assert (totals["purged"], totals["sources"]["museum"]["purged"], totals["excluded"]) == (5, 5, 0)
     assert (await audit(frontier))[0]["by"] == f"operator, scrapy purge, {WHO}"
-
-
-@pytest.mark.parametrize("args", [[], ["museum", "flickr"], ["--all"]])
-async def test_a_purge_is_of_one_source(scrapy: Scrapy, frontier: Frontier, args: list[str]) -> None:
-    done = scrapy("purge", "--yes", *args)
-    assert (done.returncode, done.stdout) == (2, "")
 
 
 async def test_explain_and_sources_name_an_exclusion(scrapy: Scrapy, frontier: Frontier) -> None:

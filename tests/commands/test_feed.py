@@ -20,9 +20,9 @@ import pytest
 import redis
 from pyarrow import parquet as pq
 
-from crawlproject.sinks.event_rows import Rows
+from crawlproject.contrib.datasets.event_rows import Rows
 from crawlproject.state.keys import Keys
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -79,10 +79,9 @@ def test_many_keep_their_order_for_the_spider_named(scrapy: Scrapy, redis_url: s
 
 
 def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
-    for args in (("-",), ("--kafka",)):
-        done = scrapy("feed", "--spider", "image", *args, stdin=A)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "--spider image: this project has no such spider, only images" in done.stderr
+    done = scrapy("feed", "--spider", "image", "-", stdin=A)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--spider image: this project has no such spider, only images" in done.stderr
     with redis.Redis.from_url(redis_url) as client:
         assert client.keys() == []
 
@@ -189,36 +188,6 @@ def test_on_a_terminal_there_is_a_progress_bar(
     assert f"{path}:2: URL must begin with http:// or https://: ftp://a/[red]" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
     assert done.stdout == b"1 seed fed, 1 rejected\n"
-
-
-@pytest.mark.parametrize("knows", [True, False])
-def test_while_it_waits_it_says_how_many_seeds_it_has_left(
-    environment: dict[str, str], redis_url: str, tmp_path: Path, knows: bool
-) -> None:
-    total = 20_000 if knows else 1_200  # a batch, and what a pipe holds
-    file = tmp_path / "seeds.txt"
-    file.write_text("".join(f"https://museum.org/{number:0100}\n" for number in range(total)))
-    with redis.Redis.from_url(redis_url) as client:
-        client.lpush(KEYS.seeds, *["http://museum.org/x"] * 100_001)  # no room
-        command = [sys.executable, "-m", "scrapy", "feed", str(file) if knows else "-"]
-        feed = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
-        try:
-            assert feed.stdin is not None
-            if not knows:
-                feed.stdin.write(file.read_bytes())
-            feed.stdin.close()
-            until(lambda: client.hvals(KEYS.feeders))
-            left = client.hvals(KEYS.feeders)[0].rpartition(b":")[2]
-            assert (int(left) == pytest.approx(total, rel=0.25)) if knows else (left == b"")
-            client.delete(KEYS.seeds)
-            assert feed.wait(PATIENCE_S) == 0
-        finally:
-            feed.kill()
-            feed.wait()
-        assert not client.exists(KEYS.feeders)
-        assert client.llen(KEYS.seeds) == total
 
 
 KEPT = ("--columns", "url=URL,uuid=key", "--keep", "TEXT")
@@ -349,8 +318,6 @@ def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(
     ("args", "reason"),
     [
         (("-", "--resume"), "--resume needs FILEs: stdin begins where it begins"),
-        (("--kafka", "--resume"), "--columns, --keep, --resume, --probe and --again need FILEs"),
-        (("--kafka", "--probe"), "--columns, --keep, --resume, --probe and --again need FILEs"),
         (("--again", "out/"), "--again goes with --probe and with the folder or files of a dataset"),
         (("--probe", "--again", "-"), "--again goes with --probe and with the folder or files of a dataset"),
         (("--probe", "--spider", "pages", "-"), "--probe is for the spider images: pages fetches no images"),

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from tests.dashboard.monitors import free_port
+from crawlproject import plugins
+from tests.monitors import free_port, ports
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -34,36 +33,29 @@ def test_a_port_that_is_taken_is_named(scrapy: Scrapy) -> None:
 
 
 def test_a_redis_or_a_catalogue_that_is_not_there_is_named(scrapy: Scrapy, tmp_path: Path) -> None:
-    port = str(free_port())
-    said = scrapy(
-        "monitor", REDIS_URL=f"unix://{tmp_path}/none.sock", CRAWL_METRICS_PORT=port, CRAWL_DASHBOARD_PORT="0"
-    )
+    ours: Any = {"CRAWL_METRICS_PORT": str(free_port()), **ports()}
+    said = scrapy("monitor", **(ours | {"REDIS_URL": f"unix://{tmp_path}/none.sock"}))
     assert (said.returncode, said.stderr.count("\n")) == (1, 1)
     assert "does not answer" in said.stderr
-    said = scrapy(
-        "monitor", CRAWL_SOURCES=str(tmp_path / "none.json"), CRAWL_METRICS_PORT=port, CRAWL_DASHBOARD_PORT="0"
-    )
+    said = scrapy("monitor", **(ours | {"CRAWL_SOURCES": str(tmp_path / "none.json")}))
     assert (said.returncode, said.stderr.count("\n")) == (1, 1)
     assert "CRAWL_SOURCES=" in said.stderr
 
 
-@pytest.mark.parametrize("dashboard", [True, False])
-def test_as_json_it_says_where_it_serves(environment: dict[str, str], tmp_path: Path, dashboard: bool) -> None:
-    metrics, page = free_port(), free_port() if dashboard else 0
+def test_as_json_it_says_where_it_serves(environment: dict[str, str], tmp_path: Path) -> None:
+    metrics = free_port()
     environ = {
         **environment,
         "CRAWL_METRICS_PORT": str(metrics),
-        "CRAWL_DASHBOARD_PORT": str(page),
+        **ports(),
         "CRAWL_MONITOR_FILE": str(tmp_path / "monitor.jsonl"),
     }
     command = [sys.executable, "-m", "scrapy", "monitor", "--json"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as monitor:
         assert monitor.stdout is not None
         told = json.loads(monitor.stdout.readline())
-        assert told == {
-            "metrics": f"http://127.0.0.1:{metrics}/metrics",
-            "dashboard": f"http://127.0.0.1:{page}" if dashboard else None,
-        }
+        assert told["metrics"] == f"http://127.0.0.1:{metrics}/metrics"
+        assert told.keys() == {"metrics", *plugins.offered("services")}
         with urllib.request.urlopen(told["metrics"]) as answer:  # it serves by now
             assert answer.status == 200
         monitor.terminate()

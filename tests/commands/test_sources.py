@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from crawlproject.config import CircuitRules
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.robots_copies import keep_copy
@@ -198,36 +198,12 @@ async def test_seeds_beyond_the_share_of_a_source_are_shown_and_counted(
     assert "10 queued, 10 waiting, 0 delayed, 0 in flight" in explained
 
 
-async def test_only_the_sources_named(scrapy: Scrapy, frontier: Frontier) -> None:
-    await frontier.catalogue({"museum": 5.0, "flickr": 200.0})
-    assert list(listed(scrapy, "MUSEUM", "museum")) == ["museum"]
-    done = scrapy("sources", "--json", "musuem", "flickr")
-    assert [row["source"] for row in json.loads(done.stdout)] == ["musuem", "flickr"]
-    assert (done.returncode, done.stderr) == (
-        0,
-        "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n",
-    )
-    for wrong in ("two words", "--jsn"):
-        done = scrapy("sources", wrong)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert wrong in done.stderr
-
-
 async def test_more_sources_than_a_call_takes(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({f"s{number:04}": 0.2 + number for number in range(1100)})
     await frontier.feed("s1099", 7)
     rows = listed(scrapy)
     assert [row["rate_limit"] for row in rows.values()] == [0.2 + number for number in range(1100)]
     assert rows["s1099"]["queued"] == 7
-
-
-def test_before_anything_was_done_there_are_none(scrapy: Scrapy) -> None:
-    assert listed(scrapy) == {}
-    done = scrapy("sources")
-    assert (done.returncode, done.stdout.splitlines()[1:]) == (
-        0,
-        ["0 sources", "nothing goes out: no worker leads"],
-    )
 
 
 async def test_a_reader_that_has_enough_ends_it_quietly(environment: dict[str, str], frontier: Frontier) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest, Settlement
 from tests.settings_of_functions import within
@@ -96,10 +96,3 @@ def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
         f"{name}_p{percent}_s" for name in ("latency", "fetch", "parse") for percent in (50, 95, 99)
     }
     assert set(said.values()) == {0, None}
-
-
-async def test_a_worker_that_is_silent_does_not_count(scrapy: Scrapy, state: State) -> None:
-    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
-    assert json.loads(scrapy("stats").stdout)["workers"] == 1
-    await state.redis.zincrby(state.keys.workers, -31_000_000, "w")
-    assert json.loads(scrapy("stats").stdout)["workers"] == 0

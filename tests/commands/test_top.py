@@ -162,31 +162,6 @@ async def test_the_crawl_is_shown_until_ctrl_c(
     assert workers == [b"w"]
 
 
-async def test_a_signal_ends_it(environment_of_terminals: dict[str, str], frontier: Frontier) -> None:
-    await frontier.catalogue({"museum": 5.0})
-    with top(environment_of_terminals) as terminal:
-        terminal.until(lambda text: "reading" in text)
-        terminal.process.send_signal(signal.SIGHUP)
-        assert terminal.end() == 0
-
-
-async def test_a_bug_is_reported_after_the_terminal_is_restored(
-    environment_of_terminals: dict[str, str], frontier: Frontier, tmp_path: Path
-) -> None:
-    await frontier.catalogue({"museum": 5.0})
-    (tmp_path / "broken.py").write_text(
-        "from crawlproject.status import sample\n"
-        "from scrapy.cmdline import execute\n"
-        "def snapshot(*args): raise ZeroDivisionError('a bug')\n"
-        "sample.snapshot = snapshot\n"
-        "execute(['scrapy', 'top'])\n"
-    )
-    environment = environment_of_terminals | {"PYTHONPATH": str(ROOT)}
-    with top(environment, command=[str(tmp_path / "broken.py")]) as terminal:
-        assert terminal.end() == 1
-        assert terminal.said.index(b"a bug") > terminal.said.rindex(b"\x1b[?1049l")
-
-
 async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
     environment_of_terminals: dict[str, str], frontier: Frontier
 ) -> None:
@@ -333,14 +308,6 @@ def test_a_row_says_how_its_source_stands() -> None:
         *("museum", "slowed", "200", "50", "11", "1234", "4", "100", "10", "0:01:02"),
         *["by", "size,", "slowed", "to", "25", "%", "by", "status", "429"],
     ]
-
-
-def test_what_gets_nothing_is_red_and_what_gets_less_yellow() -> None:
-    made = shown(source("halted", state="halted"), source("slowed", effective_rate=1.0), source("fast"))
-    coloured = rendered(made, force_terminal=True, color_system="standard", no_color=False)
-    assert "\x1b[1;31mhalted" in coloured
-    assert "\x1b[33mslowed" in coloured
-    assert [line.split()[1] for line in rendered(made).splitlines()[-3:]] == ["HALTED", "slowed", "closed"]
 
 
 def test_texts_of_strangers_are_shown_as_they_are_and_do_nothing() -> None:

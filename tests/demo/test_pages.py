@@ -6,10 +6,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from demo.pages import CLAIMED, judge_counts, judge_site, progress
-from demo.sites import BEHIND_NOFOLLOW, FORBIDDEN, LICENCE, NOINDEX, Arrival, Site, Sites
+from demo.pages import judge_counts, judge_site
+from demo.sites import BEHIND_NOFOLLOW, FORBIDDEN, LICENCE, NOINDEX, Arrival, Site
 
 SITE = Site("museum.example", 20, pictures=[b""] * 6, opt_outs=True)
 BASE = "http://museum.example:8000"
@@ -54,12 +53,6 @@ def test_each_broken_promise_is_a_sentence(wrong: dict[str, Any], sentence: str)
     assert sentence in said
 
 
-def test_too_few_real_pages_break_the_promise() -> None:
-    real = sorted(SITE.real())
-    [said] = judge_site(SITE, set(real[: len(real) * 9 // 10]) - {"/"}, SITE.licensed(), [], [])
-    assert f"of the {len(real)} real pages of museum.example" in said
-
-
 def test_what_is_lost_or_doubled_is_told() -> None:
     pages = Counter(links_admitted=3, pages=2, failed=1, not_html=1)
     images = Counter(links_admitted=2, thumbnails=1, link_rot=1)
@@ -70,14 +63,3 @@ def test_what_is_lost_or_doubled_is_told() -> None:
         "1 images are outstanding",
         "1 images were admitted, and 0 have ended",
     ]
-
-
-def test_each_site_is_shown_with_its_progress_and_rate() -> None:
-    domain = next(iter(CLAIMED))
-    web = Sites([Site(domain, 10, pictures=[b""] * 4)])
-    web.arrivals += [Arrival(100.0, domain, domain, path, 200) for path in ("/", "/real/1.html", "/x/1")]
-    console = Console(width=110)
-    with console.capture() as captured:
-        counts = ({"sources": {domain: {"pages": 3}}}, {"sources": {domain: {"thumbnails": 1}}})
-        console.print(progress(web, *counts, now=101.0))
-    assert captured.get().splitlines()[1].split() == [domain, "2", "11", "1", "1", "2", "24.2/s", "0.6/s"]

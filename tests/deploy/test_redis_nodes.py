@@ -14,8 +14,8 @@ import pytest
 import redis
 import yaml
 
-from benchmarks.redis_servers import free_node_port
 from crawlproject.state import embedded
+from demo.redis_servers import free_node_port
 from tests.waiting import until
 
 NODES = Path(__file__).parents[2] / "deploy" / "kubernetes" / "redis-cluster" / "nodes.yaml"

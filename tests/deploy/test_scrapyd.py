@@ -124,7 +124,6 @@ def test_scrapyd_crawls_what_was_deployed_until_it_is_cancelled(crawl: Crawl, sc
             ("jobid", "first"),
             ("setting", "CRAWL_LOG_FORMAT=json"),
             ("setting", "MAX_IDLE_TIME_BEFORE_CLOSE=0"),
-            ("setting", "CRAWL_THUMBNAIL_QUALITY=30"),
         )
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 60)
         assert scrapyd.jobs()["running"] == ["first"]
@@ -135,24 +134,14 @@ def test_scrapyd_crawls_what_was_deployed_until_it_is_cancelled(crawl: Crawl, sc
         assert 60 < done < 300
         assert crawl.redis.hget(KEYS.counters, "outstanding") == str(300 - done).encode()
         assert not crawl.redis.keys(KEYS.leases_of + "*")
-        assert crawl.redis.zcard(KEYS.workers) == 0
-        assert len(crawl.arrivals("photos")) == done
-        assert "Process died:" not in scrapyd.log.read_text()
         assert "Process finished:" in scrapyd.log.read_text()  # with exit code 0
 
         text = scrapyd.ask("logs/crawlproject/images/first.log").decode()
-        lines = [json.loads(line)["message"] for line in text.splitlines()]
-        assert any("Received SIGINT" in line for line in lines)
-        assert lines[-1] == "Spider closed (shutdown)"
-        assert any(f"'crawl/photos/thumbnails': {done}" in line for line in lines)
-        log = scrapyd.folder / ".crawl" / "scrapyd" / "logs" / "crawlproject" / "images" / "first.log"
-        assert log.read_text() == text
+        assert json.loads(text.splitlines()[-1])["message"] == "Spider closed (shutdown)"
 
         scrapyd.post("schedule.json", ("spider", "images"), ("jobid", "second"))
         crawl.until(lambda: sorted(scrapyd.jobs()["finished"]) == ["first", "second"])
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
-    name = crawl.events(KEYS.image_events)[0]["thumbnail"]
-    assert (crawl.folder / "thumbnails" / name).is_file()
 
 
 def test_scrapyd_does_not_start_without_a_password(crawl: Crawl, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_a_comment_begins_at_the_start_of_a_line_or_after_white_space() -> None:
     ("content", "fault"),
     [
         (b"a.example\nhttp://b.example\n", ", line 2: 'http://b.example' is neither a source nor a domain"),
+        (b".museum.example\n", ", line 1: '.museum.example' begins with a dot: leave it out"),
         (b"a.example, b.example\n", ", line 1: source 'a.example, b.example' must be 1 to 128 letters"),
         (b"\xff\xfe\n", " is not UTF-8"),
         (None, " cannot be read: No such file or directory"),

@@ -50,7 +50,7 @@ async def test_a_signal_tells_of_each_circuit_that_opens_halts_or_resumes(case: 
     crawler.signals.connect(halted, signal=circuits.circuit_halted)
     crawler.signals.connect(resumed, signal=circuits.circuit_resumed)
     extension = Circuits.from_crawler(crawler)
-    await extension.spider_opened()
+    extension.spider_opened()
     await until_async(lambda: extension._last)
     for number in range(6):
         case.keeper.item_scraped(Failure(of_status(403), "x", status=403), response)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 from crawlproject import config
 from crawlproject.frontier import audit as audit_module
 from crawlproject.frontier.audit import Audit
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Mended, NewRequest, Revisit, Settlement
+from crawlproject.state.scripts import NewRequest, Revisit, Settlement
 from crawlproject.storage.packs import FolderPacks
 from tests.frontier.test_overflow import SITE, counters, discover, spilled
 from tests.leading import lead
@@ -233,13 +232,6 @@ async def test_counters_of_many_sources_come_back_while_others_write(state: Stat
     assert abs(counted - (1800 - ended)) <= 36
 
 
-async def test_whoever_does_not_lead_looks_at_nothing(state: State) -> None:
-    await db(state).rpush(state.keys.queue_of + "2:museum", entry("lost", priority=2))
-    await Audit(state, lambda: False).step()
-    await asyncio.sleep(0)
-    assert not await db(state).exists(*state.keys.due)
-
-
 async def test_a_source_that_one_spider_resumes_is_due_for_the_other_one_soon(state: State) -> None:
     """It stood there where its hold would have ended."""
     fence = await rule(state, ("museum", 10))
@@ -260,25 +252,3 @@ async def test_a_source_that_one_spider_resumes_is_due_for_the_other_one_soon(st
         return bool((await lease(pages)).grants)
 
     await until_async(is_leased)
-
-
-async def test_the_many_extents_of_sources_are_counted_in_small_calls(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    mend = state.scripts.mend
-
-    async def note(found: dict[str, list[bytes]]) -> Mended:
-        calls.append({kind: len(names) for kind, names in found.items()})
-        return await mend(found)
-
-    monkeypatch.setattr(state.scripts, "mend", note)
-    await rule(state, ("museum", 10))
-    for number in range(5):
-        reference = f"images-0/1700000000-abcdef:0:10:{'a' * 40}:64"
-        await db(state).rpush(f"{state.keys.extents_of}0:museum{number}", reference)
-        await db(state).rpush(f"{state.keys.queue_of}0:museum{number}", entry("one"))
-    await sweep(state)
-    assert {"queues": 5} in calls
-    assert [one["extents"] for one in calls if "extents" in one] == [2, 2, 1]
-    assert await counters(state) == (5, 320, 320)

@@ -27,11 +27,6 @@ def test_what_is_no_request_has_neither_identifier_nor_url(entry: bytes) -> None
     assert letter["reason"] == "not written by crawlproject"
 
 
-@pytest.mark.parametrize("image", [b"", b"\xff", b"3", b"[1]", b"{", b"[" * 100_000, b'"text"'])
-def test_what_is_no_object_says_nothing_of_an_image(image: bytes) -> None:
-    assert read_dead_letter("1-1", {b"image": image})["image"] is None
-
-
 def test_what_a_seed_kept_is_in_its_dead_letter() -> None:
     said = {"url": "http://a/", "extra": {"TEXT": "ž"}}
     assert read_dead_letter("1-1", {b"seed": json.dumps(said).encode()})["extra"] == {"TEXT": "ž"}

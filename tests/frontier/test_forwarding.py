@@ -13,11 +13,10 @@ import pytest_asyncio
 import redis
 from scrapy import Request
 
-from crawlproject.frontier.dupefilter import digest_of
-from crawlproject.frontier.forwarding import Forwarder
-from crawlproject.frontier.seeds import UsersSeeds
+from crawlproject.frontier.codec import digest_of
+from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, DeadRetry, LinkGroup, NewRequest, Settlement
+from crawlproject.state.scripts import Budget, LinkGroup, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
 from tests.settings_of_functions import within
 from tests.shards import domain_in, several_shards
@@ -53,7 +52,7 @@ def request(url: str, domain: str, *, again: bool = False) -> NewRequest:
 
 def group(domain: str, *urls: str) -> LinkGroup:
     return LinkGroup(
-        domain, None, [entry(url) for url in urls], [digest_of("", url) for url in urls], [None] * len(urls)
+        domain, None, [entry(url) for url in urls], [digest_of("", url) for url in urls], [""] * len(urls)
     )
 
 
@@ -198,23 +197,6 @@ async def kind_again(state: State) -> None:
 
 
 @KINDS
-async def test_a_forwarder_that_is_late_takes_nothing_away(shards: tuple[State, ...], kind: Kind) -> None:
-    """It stood still with a batch in hand, which another one has forwarded meanwhile; then all of it again."""
-    expected = await kind(shards[0])
-    late = await shards[0].scripts.batch(1, count=9)
-    assert late is not None
-    await Forwarder(shards[0]).give(1)
-    await kind_again(shards[0])
-    fresh = await shards[0].scripts.batch(1, count=9)
-    if kind is not links:
-        assert await shards[1].scripts.receive("0", late)
-    await shards[0].scripts.forget_batch(1, late)
-    assert await shards[0].scripts.batch(1, count=9) == fresh
-    await Forwarder(shards[0]).give(1)
-    assert await arrived(shards[1]) == Counter([*expected, "http://more/"])
-
-
-@KINDS
 async def test_it_waits_for_a_shard_without_a_leader(shards: tuple[State, ...], kind: Kind) -> None:
     expected = await kind(shards[0])
     await db(shards[1]).delete(shards[1].keys.pulse)
@@ -321,48 +303,6 @@ async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind
     assert (await shards[1].scripts.idleness()).is_idle
     counted = counts_in(await db(shards[1]).hget(shards[1].keys.counts, OWN[1]))
     assert counted["excluded"] == len(expected)
-
-
-@pytest.mark.parametrize("kind", [found, redirected], ids=lambda kind: kind.__name__)
-async def test_what_is_unknown_there_is_a_dead_letter_there(redis_url: str, kind: Kind) -> None:
-    async with several_shards(redis_url, SHARDS, CRAWL_UNKNOWN_SOURCES="refuse") as shards:
-        shards[0].scripts = within(shards[0].scripts, refuse_unknown=False)  # it has not read that catalogue yet
-        expected = await kind(shards[0])
-        assert await Forwarder(shards[0]).give(1)
-        letters = await db(shards[1]).xrange(shards[1].keys.dead)
-        assert sorted(url_of(fields[b"entry"]) for _, fields in letters) == expected
-        assert {fields[b"reason"] for _, fields in letters} == {f"unknown source: {OWN[1]}".encode()}
-        assert (await shards[1].scripts.idleness()).is_idle
-
-
-async def test_what_was_seen_there_is_a_duplicate(shards: tuple[State, ...]) -> None:
-    await shards[1].scripts.enqueue("w", [request("http://f/1", OWN[1])])
-    await found(shards[0])
-    assert await Forwarder(shards[0]).give(1)
-    assert sorted(await waits(shards[1])) == ["http://f/1", "http://f/2"]
-    assert await outstanding(shards[1]) == 2
-    assert await db(shards[1]).hget(shards[1].keys.totals, "duplicates") == b"1"
-
-
-async def test_dead_letters_have_their_other_life_in_their_shard(redis_url: str) -> None:
-    """But not while its list is full: then they stay what they are."""
-    async with several_shards(redis_url, SHARDS, CRAWL_OVERFLOW_MAXLEN=SHARDS) as shards:
-        here = shards[0]
-        for url in ("http://1/", "http://2/"):
-            await here.scripts.enqueue("w", [request(url, OWN[0])])
-        for name, url in await lease(here):
-            settlement = Settlement(name, OWN[0], entry(url), dead="broken")
-            assert (await within(here.scripts, dead_maxlen=9).settle("w", [settlement])).settled == [True]
-        letters = [
-            DeadRetry(name.decode(), OWN[0], fields[b"entry"], None, OWN[1])
-            for name, fields in await db(here).xrange(here.keys.dead)
-        ]
-        assert await here.scripts.retry_dead(letters) == 1
-        assert await db(here).xlen(here.keys.dead) == 1
-        assert await Forwarder(here).give(1)
-        assert await here.scripts.retry_dead(letters) == 1
-        assert await Forwarder(here).give(1)
-        assert sorted(await waits(shards[1])) == ["http://1/", "http://2/"]
 
 
 async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...]) -> None:

@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 import redis
 import uvloop
-from redis.exceptions import RedisError
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
 from crawlproject import config
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.lease_queue import LeaseQueue
-from crawlproject.frontier.pace import MOST_A_CALL
+from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import Passage
@@ -142,39 +141,6 @@ async def test_doubt_about_the_time_returns_what_waits_and_lets_nothing_out(stat
     assert [r.meta["identifier"] for r in await worker.popped(3)] == ["1", "2", "3"]
 
 
-async def test_the_engine_is_woken_for_the_next_slot(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready(rate=5)
-    await worker.look_up()
-    await worker.put("a", "b")
-    await worker.queue.fill()
-    await until_async(lambda: worker.woken)
-    assert worker.woken == 1
-    assert worker.queue.pop() is not None
-    assert worker.queue.pop() is None
-    await until_async(lambda: worker.woken == 2)
-
-
-async def test_a_pop_before_the_slot_leads_to_one_wake_up(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready(rate=5)
-    await worker.look_up()
-    for attempt in range(5):
-        await worker.put(f"a{attempt}", f"b{attempt}")
-        await worker.queue.fill()
-        assert len(await worker.popped(1)) == 1
-        before = worker.woken
-        for _ in range(5):
-            assert worker.queue.pop() is None
-            await asyncio.sleep(0.002)
-        await until_async(partial(worker.woken_since, before))
-        if worker.queue.pop() is not None:  # else the slot was missed: this machine is busy
-            break
-        await worker.queue.flush()
-    await asyncio.sleep(0.1)
-    assert worker.woken == before + 1
-
-
 def test_the_engine_is_woken_once_for_each_slot_by_uvloop_too(redis_url: str) -> None:
     # Its clock has whole milliseconds: a timer that it rounds down comes too early.
     async def wakes() -> int:
@@ -228,52 +194,6 @@ async def test_a_worker_that_is_too_slow_for_its_slots_takes_fewer_leases(state:
     assert len(worker.queue) == MOST_A_CALL // 2
 
 
-async def test_a_worker_that_was_too_slow_takes_more_again_while_hosts_hang(state: State) -> None:
-    worker = Worker(state, capacity=512)
-    await worker.ready(rate=1000, options="{}")
-    await hang_at_robots(state)
-    for _ in range(4):
-        worker.queue.pace.miss()
-        slow = worker.queue.pace.next()
-    await worker.put(*(str(n) for n in range(100)))
-
-    async def is_faster() -> bool:
-        await worker.queue.flush()
-        await worker.queue.fill()
-        while len(worker.queue):
-            assert worker.queue.pop() is None  # parked, or back to Redis
-            await asyncio.sleep(0.005)
-        return worker.queue.pace.next() > 2 * slow
-
-    await until_async(is_faster)
-    assert worker.stat("robots/parked")
-    await worker.robots.close()
-
-
-async def test_leases_that_come_too_late_from_redis_say_nothing_of_the_workers_speed(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = Worker(state, capacity=512)
-    await worker.ready(rate=1000)
-    await worker.look_up()
-    await worker.put(*(str(n) for n in range(200)))
-    lease = Scripts.lease
-
-    async def slowly(*args: Any, **kwargs: Any) -> Any:
-        reply = await lease(*args, **kwargs)
-        await asyncio.sleep(HORIZON_S + MAX_LATE_S + 0.05)
-        return reply
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Scripts, "lease", slowly)
-        await worker.queue.fill()
-    assert worker.queue.pop() is None
-    assert worker.stat("frontier/slots_missed") == MOST_A_CALL
-    await worker.queue.flush()
-    await worker.queue.fill()
-    assert len(worker.queue) == MOST_A_CALL
-
-
 async def test_an_undecodable_entry_becomes_a_dead_letter_and_the_rest_goes_on(state: State) -> None:
     worker = Worker(state)
     await worker.ready()
@@ -313,39 +233,6 @@ async def test_what_waits_and_what_is_in_flight_are_bounded_apart(
         return len(worker.queue.leases) >= 8
 
     await until_async(is_full)
-
-
-async def test_newcomers_beyond_half_of_the_worker_go_back_and_come_later(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("crawlproject.frontier.lease_queue._WAIT_IN_REDIS_S", 0.05)
-    monkeypatch.setattr("crawlproject.frontier.shares._RECENT_S", 0.1)
-    worker = Worker(state, capacity=8)
-    await worker.ready()
-    names = [f"new{n}" for n in range(6)]
-    await worker.rate_also(*names)
-    for number, name in enumerate(names):
-        entry = codec.encode(Request(f"http://{name}.localhost/a", meta={"identifier": name}), worker.spider)
-        await within(worker.state.scripts, high_water=99).enqueue(
-            "w", [NewRequest(entry, digest_of("", str(number)), again=True, source=name)]
-        )
-    while not worker.stat("frontier/turned_away"):
-        await worker.queue.flush()
-        await worker.queue.fill()
-    leases = list(worker.queue.leases.values())
-    assert len(leases) <= 4
-    assert len({lease.source for lease in leases}) == len(leases)
-    for lease in leases:
-        worker.queue.settle(lease, Settlement(lease.id, lease.source, dead="x"))
-
-    async def all_came() -> bool:
-        await worker.queue.flush()
-        await worker.queue.fill()
-        for lease in list(worker.queue.leases.values()):
-            worker.queue.settle(lease, Settlement(lease.id, lease.source, dead="x"))
-        return bool(await worker.redis.hget(state.keys.counters, "outstanding") == b"0")
-
-    await until_async(all_came)
 
 
 async def hang_at_robots(state: State) -> None:
@@ -471,23 +358,6 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     assert urls.index("a") < urls.index("b")  # where c comes depends on whether its slot was missed meanwhile
 
 
-async def test_after_a_call_that_redis_did_not_answer_the_next_asks_for_as_many(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = Worker(state, capacity=512)
-    await worker.ready(rate=1000)
-    await worker.put(*(str(n) for n in range(200)))
-
-    async def unanswered(*args: Any, **kwargs: Any) -> Any:
-        raise RedisError("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Scripts, "lease", unanswered)
-        with pytest.raises(RedisError):
-            await worker.queue.fill()
-    assert len((await worker.queue.fill()).grants) == MOST_A_CALL
-
-
 async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> None:
     worker = Worker(state)
     await worker.ready(rate=10)
@@ -536,20 +406,6 @@ async def test_what_belongs_to_another_source_goes_behind_what_waits_there_in_or
     await worker.queue.flush()
     entries = await worker.redis.lrange(state.keys.queue_of + "0:museum.localhost", 0, -1)
     assert [codec.url_of(entry)[-1] for entry in entries] == ["a", "b", "c", "d", "e"]
-
-
-async def test_statistics_name_a_bounded_number_of_sources(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawlproject.frontier.lease_queue._MAX_STAT_SOURCES", 1)
-    worker = Worker(state)
-    await worker.ready()
-    await worker.put("a", "b")
-    await worker.queue.fill()
-    for name, request in zip(("museum", "gallery"), await worker.popped(2), strict=True):
-        lease = request.meta[LEASE]
-        worker.queue.settle(lease, Settlement(lease.id, name, dead="x", counts={"failed": 1}))
-    await worker.queue.flush()
-    assert worker.stat("crawl/museum/failed") == 1
-    assert worker.stat("crawl/(others)/failed") == 1
 
 
 async def test_a_worker_holds_one_suspect_until_that_has_ended(state: State) -> None:

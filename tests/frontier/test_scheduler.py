@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from scrapy import Request, Spider
+from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
@@ -82,17 +82,6 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert scheduler.stats.get_value("frontier/not_stored") == 1
 
 
-async def test_a_crawl_beside_the_frontier_takes_requests_that_cannot_be_stored(redis_url: str) -> None:
-    one = scheduler_for(redis_url, FRONTIER_ALONE=True)  # as scrapy shell sets it
-    spider = Spider(name="default")
-    await maybe_deferred_to_future(one.open(spider))
-    request = Request("http://museum.example/", callback=print)
-    assert one.enqueue_request(request)
-    assert one.next_request() is request
-    await maybe_deferred_to_future(one.close("finished"))
-    await one.state.close()
-
-
 @pytest.mark.parametrize(
     ("location", "payer"),
     [
@@ -147,23 +136,6 @@ async def test_a_seed_taken_by_a_timed_out_call_is_read(scheduler: FrontierSched
     # A Redis that hung carries out earlier requests, though the client no longer waits for the reply.
     await redis.lpush(keys.processing_of + scheduler.state.worker_id, "http://museum.example/a.jpg")
     await stored(scheduler, 1)
-
-
-async def test_closing_does_not_block_the_loop_when_seeds_have_just_come(
-    scheduler: FrontierScheduler,
-) -> None:
-    slot: Any = scheduler.crawler.engine._slot
-    slot.closing = object()
-    scheduler.leasing.wanted.set()
-    step = scheduler._lease()
-    try:
-        step.send(None)  # ends, with StopIteration, if it has waited for nothing
-    except StopIteration:
-        pytest.fail("a step of the leasing loop ended without letting go of the reactor")
-    finally:
-        step.close()
-        slot.closing = None  # the loop itself shall not try before all is as it was
-        scheduler.leasing.wanted.clear()
 
 
 async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None:

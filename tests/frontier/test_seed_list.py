@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgpack
 import pytest
 
-from crawlproject.frontier import seed_list
+from crawlproject.frontier import contents, seeds
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import UsersSeedsScripts
-from tests.waiting import until_async
 
 
 async def test_waiting_moves_no_seed(state: State) -> None:
     """A wait that a hanging Redis carries out late, for a worker declared dead since, must strand none."""
     redis: Any = state.redis
     await redis.lpush(state.keys.seeds, "a", "b", "c")
-    assert await seed_list.await_seed(state.redis, state.keys.seeds)
+    assert await seeds.await_seed(state.redis, state.keys.seeds)
     assert await redis.lrange(state.keys.seeds, 0, -1) == [b"c", b"b", b"a"]
     assert await redis.keys("*") == [state.keys.seeds.encode()]
 
 
-async def test_all_who_wait_hear_of_a_seed_and_it_stays(state: State) -> None:
-    redis: Any = state.redis
-    waiting = [asyncio.create_task(seed_list.await_seed(state.redis, state.keys.seeds)) for _ in range(3)]
-
-    async def blocked() -> bool:
-        info = await redis.info("clients")
-        return bool(info["blocked_clients"] == 3)
-
-    await until_async(blocked)
-    await redis.lpush(state.keys.seeds, "a")
-    assert await asyncio.gather(*waiting) == [True] * 3
-    assert await redis.lrange(state.keys.seeds, 0, -1) == [b"a"]
-
-
 async def test_room_is_what_the_settings_leave(state: State) -> None:
     redis: Any = state.redis
-    assert await seed_list.room(state) == (1_000_000, 1_000_000)
+    assert await contents.room(state) == (1_000_000, 1_000_000)
     await redis.hset(state.keys.counters, mapping={"outstanding": 1_000_001, "overflow": 999_999})
-    assert await seed_list.room(state) == (0, 1)
+    assert await contents.room(state) == (0, 1)
 
 
 Taker = Callable[[State], Awaitable[list[bytes]]]

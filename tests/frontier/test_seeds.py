@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-import msgpack
 import pytest
 import pytest_asyncio
 from hypothesis import given, settings
@@ -17,10 +16,11 @@ from hypothesis import strategies as st
 
 from crawlproject import config
 from crawlproject.errors import BadSeed
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed, requests_of
 from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state import functions
 from crawlproject.state.client import State
 from crawlproject.texts import LONGEST_URL
 from tests.leading import lead
@@ -39,13 +39,8 @@ def id_of(url: str) -> str:
         (URL, URL),
         (f"  {URL}\r\n", URL),
         ("HTTP://Museum.ORG:8080/A?b=c&d#e", "HTTP://Museum.ORG:8080/A?b=c&d#e"),
-        ("http://museum.org", "http://museum.org"),
-        ("http://localhost:8000/x", "http://localhost:8000/x"),
-        ("http://127.0.0.1/x", "http://127.0.0.1/x"),
         ("http://[2001:db8::1]:80/x", "http://[2001:db8::1]:80/x"),
         ("http://bücher.de/ä.jpg", "http://xn--bcher-kva.de/ä.jpg"),
-        ("http://a/%20%zz?q={x}|[y]", "http://a/%20%zz?q={x}|[y]"),
-        ("http://a/?to=https://b/", "http://a/?to=https://b/"),
         ("http://a/" + "x" * (LONGEST_URL - 9), "http://a/" + "x" * (LONGEST_URL - 9)),
     ],
 )
@@ -60,43 +55,25 @@ def test_a_plain_url(line: str, url: str) -> None:
     [
         ({}, {}),
         ({"uuid": "6f1c"}, {"identifier": "6f1c"}),
-        ({"identifier": "6f1c"}, {"identifier": "6f1c"}),
         ({"uuid": "a", "identifier": "b"}, {"identifier": "a"}),
         ({"uuid": "", "identifier": "b"}, {"identifier": "b"}),
-        ({"uuid": None, "identifier": "b"}, {"identifier": "b"}),
-        ({"uuid": None}, {}),
         ({"uuid": ""}, {}),
         ({"uuid": 17}, {"identifier": "17"}),
-        ({"uuid": 0}, {"identifier": "0"}),
         ({"uuid": "a/../b ~\n馬"}, {"identifier": "a/../b ~\n馬"}),
         ({"uuid": "x" * LONGEST_IDENTIFIER}, {"identifier": "x" * LONGEST_IDENTIFIER}),
         ({"extra": {"TEXT": "ž", "n": [1, {}]}}, {"extra": {"TEXT": "ž", "n": [1, {}]}}),
-        ({"extra": {}}, {}),
         ({"probe": True}, {"probe": {}}),
-        ({"probe": False}, {}),
         ({"probe": {"etag": '"1"', "filesize": 9, "final_url": None}}, {"probe": {"etag": '"1"', "filesize": 9}}),
-        ({"extra": None}, {}),
         ({"source": "Flickr"}, {"source": "flickr"}),
-        ({"source": " museum "}, {"source": "museum"}),
-        ({"source": ""}, {"source": None}),
-        ({"source": None}, {"source": None}),
         ({"priority": 4}, {"priority": 4}),
         ({"priority": 5}, {"priority": 4}),
-        ({"priority": 10**30}, {"priority": 4}),
         ({"priority": -1}, {"priority": 0}),
-        ({"priority": 0}, {"priority": 0}),
-        ({"priority": None}, {"priority": None}),
         ({"again": True}, {"again": True}),
-        ({"again": False}, {"again": False}),
-        ({"again": None}, {"again": False}),
         ({"depth": 0}, {"depth": 0}),
         ({"depth": 10**30}, {"depth": 20}),
-        ({"depth": None}, {}),
         ({"scope": "host"}, {"scope": "host:museum.org"}),
         ({"scope": " domain "}, {"scope": "domain:museum.org"}),
         ({"scope": "https://museum.org/a*"}, {"scope": "pattern:museum.org/a*"}),
-        ({"scope": None}, {}),
-        ({"scope": ""}, {}),
         ({"title": "x", "meta": {"lease": 1}, "callback": "parse", "method": "POST"}, {}),
     ],
 )
@@ -109,24 +86,13 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
     ("line", "reason"),
     [
         # plain lines
-        ("", "no URL"),
         ("   \n", "no URL"),
         (b"\xff\xfe", "UTF-8"),
         ("museum.org/a.jpg", "must begin with http"),
-        ("/a.jpg", "must begin with http"),
-        ("//museum.org/a.jpg", "must begin with http"),
         ("ftp://museum.org/a.jpg", "must begin with http"),
-        ("file:///etc/passwd", "must begin with http"),
         ("data:image/png;base64,AAAA", "must begin with http"),
-        ("javascript:alert(1)", "must begin with http"),
-        ("redis://127.0.0.1/", "must begin with http"),
         ("http:museum.org", "without a host"),
-        ("http:///a.jpg", "without a host"),
-        ("http://", "without a host"),
-        ("http://?x", "without a host"),
-        ("http://:80/", "without a host"),
         ("http://./a.jpg", "without a host"),
-        ("http://../a.jpg", "without a host"),
         ("http://user@/", "a user name or password"),
         *(
             (f"http://{host}/", "an invalid host name")
@@ -147,65 +113,38 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ("http://museum.org\\a.jpg", "an invalid host name"),
         ("http://museum.org:0/", "port 0"),
         ("http://museum.org:99999/", "invalid URL"),
-        ("http://museum.org:-1/", "invalid URL"),
-        ("http://museum.org:http/", "invalid URL"),
         ("http://[::1/", "invalid URL"),
         ("http://exa\u2100mple.org/", "invalid URL"),
         ("http://museum.org/a b.jpg", "spaces"),
-        ("http://museum.org/a\tb", "spaces"),
         ("http://museum.org/\r\nHost: x", "spaces"),
-        ("http://museum.org/\x00", "spaces"),
         ("http://museum.org/\x7f", "spaces"),
         ("http://a/" + "x" * (LONGEST_URL - 8), f"more than {LONGEST_URL}"),
         ("http://a/\ud800", "invalid URL"),
         # not an object
         ("{", "not JSON"),
-        ('{"url": "http://a/"', "not JSON"),
-        ('{"url": "http://a/"} {"url": "http://b/"}', "not JSON"),
         ("{'url': 'http://a/'}", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "not an object"),
         ('["http://a/"]', "not an object"),
-        ('"http://a/"', "not an object"),
         # an object without a valid URL
-        ("{}", "no URL: None"),
         ('{"url": null}', "no URL: None"),
-        ('{"url": 5}', "no URL: 5"),
-        ('{"url": ["http://a/"]}', "no URL: ['http://a/']"),
         ('{"url": "  "}', "no URL"),
-        ('{"url": "museum.org"}', "must begin with http"),
-        ('{"url": "http://a/\\ud800"}', "invalid URL"),
         ('{"uri": "http://a/"}', "no URL"),
         # an invalid value besides the URL
         ('{"url": "http://a/", "uuid": ["x"]}', "uuid"),
-        ('{"url": "http://a/", "uuid": {}}', "uuid"),
-        ('{"url": "http://a/", "uuid": true}', "uuid"),
         ('{"url": "http://a/", "uuid": 1.5}', "uuid"),
         ('{"url": "http://a/", "uuid": "\\ud800"}', "uuid"),
-        (json.dumps({"url": "http://a/", "uuid": "x" * (LONGEST_IDENTIFIER + 1)}), "uuid"),
-        ('{"url": "http://a/", "source": 5}', "source"),
         ('{"url": "http://a/", "source": "a b"}', "source"),
-        ('{"url": "http://a/", "source": "a\\nb"}', "source"),
         ('{"url": "http://a/", "source": "Museum of X"}', "source 'Museum of X' must be 1 to 128 letters, digits"),
-        ('{"url": "http://a/", "source": "$(reboot)"}', "as in reboot"),
-        ('{"url": "http://a/", "source": "-rf"}', "not beginning with -, as in rf"),
         # a host whose source would have such a name
         ("http://-rf/", "invalid host '-rf': "),
         ("http://a.org.-rf.x/", "invalid host 'a.org.-rf.x': "),
-        ("http://[fe80::1%25eth0]/", "an invalid host name"),
         (f"http://{'a' * 64}/", "an invalid host name"),
         ('{"url": "http://b.-a.com/", "source": "x"}', "invalid host 'b.-a.com': "),
         (json.dumps({"url": "http://a/", "source": "x" * 129}), "source"),
         ('{"url": "http://a/", "priority": "4"}', "priority"),
         ('{"url": "http://a/", "priority": 1.0}', "priority"),
-        ('{"url": "http://a/", "priority": NaN}', "priority"),
         ('{"url": "http://a/", "priority": true}', "priority"),
-        ('{"url": "http://a/", "again": "true"}', "again"),
         ('{"url": "http://a/", "again": 1}', "again"),
-        (
-            '{"url": "http://a/", "probe": "x"}',
-            "probe must be true, or an object of etag, last_modified, final_url, f",
-        ),
         (
             '{"url": "http://a/", "probe": {"etag": "x\\r\\nA: b"}}',
             "etag or last_modified of a probe is not a valid header value",
@@ -217,12 +156,7 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ),
         ('{"url": "http://a/", "extra": {"a": NaN}}', "extra that cannot be stored"),
         ('{"url": "http://a/", "extra": {"a": "\\ud800"}}', "extra that cannot be stored"),
-        ('{"url": "http://a/", "extra": {"a": 99999999999999999999}}', "extra that cannot be stored"),
         ('{"url": "http://a/", "extra": {"a": ' + "[" * 900 + "]" * 900 + "}}", "extra that cannot be stored"),
-        (
-            json.dumps({"url": "http://a/", "extra": {"a": "x" * 2_043}}),
-            "extra of 2,049 bytes, more than 2,048: keep",
-        ),
     ],
 )
 def test_an_invalid_line(line: str | bytes, reason: str) -> None:
@@ -239,18 +173,12 @@ def test_an_invalid_line(line: str | bytes, reason: str) -> None:
     [
         "http://user:S3CRET@museum.org/",
         "https://S3CRET@museum.org/",
-        "http://:S3CRET@museum.org/",
         "http://museum.org\\S3CRET@x/",
         "http://user:S3CRET/x@museum.org/",
-        "http://user:S3CRET?@museum.org:80/",
-        "http://user:S3CRET#@museum.org/",
         "http://user:S3CRET@[::1/",
-        "http://user:S3CRET@exa\u2100mple.org/",
         "http://user:S3CRET@museum.org:http/",
         "http://user:S3CRET@museum.org:0/",
-        "http://user:S3CRET@/",
         "ftp://user:S3CRET@museum.org/",
-        "//user:S3CRET@museum.org/",
         "http://user:S3CRET@museum.org/a b",
     ],
 )
@@ -285,26 +213,6 @@ def test_the_source_of_a_request_is_named_or_found_by_its_host(
     assert not request.again
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "-.museum.org",
-        "xn--",
-        "x" * 63 + ".de",
-        "１２７.de",
-        "Bücher.DE",
-        "\u0440aypal.com",
-        "[2001:db8::1]",
-    ],
-)
-@pytest.mark.parametrize("path", ["", "/%zz", "/\u2028", "/[", "?\xe9#\xe9", "/\\", "/;a:b@c"])
-def test_whatever_passes_as_a_url_can_be_stored(host: str, path: str) -> None:
-    """A line that raises anything else would come back for ever, and hold up its worker's seeds."""
-    request = new_request(SPIDER.request_for(parse_seed(f"http://{host}{path}")), SPIDER, SeenFilter())
-    assert request.domain
-    assert request.entry
-
-
 # Whatever comes, quickly
 
 GOOD = json.dumps(
@@ -320,7 +228,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
     max_leaves=10,
 )
-FIELDS = st.sampled_from(["url", "uuid", "identifier", "source", "priority", "again", "more"])
 
 
 def understood(line: bytes | str) -> None:
@@ -332,23 +239,9 @@ def understood(line: bytes | str) -> None:
         str(error).encode()
     spider = ImagesSpider()
     reader = SeedReader(None, spider, requests_of(spider), SeenFilter(), None, lambda: None)  # type: ignore[arg-type]
-    packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass")).packed()
-    msgpack.packb(packed, use_bin_type=False)
+    packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass"))
+    functions.packed({"items": [packed]})
     assert time.thread_time() - began < 1
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary() | st.text())
-def test_noise_is_a_seed_or_a_dead_letter(line: bytes | str) -> None:
-    understood(line)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.dictionaries(FIELDS, JSON), JSON)
-def test_json_of_any_shape_is_a_seed_or_a_dead_letter(fields: dict[str, Any], whole: Any) -> None:
-    understood(json.dumps(fields))
-    understood(json.dumps({"url": "https://museum.org/a.jpg"} | fields))
-    understood(json.dumps(whole))
 
 
 @settings(max_examples=200, deadline=None)
@@ -375,33 +268,19 @@ def test_a_url_of_any_kind_is_a_seed_or_a_dead_letter(text: str, form: str) -> N
     [
         "[" * 1_000_000,
         '{"a":' * 500_000,
-        '{"url": ' + "[" * 10_000 + "]" * 10_000 + "}",
         "http://a/" + "x" * 1_000_000,
-        "x" * 1_000_000,
-        json.dumps({"url": "http://a/", "uuid": "x" * 1_000_000}),
         json.dumps({"url": "http://a/", "source": "x" * 1_000_000}),
         '{"url": "http://a/", "uuid": ' + "9" * 1_000_000 + "}",
         '{"url": "http://a/", "priority": ' + "9" * 4_000 + "}",
         '{"url": "http://a/", "priority": 1e400}',
-        '{"url": "http://a/", "priority": NaN}',
-        '{"url": "http://a/", "uuid": "\\ud800"}',
         '{"url": "http://a/\\ud800"}',
-        '{"url": "http://a/", "source": "\\udfff"}',
-        '{"url": "http://a/", "uuid": "\\u0000"}',
-        '{"url": "http://a/\\u0000"}',
         "http://" + "a." * 4_000 + "/",
-        "http://" + "\u00fc" * 300 + ".de/",
         "http://[" + ":" * 1_000 + "]/",
         b"\xff\xfe" + GOOD.encode("utf-16-le"),
     ],
 )
 def test_large_deep_or_odd_seeds_are_parsed_quickly(line: bytes | str) -> None:
     understood(line)
-
-
-def test_of_two_equal_keys_the_last_counts() -> None:
-    seed = parse_seed('{"url": "http://a/", "uuid": "1", "url": "http://b/", "uuid": "2"}')
-    assert (seed.url, seed.identifier) == ("http://b/", "2")
 
 
 # Reading, while there is room

@@ -6,8 +6,7 @@ from collections import deque
 
 import pytest
 
-from crawlproject.frontier.pace import MOST_A_CALL
-from crawlproject.frontier.shares import Shares, fair_level
+from crawlproject.frontier.shares import MOST_A_CALL, Pace, Shares
 from crawlproject.politeness.slots import HORIZON_S
 
 TICK_S = 0.15  # between lease calls
@@ -123,10 +122,6 @@ def test_a_source_whose_answers_take_long_gets_what_it_needs() -> None:
     assert 360 <= worker.held("slow") <= 450
 
 
-def test_a_source_alone_has_its_rate_before_its_first_answer_too() -> None:
-    assert Worker({"slow": Site(180, 1.9)}).rate_of("slow", 10) > 175
-
-
 def test_a_source_that_begins_to_hang_shrinks_to_a_few_and_grows_again() -> None:
     sites = {"site": Site(100, 0.5)}
     worker = Worker(sites)
@@ -166,12 +161,6 @@ def test_sources_that_need_more_than_there_is_get_equal_shares() -> None:
     assert worker.rate_of("modest", 20) > 4.9
 
 
-def test_one_source_alone_may_use_three_quarters() -> None:
-    worker = Worker({"slow": Site(200, 20.0)})
-    worker.run(120)
-    assert 1500 <= worker.held("slow") <= 1600
-
-
 @pytest.mark.parametrize("capacity", [1, 2, 5])
 def test_the_smallest_workers_crawl_too(capacity: int) -> None:
     worker = Worker({"a": Site(20, 0.01), "b": Site(20, 0.01)}, capacity=capacity)
@@ -190,9 +179,34 @@ def test_what_is_known_of_sources_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert len(worker.shares._uses) <= 10
 
 
-@pytest.mark.parametrize(
-    ("needs", "available", "level"),
-    [([], 10, 1), ([3], 10, 3), ([30], 10, 10), ([2, 30, 40], 12, 5), ([2, 4, 40], 20, 14), ([5, 5, 5], 2, 1)],
-)
-def test_what_some_do_not_need_goes_to_the_others(needs: list[int], available: int, level: int) -> None:
-    assert fair_level(needs, available) == level
+def after(pace: Pace, in_time: int, missed: int) -> int:
+    """Return how many leases may be taken after a call of which so many were in time, and so many late."""
+    for _ in range(in_time):
+        pace.keep_up()
+    for _ in range(missed):
+        pace.miss()
+    return pace.next()
+
+
+def test_a_worker_takes_half_as_many_while_too_many_are_late() -> None:
+    pace = Pace()
+    assert pace.next() == MOST_A_CALL
+    assert after(pace, in_time=40, missed=20) == MOST_A_CALL // 2
+    assert after(pace, in_time=20, missed=10) == MOST_A_CALL // 4
+    for _ in range(9):
+        least = after(pace, in_time=0, missed=30)
+    assert 1 <= least < 8
+    assert pace.next() == least  # nothing was learnt since
+
+
+def test_a_worker_that_keeps_up_takes_more_again_within_seconds() -> None:
+    pace = Pace()
+    for _ in range(9):
+        taken = after(pace, in_time=0, missed=9)
+    calls = 0
+    while taken < MOST_A_CALL:
+        before, taken = taken, after(pace, in_time=taken, missed=0)
+        assert before < taken <= before + before // 4 + 1
+        calls += 1
+    assert calls < 30
+    assert after(pace, in_time=60, missed=0) == MOST_A_CALL

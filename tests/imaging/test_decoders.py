@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import os
-import random
 import signal
 import struct
 import subprocess
@@ -21,16 +20,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from PIL import Image
-from PIL.ExifTags import IFD
 
-from benchmarks.fuzz_pictures import MADE, mutations, psd, readable
+from benchmarks.fuzz_pictures import mutations, readable
 from crawlproject.imaging import decoders
 from crawlproject.imaging.decoders import MIB, SHARE, Decoder, Decoders
 from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import (
     ANALYSIS,
-    MAX_DIRECTORY,
     MAX_MEMORY,
     NO_MEMORY,
     REPLY,
@@ -44,7 +41,7 @@ from crawlproject.models import Analysis
 from tests.imaging.analysing import analyse
 from tests.imaging.test_messages import FACTS, LIES, TWO
 from tests.imaging.test_messages import JOB as MESSAGES_JOB
-from tests.traps.sitecustomize import BABBLE, BEG, BEG_MORE, CRASH, CRASH_LATER, EXPLOIT, HOG, LINGER, SLEEP, SPIN
+from tests.traps.sitecustomize import BABBLE, BEG, CRASH, CRASH_LATER, EXPLOIT, HOG, LINGER, SLEEP, SPIN
 from tests.waiting import PATIENCE_S, until, until_async
 
 pytestmark = pytest.mark.slow
@@ -125,20 +122,6 @@ async def test_gives_what_analyse_gives(make: Make, format_: str) -> None:
     assert await make(quality=77).analyse(body) == analyse(body, max_pixels=JOB.max_pixels, quality=77)
 
 
-async def test_reads_the_formats_of_its_job_alone(make: Make) -> None:
-    bodies = [picture(name) for name in ("JPEG2000", "ICO", "PPM", "TGA", "PCX", "SGI", "QOI")]
-    bodies += [*MADE, psd(Image.new("RGB", (90, 60)))]
-    every, few = make(formats=readable()), make(formats=("JPEG", "SVG"))
-    for body in bodies:
-        made = await every.analyse(body)
-        assert made == analyse(body, max_pixels=JOB.max_pixels, formats=readable())
-        if made.facts.format == "SVG":
-            assert made.thumbnails == ()
-            assert await few.analyse(body) == made
-        else:
-            assert f": {made.facts.format}, which CRAWL_FORMATS leaves out" in await reason(few, body)
-
-
 async def test_a_jpeg_2000_of_many_tiles_gets_the_memory_that_they_take(make: Make) -> None:
     body = picture("JPEG2000", (2400, 2400), tile_size=(16, 16))
     made = await make(formats=("JPEG2000",)).analyse(body)
@@ -146,18 +129,6 @@ async def test_a_jpeg_2000_of_many_tiles_gets_the_memory_that_they_take(make: Ma
     assert await reason(make(formats=("JPEG2000",)), body[:5000]) == (
         "JPEG2000: broken data stream when reading image file"
     )
-
-
-@pytest.mark.parametrize("letter", ['"', "é", "馬", "😀"])
-async def test_exif_up_to_its_bounds_comes_through_whatever_it_says(make: Make, letter: str) -> None:
-    tags = Image.Exif()
-    for each in (tags, tags.get_ifd(IFD.Exif), tags.get_ifd(IFD.GPSInfo)):
-        first = 0xC100 if each is tags else 0xC200
-        each.update({tag: letter.encode() * 200 for tag in range(first, first + 80)})
-    body = picture("WEBP", exif=tags.tobytes())
-    made = await make().analyse(body)
-    assert made == analyse(body, max_pixels=JOB.max_pixels)
-    assert len(json.dumps(made.facts.exif, ensure_ascii=False).encode()) > 2.5 * MAX_DIRECTORY
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", GOOD[:300], GOOD[:-20], b"\xff" * 3_000_000])
@@ -180,26 +151,6 @@ async def test_processes_started_ahead_take_the_first_pictures(make: Make) -> No
     assert set(children()) <= begun
 
 
-async def test_a_failed_start_ahead_is_reported_by_the_first_picture(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    one = make(2)
-    one.begin()
-    with pytest.raises(NoDecoder, match="/nowhere/python"):
-        await one.analyse(GOOD)
-
-
-async def test_a_process_that_has_died_before_its_picture_is_replaced(make: Make) -> None:
-    one = make()
-    await one.analyse(GOOD)
-    (first,) = children()
-    os.kill(first, signal.SIGKILL)
-    await until_async(lambda: first not in children())
-    assert (await one.analyse(GOOD)).facts.format == "JPEG"
-    assert first not in children()
-
-
 async def test_a_process_is_replaced_after_many_pictures(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoders, "_PICTURES", 3)
     one = make()
@@ -209,18 +160,6 @@ async def test_a_process_is_replaced_after_many_pictures(make: Make, monkeypatch
         seen += children()
     # The third of each ends it.
     assert [seen.count(pid) for pid in dict.fromkeys(seen)] == [2, 2, 1]
-
-
-async def test_there_are_as_many_processes_as_concurrent_pictures(make: Make) -> None:
-    one = make(3)
-
-    async def work() -> int:
-        return len([await one.analyse(GOOD) for _ in range(20)])
-
-    assert list(await asyncio.gather(work(), work(), work())) == [20, 20, 20]
-    assert 1 <= len(children()) <= 3
-    await one.close()
-    assert children() == []
 
 
 async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_harms_no_other(make: Make) -> None:
@@ -297,44 +236,9 @@ async def test_a_picture_too_large_for_the_memory_is_refused_before_it_is_decode
     assert words.endswith("a picture may have: some 1440 MB for WEBP of 10000 x 9000 pixels")
 
 
-async def test_a_large_picture_waits_until_there_is_memory_for_it(make: Make) -> None:
-    body = picture("WEBP", (3000, 3000))
-    one = make(2)
-    limits = []
-
-    class Watched(Decoder):
-        async def analyse(
-            self, codings: Sequence[str], body: bytes, expected: int, memory: int, analysed: bool = True
-        ) -> Any:
-            limits.append(memory)
-            return await super().analyse(codings, body, expected, memory, analysed)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoders, "Decoder", Watched)
-        made = await asyncio.gather(*(one.analyse(each) for each in [body, GOOD, body, GOOD, body, GOOD]))
-    assert [each.facts.width for each in made] == [3000, 90] * 3
-    assert sorted(limits)[:6] == [SHARE] * 6
-    assert all(SHARE < limit < MAX_MEMORY for limit in sorted(limits)[6:])
-    assert len(limits) == 9
-
-
 def address_spaces() -> list[int]:
     """Return the bytes of address space that the decoder processes have."""
     return [int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * 4096 for pid in children()]
-
-
-async def test_a_picture_with_all_the_memory_does_not_hold_up_others(make: Make) -> None:
-    one = make(2, timeout=PATIENCE_S)
-    await one.analyse(GOOD)
-    before = max(address_spaces())
-    slow = asyncio.create_task(one.analyse(trap(LINGER)))
-    await until_async(lambda: max(address_spaces(), default=0) > before + SHARE)  # it is tried again
-    for _ in range(20):
-        assert (await one.analyse(GOOD)).facts.width == 90
-    assert not slow.done()
-    one.stop()
-    with pytest.raises(DecodersStopped):
-        await slow
 
 
 async def test_a_picture_that_waits_for_memory_takes_no_turn_from_others(make: Make) -> None:
@@ -353,23 +257,18 @@ async def test_a_picture_that_waits_for_memory_takes_no_turn_from_others(make: M
             await each
 
 
-async def test_the_memory_limit_depends_on_the_picture() -> None:
+async def test_the_memory_that_is_expected_depends_on_the_picture() -> None:
     one = Decoder(JOB)
-    assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE, SHARE)).facts.width == 1000
-    with pytest.raises(MemoryNeeded):  # too much, it says
-        await one.analyse((), picture("WEBP", (1000, 1000)), 15_000_000, SHARE)
-    with pytest.raises(MemoryNeeded):  # too much, it turns out
-        await one.analyse((), picture("PNG", (3000, 3000)), SHARE, 8 * MIB)
-    assert (await one.analyse((), picture("PNG", (3000, 3000)), SHARE, SHARE)).facts.width == 3000
-    with pytest.raises(MemoryNeeded):  # by Pillow, for its copy
-        await one.analyse((), picture("WEBP", (3000, 3000), lossless=True), MAX_MEMORY, 120 * MIB)
+    assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE)).facts.width == 1000
+    with pytest.raises(MemoryNeeded, match="some 16 MB for WEBP"):  # half of it is for what is left out
+        await one.analyse((), picture("WEBP", (1000, 1000)), 31_000_000)
     await one.close()
 
 
 async def test_an_invalid_answer_of_a_decoder_is_rejected(make: Make) -> None:
     one = make()
     assert "crashes the decoder: sent" in await reason(one, trap(BABBLE))
-    assert "crashes the decoder: sent" in await reason(one, trap(BEG_MORE))
+    assert "needs more memory than" in await reason(one, trap(BEG))
     assert (await one.analyse(GOOD)).facts.width == 90
 
 
@@ -379,8 +278,8 @@ import socket, struct
 channel = socket.socket(fileno=0)
 stream = channel.makefile("rb")
 channel.sendall(struct.pack("!cII", b"r", 2, 0) + b"[]")
-while head := stream.read(33):
-    *_, names, length = struct.unpack("!QQBQQ", head)
+while head := stream.read(25):
+    *_, names, length = struct.unpack("!QBQQ", head)
     body = stream.read(names + length)[names:]
     channel.sendall(body)
     while body.endswith(b"spin"):
@@ -419,7 +318,6 @@ FRAMES = {
     "a text that is too long": frame(ANALYSIS, b"[" + b"1," * 500_000 + b"1]"),
     "lengths that are too large": REPLY.pack(ANALYSIS, 0xFFFFFFFF, 0xFFFFFFFF),
     "more than one reply": frame(UNREADABLE, b'["why",null]') * 2,
-    "numbers of thousands of digits": frame(NO_MEMORY, b'["why",' + b"9" * 10_000 + b"]"),
 }
 
 
@@ -440,37 +338,9 @@ async def test_whatever_a_taken_over_decoder_answers_costs_its_picture_alone(
     }.items():
         assert await reason(one, frame(UNREADABLE, text), ("x",)) == words
     assert await reason(one, frame(TOO_LARGE, b"\n" * 9000), ("x",)) == "?" * 300
-    assert len(await reason(one, frame(NO_MEMORY, b'["' + b"y" * 9000 + b'", 1]'), ("x",))) == 300
+    assert len(await reason(one, frame(NO_MEMORY, b"y" * 9000), ("x",))) == 300
     taken_over.undo()
     assert (await make().analyse(GOOD)).facts.width == 90
-
-
-async def test_mutated_replies_are_no_answers_or_sound_ones(make: Make, taken_over: pytest.MonkeyPatch) -> None:
-    one = make(4, **{**vars_of(MESSAGES_JOB), "timeout": 0.2})
-    rng = random.Random(29)
-
-    async def look() -> bool:
-        answer = bytearray(lying({}))
-        for _ in range(rng.choice([1, 1, 4])):
-            answer[rng.randrange(len(answer))] = rng.choice([*b'0"[]{},:9-eN', rng.randrange(256)])
-        try:
-            made = await one.analyse(bytes(answer), ("x",))
-        except UnreadableImage as error:
-            assert str(error).isprintable()
-            assert len(str(error)) <= 300
-            return False
-        facts = made.facts
-        assert all(type(each) is int and each > 0 for each in (facts.width, facts.height, facts.filesize))
-        json.dumps([facts.exif, made.results], allow_nan=False)
-        return True
-
-    turns = FairSemaphore(4)
-
-    async def in_turn() -> bool:
-        async with turns.turn("museum"):
-            return await look()
-
-    assert {*await asyncio.gather(*(in_turn() for _ in range(60)))} == {True, False}
 
 
 def exploit(code: str) -> bytes:
@@ -507,11 +377,6 @@ async def test_a_decoder_does_nothing_between_pictures(make: Make, taken_over: p
     assert is_decoder(pid)
 
 
-async def test_a_decoder_that_keeps_requesting_memory_gets_the_maximum_once(make: Make) -> None:
-    async with asyncio.timeout(10):
-        assert "needs more memory than" in await reason(make(), trap(BEG))
-
-
 async def test_signals_are_for_the_worker(make: Make) -> None:
     one = make()
     await one.analyse(GOOD)
@@ -537,16 +402,6 @@ async def test_a_decoder_that_does_not_start_is_an_internal_fault(
     await one.start()
     assert (await one.analyse(GOOD)).facts.width == 90
     assert len(children()) == 1
-
-
-async def test_processes_that_failed_to_start_are_tried_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    one = make(2)
-    one.begin()
-    with pytest.raises(NoDecoder):
-        await one.analyse(GOOD)
-    monkeypatch.undo()
-    assert [each.facts.width for each in await asyncio.gather(one.analyse(GOOD), one.analyse(GOOD))] == [90, 90]
 
 
 async def test_decoders_that_are_stopped_end_at_once_and_start_no_more(make: Make) -> None:
@@ -579,7 +434,7 @@ async def test_mutated_pictures_neither_crash_nor_hang_a_decoder(make: Make) -> 
     """A few seconds of `benchmarks/fuzz_pictures.py`."""
     one = make(2, formats=readable())
     source = mutations(seed=7)
-    bodies = [next(source) for _ in range(4000)]
+    bodies = [next(source) for _ in range(1500)]
     ended: set[str] = set()
 
     async def work() -> None:
@@ -599,17 +454,13 @@ PARENT = """
 import asyncio, sys
 from crawlproject.imaging.decoders import Decoder
 from crawlproject.imaging.messages import Job
-from crawlproject.models import DEFAULT_FORMATS as FORMATS
-from crawlproject.models import Analysis
-from tests.imaging.test_messages import FACTS, LIES, TWO
-from tests.imaging.test_messages import JOB as MESSAGES_JOB
 
 async def main():
     one = Decoder(Job(10**6, 10**6, 85, 2))
     await one.wait_until_ready()
     print(one.pid, flush=True)
     if sys.argv[1] == "busy":
-        looking = asyncio.create_task(one.analyse((), sys.stdin.buffer.read(), 10**9, 10**9))
+        looking = asyncio.create_task(one.analyse((), sys.stdin.buffer.read(), 10**9))
     await asyncio.sleep(60)
 
 asyncio.run(main())

@@ -37,13 +37,6 @@ class Desk:
             await self.ends[name].wait()
 
 
-async def test_pictures_are_decoded_in_order_however_many_their_source_has() -> None:
-    desk = Desk(3)  # a fast source must not wait for a picture of each of many slow sources
-    await desk.bring("a1", "a2", "b1", "a3", "c1", "a4", "d1")
-    await desk.end("a1", "a2", "b1", "a3", "c1", "a4", "d1")
-    assert desk.begun == ["a1", "a2", "b1", "a3", "c1", "a4", "d1"]
-
-
 @pytest.mark.parametrize(("places", "most"), [(2, 1), (3, 2), (4, 3)])
 async def test_one_source_leaves_a_place_to_waiting_sources(places: int, most: int) -> None:
     desk = Desk(places)
@@ -77,28 +70,6 @@ async def test_a_source_that_took_long_lets_others_go_first_for_as_long(
         await asyncio.sleep(0.002)
     assert asyncio.get_running_loop().time() - began > 0.08
     assert len(desk.begun) > places + 10
-
-
-async def test_a_source_that_took_long_does_not_wait_when_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONG_S", 0.01)
-    desk = Desk(1)
-    await desk.bring("s0", "s1")
-    await asyncio.sleep(0.05)
-    await desk.end("s0")
-    assert desk.begun == ["s0", "s1"]
-
-
-async def test_yielding_sources_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONG_S", 0.0)
-    desk = Desk(1)
-    for n in range(300):
-        name = chr(0x4E00 + n) + "0"
-        await desk.bring(name)
-        await desk.end(name)
-    await asyncio.sleep(0.02)
-    await desk.bring("a0")
-    await desk.end("a0")
-    assert len(desk.semaphore._yielding) < 5
 
 
 async def test_a_cancelled_turn_releases_its_place() -> None:

@@ -68,24 +68,6 @@ def test_strips_and_tiles_are_counted_in_tiffs_of_all_kinds(order: str, big: boo
         headers.tiff(made(MAX_PARTS + 1))
 
 
-@pytest.mark.parametrize(
-    "body", [b"II*\0", b"II*\0\xff\xff\xff\xff", b"II+\0" + b"\xff" * 40, b"MM\0*\0\0\0\x08\xff\xff", b"MM*\0"]
-)
-def test_a_broken_tiff_is_left_to_pillow(body: bytes) -> None:
-    assert reason(body).startswith("TIFF: ")
-    assert "struct" not in reason(body)
-    assert "unpack" not in reason(body)
-
-
-@pytest.mark.parametrize("junk", [b"", b"\0" * 100])
-def test_junk_between_the_blocks_of_a_gif_hides_none(junk: bytes) -> None:
-    body = slow_pictures.extensions(MAX_PARTS + 1)
-    at = body.index(b"!\xfe")
-    assert reason(body[:at] + junk + body[at:]).startswith("GIF: more than")
-    few = slow_pictures.extensions(10)
-    assert analyse(few[:at] + junk + few[at:], max_pixels=LIMIT).facts.format == "GIF"
-
-
 def test_junk_between_the_segments_of_a_jpeg_is_bounded() -> None:
     body = jpeg((90, 60))  # whose first segment ends at 20
     assert analyse(body[:20] + bytes(1000) + body[20:], max_pixels=LIMIT).facts.width == 90
@@ -129,7 +111,6 @@ def test_scans_of_attachments_do_not_count() -> None:
     ids=["baseline", "progressive", "subsampled", "a scan for each component"],
 )
 def test_a_jpeg_of_several_scans_needs_memory_for_its_coefficients(body: bytes, each: int) -> None:
-    with pytest.raises(MemoryNeeded) as caught:
+    with pytest.raises(MemoryNeeded):
         analyse(body, max_pixels=LIMIT, memory=90 * 60 * each - 1)
-    assert caught.value.needed == 90 * 60 * each
     assert analyse(body, max_pixels=LIMIT, memory=90 * 60 * each).facts.width == 90

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,22 +90,6 @@ def tables(body: bytes) -> dict[int, list[int]]:
     image = Image.open(io.BytesIO(body))
     assert isinstance(image, JpegImagePlugin.JpegImageFile)
     return image.quantization
-
-
-def ask_identify(program: str, made: dict[str, bytes], folder: Path) -> dict[str, int]:
-    files = []
-    for number, body in enumerate(made.values()):
-        files.append(folder / f"{number}.jpg")
-        files[-1].write_bytes(body)
-    answer = subprocess.run([program, "-format", "%Q\n", *files], check=True, capture_output=True, text=True)
-    return dict(zip(made, map(int, answer.stdout.split()), strict=True))
-
-
-def test_equals_what_identify_prints(tmp_path: Path) -> None:
-    made = pictures()
-    program = shutil.which("identify")
-    said = ask_identify(program, made, tmp_path) if program else RECORDED
-    assert {name: estimate_quality(tables(made[name])) for name in said} == said
 
 
 def test_equals_what_identify_printed_once() -> None:

@@ -110,7 +110,7 @@ async def run(decoder: Decoder, code: str, **names: object) -> str:
     told = "".join(f"({name} := {value!r}), " for name, value in names.items())
     body = picture(comment=EXPLOIT + f"[{told}{code}][-1]".encode() + b"\0")
     with pytest.raises(UnreadableImage) as caught:
-        await decoder.analyse((), body, MAX_MEMORY, MAX_MEMORY)
+        await decoder.analyse((), body, MAX_MEMORY)
     return str(caught.value).removeprefix("JPEG: ")
 
 
@@ -332,7 +332,7 @@ async def test_everything_is_decoded_as_without_a_sandbox(form: str, without: st
         except UnreadableImage as error:
             expected = str(error)
         try:
-            made: object = await one.analyse((), body, MAX_MEMORY, MAX_MEMORY)
+            made: object = await one.analyse((), body, MAX_MEMORY)
         except UnreadableImage as error:
             made = str(error)
         assert made == expected
@@ -345,7 +345,7 @@ async def test_everything_is_decoded_as_without_a_sandbox(form: str, without: st
 )
 async def test_content_codings_are_undone(coding: str, compress: Callable[[bytes], bytes]) -> None:
     one = Decoder(JOB)
-    assert (await one.analyse((coding,), compress(picture()), MAX_MEMORY, MAX_MEMORY)).facts.width == 90
+    assert (await one.analyse((coding,), compress(picture()), MAX_MEMORY)).facts.width == 90
     await one.close()
 
 
@@ -354,6 +354,6 @@ async def test_svgs_are_read_in_any_encoding(encoding: str) -> None:
     root = f'<svg xmlns="{svg.NAMESPACE}" width="4" height="3"/>'
     text = f'<?xml version="1.0" encoding="{encoding}"?><!--\xa4-->{root}'
     one = Decoder(Job(**{**vars_of(JOB), "formats": ("SVG",)}))
-    made = await one.analyse((), text.encode(encoding, "replace"), MAX_MEMORY, MAX_MEMORY)
+    made = await one.analyse((), text.encode(encoding, "replace"), MAX_MEMORY)
     assert (made.facts.width, made.facts.height) == (4, 3)
     await one.close()

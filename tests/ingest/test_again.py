@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyarrow import parquet as pq
 
+from crawlproject.contrib.datasets.event_rows import Rows
 from crawlproject.errors import BadInput
 from crawlproject.ingest import again
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.files import read
 from crawlproject.ingest.seed_files import SeedFile, find
 from crawlproject.ingest.seed_rows import Columns
-from crawlproject.sinks.event_rows import Rows
 
 DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
 

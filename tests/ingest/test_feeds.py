@@ -1,12 +1,20 @@
-"""How far files are fed, in the step that feeds them."""
+"""Feeds of files: how far each is, in the step that feeds it, and what holds it back."""
 
 from __future__ import annotations
 
-import pytest
-import redis
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pytest
+import pytest_asyncio
+
+from crawlproject import config
 from crawlproject.errors import BadInput
-from crawlproject.ingest.feeds import Feed
+from crawlproject.frontier import seed_list
+from crawlproject.ingest.feeds import Feed, Position, feed_name, why_held
+from crawlproject.ingest.seed_files import SeedFile
+from crawlproject.ingest.seed_rows import Columns
 from crawlproject.state.client import State
 from tests.state.scripts.calls import db
 
@@ -62,13 +70,120 @@ async def test_of_two_feeds_of_the_same_files_the_later_goes_on(state: State, re
     assert await waiting(state) == [b"a", b"b"]
 
 
-async def test_a_seed_list_of_another_type_stops_it_and_puts_nothing(state: State) -> None:
-    key = "images:start_urls"
-    feed = await begun(state, "f", resume=False)
-    await push(feed, "1", "a")
-    await db(state).delete(key)
-    await db(state).set(key, "x")
-    before = await db(state).keys("*")
-    with pytest.raises(redis.ResponseError, match=f"WRONGTYPE {key} is a string"):
-        await push(feed, "2", "b")
-    assert await db(state).keys("*") == before
+ONE, TWO, THREE = (SeedFile(f"/seeds/{number}.csv", number * 100, number) for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize("position", [Position(), Position(0, 5), Position(1, 7), Position(2), Position(1, 7, 2)])
+def test_it_comes_back_as_it_was(position: Position) -> None:
+    assert Position.of_text(position.text([ONE, TWO]), [ONE, TWO]) == position
+
+
+def test_files_behind_it_may_come_and_change() -> None:
+    text = Position(0, 7).text([ONE, TWO])
+    assert Position.of_text(text, [ONE, THREE, TWO]) == Position(0, 7)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [ONE],
+        [TWO, ONE],
+        [THREE, ONE, TWO],
+        [ONE, SeedFile(TWO.name, TWO.size, TWO.modified + 1)],
+        [SeedFile(ONE.name, 5, ONE.modified), TWO],
+    ],
+)
+def test_other_files_up_to_it_are_refused(files: list[SeedFile]) -> None:
+    text = Position(1, 7).text([ONE, TWO])
+    with pytest.raises(BadInput, match="behind row 7 of it: some have changed, come or gone; feed them without"):
+        Position.of_text(text, files)
+
+
+def test_of_a_feed_of_some_files_all_must_stay_and_more_may_come() -> None:
+    text = Position(0, 7, 2).text([ONE, TWO])
+    assert Position.of_text(text, [ONE, TWO, THREE]) == Position(0, 7, 2)
+    for files in ([ONE], [ONE, THREE, TWO]):
+        with pytest.raises(BadInput, match="begin without --resume: images that were fed are probed once more"):
+            Position.of_text(text, files)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '["a", 1, ""]', "[" * 100_000])
+def test_what_others_wrote_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        Position.of_text(text, [ONE])
+
+
+def test_a_feed_is_known_by_its_files_wherever_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = feed_name([str(tmp_path / "a*.csv"), "s3://b/*"], Columns())
+    monkeypatch.chdir(tmp_path)
+    assert feed_name(["a*.csv", "s3://b/*"], Columns()) == name
+    monkeypatch.chdir("/")
+    assert feed_name(["a*.csv", "s3://b/*"], Columns()) != name
+
+
+def test_other_options_are_another_feed() -> None:
+    options = [(), ("url=URL",), ("url=LINK",), ("url=URL", "TEXT"), (None, "TEXT"), (None, "url=URL")]
+    columns = [Columns.of_options(*(*pair, None, None)[:2]) for pair in options]
+    columns += [Columns(probe=True), Columns(probe=True, again=True)]
+    assert len({feed_name(["a.csv"], one) for one in columns}) == len(columns)
+    one, other = (Columns.of_options(*pair) for pair in (("url=U,uuid=K", "A,B"), ("uuid=K, url=U", "B,A")))
+    assert feed_name(["a.csv"], one) == feed_name(["a.csv"], other)
+
+
+MUSEUM, ARCHIVE = "http://img.museum.org/a.jpg", "http://archive.org/a.jpg"
+NAMED = json.dumps({"url": ARCHIVE, "source": "museum"})
+
+
+@pytest_asyncio.fixture
+async def bounded(redis_url: str) -> AsyncIterator[State]:
+    """A frontier in which up to ten seeds wait beyond their sources' shares."""
+    one = State(config.load({"REDIS_URL": redis_url, "CRAWL_OVERFLOW_MAXLEN": 10}), "images")
+    await one.open()
+    await db(one).hset(one.keys.hosts, "museum.org", "museum")
+    await db(one).hset(one.keys.catalogue, "museum", "5")
+    yield one
+    await one.close()
+
+
+async def overflow(bounded: State, **sources: int) -> None:
+    for source, count in sources.items():
+        for number in range(count):
+            await db(bounded).rpush(f"{bounded.keys.overflow_of}{number % 5}:{source}", "x")
+    await db(bounded).hincrby(bounded.keys.counters, "overflow", sum(sources.values()))
+
+
+async def test_seeds_of_a_source_that_has_half_of_the_overflow_are_held_back(bounded: State) -> None:
+    await overflow(bounded, museum=4)
+    assert await why_held(bounded, [MUSEUM]) == ""
+    await overflow(bounded, museum=1)
+    held = "museum has enough seeds waiting: see scrapy sources -- museum"
+    assert await why_held(bounded, [MUSEUM, "nonsense"]) == held
+    assert await why_held(bounded, [NAMED]) == held
+    assert await why_held(bounded, [ARCHIVE]) == ""
+    assert await why_held(bounded, [MUSEUM, ARCHIVE]) == ""  # others' sake
+    await overflow(bounded, **{"archive.org": 5})
+    assert (await why_held(bounded, [MUSEUM, ARCHIVE])).startswith(
+        "archive.org and museum have enough seeds waiting"
+    )
+
+
+async def test_a_list_that_is_full_holds_everything_back(bounded: State) -> None:
+    await db(bounded).lpush(bounded.keys.seeds, *["x"] * 100_001)
+    assert (await why_held(bounded, [ARCHIVE])).endswith("or see scrapy stats (seeds_waiting, outstanding)")
+
+
+async def test_what_to_look_at_names_the_spider_that_is_fed(bounded: State) -> None:
+    pages = bounded.beside("pages")
+    await overflow(pages, museum=5)
+    assert (await why_held(pages, [MUSEUM])).endswith("see scrapy sources --spider=pages -- museum")
+    await db(pages).lpush(pages.keys.seeds, *["x"] * 100_001)
+    assert "see scrapy stats --spider=pages (" in await why_held(pages, [ARCHIVE])
+
+
+async def test_with_overflows_at_their_bound_a_topic_has_no_room(bounded: State) -> None:
+    await overflow(bounded, museum=9)
+    assert await seed_list.has_room(bounded)
+    await overflow(bounded, museum=1)
+    assert not await seed_list.has_room(bounded)

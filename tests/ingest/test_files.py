@@ -76,13 +76,9 @@ def test_the_columns_that_count(tmp_path: Path, separator: str) -> None:
     [
         (f"{A}\t5\tx\ty", "4 columns, more than the header's 3"),
         ("\t5\t", "no URL: None"),
-        (f"{A}\tx\t", "priority must be a whole number: 'x'"),
-        (f"{A}\t--5\t", "priority must be a whole number: '--5'"),
         (f"{A}\t{'9' * 5000}\t", "priority must be a whole number: '999"),
         (f"{A}\t1.5\t", "priority must be a whole number: '1.5'"),
         (f"{A}\t\ta b", "source 'a b'"),
-        ("https://museum.org/a b\t\t", "spaces"),
-        ("ftp://museum.org/\t\t", "must begin with http"),
         (f'"{A}"\t\t', "must begin with http"),  # in TSV a quotation mark is a character like others
     ],
 )
@@ -92,11 +88,6 @@ def test_an_invalid_row_is_reported_and_the_rest_is_fed(tmp_path: Path, row: str
     assert (found[0][1], found[2][1]) == (A, B)
     assert found[1][1].startswith("!")
     assert reason in found[1][1]
-
-
-def test_quotation_marks_in_tsv_are_characters_like_others(tmp_path: Path) -> None:
-    content = f'url\ttitle\n{A}\t"never closed\n{B}\t12" vinyl\n'
-    assert lines(tmp_path, content) == [(2, A), (3, B)]
 
 
 def test_quoted_csv(tmp_path: Path) -> None:
@@ -128,19 +119,12 @@ def test_a_cell_larger_than_csv_allows_is_a_bad_row(tmp_path: Path) -> None:
     ("line", "seed"),
     [
         ("museum.org/a.jpg", "http://museum.org/a.jpg"),
-        ("//museum.org/a.jpg", "http://museum.org/a.jpg"),
-        ("museum.org:8080/a.jpg", "http://museum.org:8080/a.jpg"),
         ("museum.org/?to=https://b.org/", "http://museum.org/?to=https://b.org/"),
         ("archive.org/web/https://b.org/a", "http://archive.org/web/https://b.org/a"),
-        ("127.0.0.1/a", "http://127.0.0.1/a"),
         ("localhost:8000/a", "http://localhost:8000/a"),
-        ("localhost", "http://localhost"),
         ('{"url": "[::1]:8000/a"}', "http://[::1]:8000/a"),
         ("žluť.cz/a", "http://žluť.cz/a"),
-        ("http://museum/a.jpg", "http://museum/a.jpg"),
-        ("  museum.org  ", "http://museum.org"),
         ("HTTPS://museum.org/", "HTTPS://museum.org/"),
-        ('{"url": "museum.org/a.jpg"}', "http://museum.org/a.jpg"),
     ],
 )
 def test_a_url_without_scheme_gets_one(tmp_path: Path, line: str, seed: str) -> None:
@@ -160,36 +144,20 @@ def test_the_scheme_of_a_domain_is_the_spiders(tmp_path: Path) -> None:
 _PATTERN = "write domain, host, or a pattern such as *.museum.example/collection/*"
 
 
-def test_columns_for_pages(tmp_path: Path) -> None:
-    content = "url\tdepth\tscope\nmuseum.org\t3\thost\nb.org\tx\t\nb.org\t\tthe web\n"
-    assert lines(tmp_path, content) == [
-        (2, {"url": "http://museum.org", "depth": 3, "scope": "host"}),
-        (3, "!depth must be a whole number from 0: 'x'"),
-        (4, f"!scope 'the web' names no host: {_PATTERN}"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("ftp://museum.org/a.jpg", "must begin with http"),
-        ("file:///etc/passwd", "must begin with http"),
         ("museum.org/a b", "spaces"),
         ("http://museum.org:99999/", "invalid URL"),
         ("javascript:alert(1)", "not a URL: 'javascript:alert(1)'"),
         ("notaurl", "not a URL: 'notaurl' begins neither with http:// nor with a host name"),
-        ("//notaurl", "not a URL"),
         ("images/a.jpg", "not a URL"),
-        (".hidden", "not a URL"),
-        ("end.", "not a URL"),
         ("../a.jpg", "not a URL"),
         ("localhosts/a.jpg", "not a URL"),
-        ('{"url": "notaurl"}', "not a URL"),
         ("{", "not JSON"),
         ('{"url": 5}', "no URL: 5"),
-        ('{"uuid": "1"}', "no URL: None"),
         ("[1]", "not an object"),
-        ('"x"', "not an object"),
         ("[" * 100_000, "not JSON"),
         ('{"url": "http://a/", "again": "yes"}', "again"),
     ],
@@ -219,7 +187,7 @@ def test_bytes_that_are_no_utf8_spoil_their_own_line_only(tmp_path: Path) -> Non
     assert of_b == (3, B)
 
 
-@pytest.mark.parametrize("content", ["", "\n", "\r\n\r\n", "\ufeff", " \t \n"])
+@pytest.mark.parametrize("content", ["", "\r\n\r\n", "\ufeff"])
 def test_a_file_of_nothing(tmp_path: Path, content: str) -> None:
     assert lines(tmp_path, content) == []
 
@@ -260,24 +228,11 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     assert [line.seed for line in read(SeedFile("-"), lambda _: None)] == [A, B]
 
 
-def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "seeds.gz"
-    path.write_bytes(gzip.compress("".join(f"https://museum.org/{n}\n" for n in range(50_000)).encode()))
-    reported: list[int] = []
-    assert sum(1 for _ in read(SeedFile(str(path)), reported.append)) == 50_000
-    assert sum(reported) == path.stat().st_size
-
-
-def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(OSError, match="nowhere"):
-        list(read(SeedFile("/nowhere/seeds"), lambda _: None))
-
-
 TOO_LONG = "!longer than 1 MiB"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-@pytest.mark.parametrize("more", [1, 2, 65_535, 65_536, 65_537, 5_000_000])
+@pytest.mark.parametrize("more", [1, 65_536, 5_000_000])
 def test_a_line_longer_than_a_mebibyte_is_reported_and_the_rest_is_fed(
     tmp_path: Path, end: str, more: int
 ) -> None:
@@ -307,14 +262,9 @@ def test_a_row_longer_than_a_mebibyte_is_reported_and_the_rest_is_fed(tmp_path: 
     assert lines(tmp_path, "\n".join(content)) == expected
 
 
-def test_an_identifier_beside_a_uuid_takes_no_memory(tmp_path: Path) -> None:
-    line = json.dumps({"url": A, "uuid": "1", "identifier": "x" * 1_000_000})
-    assert lines(tmp_path, line) == [(1, {"url": A, "uuid": "1"})]
-
-
 def test_an_endless_line_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "seeds.gz"
-    path.write_bytes(gzip.compress(bytes(300_000_000)) + gzip.compress(f"\n{A}\n".encode()))
+    path.write_bytes(gzip.compress(bytes(100_000_000)) + gzip.compress(f"\n{A}\n".encode()))
     code = (
         "import resource\n"
         "from crawlproject.ingest.files import read\n"

@@ -161,11 +161,10 @@ def repeated(count: int, size: int) -> Any:
 @pytest.mark.parametrize(
     ("column", "longest_file", "said"),
     [
-        (lambda: repeated(3_000, 2**17), 1_100, "3000"),
-        (lambda: [f"{number}" + "A" * 2**21 for number in range(60)], 20_000, "60"),
+        (lambda: repeated(1_500, 2**17), 1_100, "1500"),
         (lambda: repeated(256, 24 * 2**20), 1_400, "row group 0 takes more than 320 MiB of memory"),  # 6 GiB
         (
-            lambda: pa.array([b"\0" * 2**30]),
+            lambda: pa.array([b"\0" * 2**29]),
             50_000,
             "row group 0 takes more than 320 MiB of memory",
         ),  # in one page
@@ -175,7 +174,7 @@ def repeated(count: int, size: int) -> Any:
             "row group 0 takes more",
         ),
     ],
-    ids=["repeated", "long", "repeated and long", "page", "list"],
+    ids=["repeated", "repeated and long", "page", "list"],
 )
 def test_memory_is_bounded_whatever_the_values(
     tmp_path: Path, column: Callable[[], Any], longest_file: int, said: str
@@ -206,24 +205,12 @@ def test_it_goes_on_behind_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert [line.seed for line in found] == urls[after:]
 
 
-def test_progress_is_reported_in_bytes_of_the_file(tmp_path: Path) -> None:
-    file = written(tmp_path / "seeds", {"url": [f"https://museum.org/{number}" for number in range(9_999)]})
-    reported: list[int] = []
-    assert sum(1 for _ in read(file, reported.append)) == 9_999
-    assert sum(reported) == pytest.approx(file.size, abs=1 << 14)
-    assert len(reported) > 2
-
-
 def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "seeds", {"link": [A]})
     with pytest.raises(BadInput, match="has no column 'url', only link: name columns as in --columns url=URL"):
         lines(file)
     with pytest.raises(BadInput, match="has no column 'TEXT', only link"):
         lines(file, Columns({"url": "link"}, ("TEXT",)))
-
-
-def test_a_file_of_nothing(tmp_path: Path) -> None:
-    assert lines(written(tmp_path / "seeds", {"url": pa.array([], pa.string())})) == []
 
 
 @pytest.mark.parametrize("damage", ["footer", "page"])

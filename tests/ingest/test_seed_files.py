@@ -104,10 +104,6 @@ def test_in_s3_it_is_the_same(bucket: Settings, pattern: str) -> None:
     assert names(f"s3://seeds/{pattern}", bucket) == [f"s3://seeds/{name}" for name in PATTERNS[pattern]]
 
 
-def test_a_name_with_a_bracket_is_a_name(folder: Path) -> None:
-    assert names(f"{folder}/c/[1].txt") == [f"{folder}/c/[1].txt"]
-
-
 def test_files_of_s3_are_read_like_others(bucket: Settings) -> None:
     table, text = find(["s3://seeds/b.parquet", "s3://seeds/a.tsv"], bucket)
     assert table.size == len(parquet(A, B))
@@ -116,10 +112,6 @@ def test_files_of_s3_are_read_like_others(bucket: Settings) -> None:
     assert [line.seed for line in read(table, reported.append)] == [A, B]
     assert [line.seed for line in read(table, reported.append, after=1)] == [B]
     assert [line.seed for line in read(text, reported.append)] == [B]
-
-
-def test_stdin_stays_in_its_place(folder: Path) -> None:
-    assert [file.name for file in find([f"{folder}/a.tsv", "-"], Settings())] == [f"{folder}/a.tsv", "-"]
 
 
 @pytest.mark.parametrize(
@@ -142,11 +134,6 @@ def test_what_stands_for_no_file_is_refused(folder: Path, bucket: Settings, argu
 def test_other_places_are_refused(argument: str) -> None:
     with pytest.raises(BadInput, match=r"from folders, s3:// and gs://|name a bucket"):
         names(argument)
-
-
-def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(OSError, match="nowhere"):
-        names("/nowhere/seeds")
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

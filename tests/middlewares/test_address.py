@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -162,59 +160,3 @@ def test_a_robots_txt_that_leads_to_a_private_address_refuses_its_pictures(
         server.server_close()
     assert trap.caught == []
     assert guarded.dead()["a"].startswith("robots.txt: robots.txt at a refused address: loopback address")
-
-
-def test_all_spellings_of_a_host_are_one_site_of_one_source(guarded: Crawl, zone: Zone, tmp_path: Path) -> None:
-    """By seeds and by redirects; of an address, and of names that IDNA 2003 takes for others."""
-    arrived: list[tuple[str, str]] = []
-
-    class Pictures(Site):
-        def do_GET(self) -> None:
-            arrived.append((self.headers["Host"], self.path))
-            if self.path != "/robots.txt" and not self.headers["Host"].startswith(SITE):
-                self.path = "/picture.jpg"
-            super().do_GET()
-
-    def spellings(port: int) -> dict[str, list[str]]:
-        return {
-            f"[::1]:{port}": [f"[{'0:' * zeros}:{'0' * more}1]" for zeros in range(1, 7) for more in range(4)],
-            f"xn--strae-oqa.museum.org:{port}": ["straße.museum.org", "STRAßE.museum.org.", "straẞe.museum。org"],
-            f"xn--nxasmm1c.museum.org:{port}": ["βόλος.museum.org", "xn--nxasmm1c.museum.org"],
-        }
-
-    class OnV6(ThreadingHTTPServer):
-        address_family = socket.AF_INET6
-
-    zone.records |= {"xn--strae-oqa.museum.org": [[SITE]], "xn--nxasmm1c.museum.org": [[SITE]]}
-    first = ThreadingHTTPServer((SITE, 0), Pictures)
-    port = first.server_port
-    second = OnV6(("::1", port), Pictures)
-    for server in (first, second):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-    all_of_them = [one for every in spellings(port).values() for one in every]
-    Site.payloads = [f"http://{spelled}:{port}/r{number}.jpg" for number, spelled in enumerate(all_of_them)]
-    rows = json.loads((tmp_path / "catalogue.json").read_text())
-    rows[2]["hosts"] = ["[0::1]", "straße.museum.org"]
-    (tmp_path / "catalogue.json").write_text(json.dumps(rows))
-    for number, spelled in enumerate(all_of_them):
-        url = f"http://{spelled}:{port}/s{number}.jpg"
-        guarded.redis.lpush(KEYS.seeds, url)
-        guarded.redis.lpush(
-            KEYS.seeds, json.dumps({"url": f"http://{SITE}:{port}/{number}", "source": "redirects"})
-        )
-    try:
-        guarded.run(CRAWL_ALLOW_NETWORKS=f"{SITE}/32,::1/128", CRAWL_MAX_RETRIES="0")
-    finally:
-        for server in (first, second):
-            server.shutdown()
-            server.server_close()
-        for name in ("xn--strae-oqa.museum.org", "xn--nxasmm1c.museum.org"):
-            del zone.records[name]
-    hosts = {host for host, _ in arrived} - {f"{SITE}:{port}"}
-    assert hosts == set(spellings(port))
-    assert sorted(path for host, path in arrived if path == "/robots.txt" and host in hosts) == ["/robots.txt"] * 3
-    events = guarded.events(KEYS.image_events)
-    assert len(events) == 2 * len(all_of_them), guarded.dead()
-    assert {urlsplit(event["final_url"]).netloc for event in events} == hosts
-    # All of museum.org is one source, and all of [::1] the same: the catalogue names one host of each.
-    assert {event["source"] for event in events if "redirects" not in event["source"]} == {"elsewhere"}

@@ -78,18 +78,9 @@ TWICE = ("/robots.txt", "/robots.txt")  # one retry
 CASES = {
     # How it is had
     "ok": Case("2.3.1.1 successful: the rules count", NOT_B, ("/a.jpg",), REFUSED),
-    "c203": Case(
-        "2.3.1.1 any 2xx is", NOT_B, ("/a.jpg",), REFUSED, {"/robots.txt": {"status": 203, "body": NOT_B}}
-    ),
-    "c400": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(400)),
-    "c401": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(401)),
-    "c403": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(403)),
     "c404": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(404)),
-    "c410": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(410)),
     "none": Case("2.3.1.3 there is none", None, BOTH),
     "c500": Case("2.3.1.4 unreachable: nothing is", None, (), unreachable("status 500"), status(500), TWICE),
-    "c503": Case("2.3.1.4 unreachable: nothing is", None, (), unreachable("status 503"), status(503), TWICE),
-    "c599": Case("2.3.1.4 unreachable: nothing is", None, (), unreachable("status 599"), status(599), TWICE),
     "hiccup": Case("2.3.1.4 until it is reached", NOT_B, ("/a.jpg",), REFUSED, status(500, times=1), TWICE),
     "dropped": Case("2.3.1.4 a network error", NOT_B, (), unreachable(""), {"/robots.txt": {"drop": True}}, TWICE),
     "hangs": Case(
@@ -97,12 +88,6 @@ CASES = {
     ),
     "moved301": Case(
         "2.3.1.2 one redirect", None, ("/a.jpg",), REFUSED, moved("/r/1", code=301), ("/robots.txt", "/r/1")
-    ),
-    "moved307": Case(
-        "2.3.1.2 one redirect", None, ("/a.jpg",), REFUSED, moved("/r/1", code=307), ("/robots.txt", "/r/1")
-    ),
-    "relative": Case(
-        "2.3.1.2 a relative redirect", None, ("/a.jpg",), REFUSED, moved("r/1"), ("/robots.txt", "/r/1")
     ),
     "moved5": Case(
         "2.3.1.2 five in a row",
@@ -120,7 +105,6 @@ CASES = {
         moved("/r/6", "/r/5", "/r/4", "/r/3", "/r/2", "/r/1"),
         ("/robots.txt", "/r/6", "/r/5", "/r/4", "/r/3", "/r/2"),
     ),
-    "port": Case("2.3.1.2 to another port", None, ("/a.jpg",), REFUSED, moved("{ok}/robots.txt")),
     "host": Case(
         "2.3.1.2 to another host",
         None,
@@ -152,27 +136,12 @@ CASES = {
         dict.fromkeys(BOTH, "robots.txt at a refused address: URL must begin with http"),
         moved("ftp://127.0.0.1/robots.txt"),
     ),
-    # Its bytes
-    "bom": Case("2.3 a byte order mark", "\ufeff" + NOT_B, ("/a.jpg",), REFUSED),
-    "crlf": Case("2.2 CRLF ends a line", NOT_B.replace("\n", "\r\n"), ("/a.jpg",), REFUSED),
-    "cr": Case("2.2 CR ends a line", NOT_B.replace("\n", "\r"), ("/a.jpg",), REFUSED),
-    "unended": Case("2.2 the last line may lack its end", NOT_B.strip(), ("/a.jpg",), REFUSED),
-    "empty": Case("2.2.1 an empty file", "", BOTH),
-    "html": Case("2.2 a page in its place has no rules", "<!DOCTYPE html>\n<html>\n<b>Disallow: /</b>\n", BOTH),
-    "binary": Case("2.2 nonsense is ignored", b"\xff\xfe\x00\n" + NOT_B[14:].encode(), BOTH),
     "gzip": Case(
         "2.3 compressed, though not requested",
         gzip.compress(NOT_B.encode()),
         ("/a.jpg",),
         REFUSED,
         {"/robots.txt": {"headers": {"Content-Encoding": "gzip"}}},
-    ),
-    "twice": Case(
-        "2.3 compressed twice",
-        gzip.compress(zlib.compress(NOT_B.encode())),
-        ("/a.jpg",),
-        REFUSED,
-        {"/robots.txt": {"headers": {"Content-Encoding": "deflate, gzip"}}},
     ),
     "thrice": Case(
         "2.3.1.4 compressed three times, which nobody does in good faith",
@@ -196,55 +165,11 @@ CASES = {
         {"/b.jpg": f"robots.txt: line {FULL.count(10) + 2}, Disallow: /b"},
     ),
     "beyond": Case("2.5 no more is", FULL + LONG * 1000 + NOT_B.encode(), BOTH),
-    # Groups
     "ours": Case(
         "2.2.1 the group of our token alone",
         ALL + "Disallow: /a\n\nUser-agent: crawlproject\nDisallow: /b",
         ("/a.jpg",),
         {"/b.jpg": "robots.txt: line 5, Disallow: /b"},
-    ),
-    "others": Case("2.2.1 groups of others do not count", OTHERS + "Disallow: /", BOTH),
-    "star": Case(
-        "2.2.1 without ours that of *",
-        OTHERS + "Allow: /\n\n" + NOT_B,
-        ("/a.jpg",),
-        {"/b.jpg": "robots.txt: line 5, Disallow: /b"},
-    ),
-    "case": Case("2.2.1 in any case", "USER-AGENT: CrawlProject\nDISALLOW: /b", ("/a.jpg",), {"/b.jpg": "line 2"}),
-    "version": Case("2.2.1 with a version", "User-agent: crawlproject/2.0\nDisallow: /b", ("/a.jpg",), REFUSED),
-    "longer": Case("2.2.1 a longer token is another", "User-agent: crawlprojects\nDisallow: /", BOTH),
-    "several": Case(
-        "2.1 several agents in one group",
-        OTHERS + "User-agent: crawlproject\nUser-agent: x\nDisallow: /b",
-        ("/a.jpg",),
-        {"/b.jpg": "robots.txt: line 4, Disallow: /b"},
-    ),
-    "merged": Case(
-        "2.2.1 groups of one token are one",
-        "User-agent: crawlproject\nDisallow: /b\n\n"
-        + ALL
-        + "Disallow: /\n\nUser-agent: crawlproject\nDisallow: /c",
-        ("/a.jpg",),
-        {"/b.jpg": LINE_2, "/c.jpg": "robots.txt: line 8, Disallow: /c"},
-    ),
-    "between": Case(
-        "2.2.4 other lines do not end a list of agents",
-        "User-agent: crawlproject\nSitemap: /s.xml\nNoindex: /a\nnonsense\n\n" + OTHERS + "Disallow: /b",
-        ("/a.jpg",),
-        {"/b.jpg": "robots.txt: line 7, Disallow: /b"},
-    ),
-    # Rules
-    "longest": Case(
-        "2.2.2 the longest match",
-        ALL + "Disallow: /x\nAllow: /x/y\nDisallow: /x/y/z",
-        ("/a.jpg", "/x/y/a.jpg"),
-        {
-            "/x/a.jpg": "robots.txt: line 2, Disallow: /x",
-            "/x/y/z.jpg": "robots.txt: line 4, Disallow: /x/y/z",
-        },
-    ),
-    "ties": Case(
-        "2.2.2 of two equal matches Allow", NOT_B + "Allow: /b\nAllow: /c\nDisallow: /c", ("/b.jpg", "/c.jpg")
     ),
     "itself": Case(
         "2.2.2 robots.txt itself is allowed",
@@ -255,36 +180,6 @@ CASES = {
             "/robots.txt?seed": "not a picture in a supported format",
         },
         requested=("/robots.txt", "/robots.txt?seed"),
-    ),
-    "encoded": Case(
-        "2.2.2 percent-encoding, in the file and in the URL",
-        ALL + "Disallow: /caf\u00e9\nDisallow: /%62\nDisallow: /t%C3%A9\nDisallow: /x%2Fy",
-        ("/a.jpg", "/x/y.jpg"),
-        {
-            "/caf%C3%A9.jpg": "line 2, Disallow: /caf\u00e9",
-            "/b.jpg": "line 3, Disallow: /%62",
-            "/%62b.jpg": "line 3, Disallow: /%62",
-            "/t%c3%a9.jpg": "line 4, Disallow: /t%C3%A9",
-            "/x%2Fy.jpg": "line 5, Disallow: /x%2Fy",
-        },
-    ),
-    "query": Case(
-        "2.2.2 the query counts",
-        ALL + "Disallow: /a.jpg?size=\nDisallow: /*?*token",
-        ("/a.jpg", "/a.jpg?id=1"),
-        {"/a.jpg?size=9": "robots.txt: line 2", "/b.jpg?x=1&token=2": "robots.txt: line 3"},
-    ),
-    "wildcard": Case(
-        "2.2.3 the asterisk",
-        ALL + "Disallow: /*/private*.jpg",
-        ("/private.jpg", "/x/public.jpg"),
-        {"/x/private.jpg": "robots.txt: line 2", "/x/y/private-9.jpg": "robots.txt: line 2"},
-    ),
-    "dollar": Case(
-        "2.2.3 the dollar",
-        ALL + "Disallow: /*.jpg$",
-        ("/a.jpg?x", "/a.png"),
-        {"/a.jpg": "robots.txt: line 2, Disallow: /*.jpg$"},
     ),
 }
 
@@ -297,7 +192,7 @@ def put_up(crawl: Crawl) -> dict[str, Path]:
             file = folder / unquote(urlsplit(path).path).lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(picture(1, "PNG"))
-        if name.startswith("moved") or name == "relative":
+        if name.startswith("moved"):
             (folder / "r").mkdir()
             (folder / "r" / "1").write_text(NOT_B)
         if case.robots is not None:
@@ -467,27 +362,15 @@ def test_an_endless_robots_txt_is_read_only_as_far_as_it_counts(
     assert MAX_BYTES < Endless.sent < 20_000_000  # socket buffers included
 
 
-def nested(layers: int) -> bytes:
-    """Return 48 MB of nothing in `layers` of deflate without compression, under one of gzip: 49 kB.
-
-    Scrapy takes 9 seconds for each layer, since it copies the rest of the input for each 64 KiB of output.
-    """
-    body = bytes(48_000_000)
-    for _ in range(layers):
-        body = zlib.compress(body, level=0)
-    return gzip.compress(body)
-
-
 class Bomb(BaseHTTPRequestHandler):
-    """A robots.txt that expands to a thousand times its size, layer by layer."""
+    """A robots.txt of 49 kB that expands to 48 MB of nothing, in two layers."""
 
-    layers = 9
-    body = b""
+    body = gzip.compress(zlib.compress(bytes(48_000_000), level=0))
 
     def do_GET(self) -> None:
         self.send_response(200)
         if self.path == "/robots.txt":
-            self.send_header("Content-Encoding", ", ".join(["deflate"] * self.layers + ["gzip"]))
+            self.send_header("Content-Encoding", "deflate, gzip")
             body = self.body
         else:
             body = picture(1)
@@ -499,17 +382,15 @@ class Bomb(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
-@pytest.mark.parametrize("layers", [1, 9])
 def test_a_compressed_robots_txt_does_not_stop_the_crawl(
-    tmp_path: Path, environment: dict[str, str], redis_url: str, layers: int
+    tmp_path: Path, environment: dict[str, str], redis_url: str
 ) -> None:
     crawl = Crawl(tmp_path, environment, redis_url)
     crawl.source("museum", 100, pictures=100)
     crawl.source("bomb", 5)
-    bomb = type("Layers", (Bomb,), {"layers": layers, "body": nested(layers)})
     with (
         Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery,
-        ThreadingHTTPServer(("127.0.0.1", 0), bomb) as server,
+        ThreadingHTTPServer(("127.0.0.1", 0), Bomb) as server,
     ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/a.jpg"
@@ -524,9 +405,6 @@ def test_a_compressed_robots_txt_does_not_stop_the_crawl(
         finally:
             crawl.stop()
             server.shutdown()
-    if layers == 1:  # nothing in it is a rule
-        assert crawl.outcomes() == {"bomb": 1} | {f"museum-{n}.jpg": 1 for n in range(100)}
-        assert not crawl.dead()
-    else:
-        assert crawl.dead() == {"bomb": "robots unreachable: 10 nested content codings; 2 are undone"}
+    assert crawl.outcomes() == {"bomb": 1} | {f"museum-{n}.jpg": 1 for n in range(100)}
+    assert not crawl.dead()  # nothing in it is a rule
     assert "pulse" not in crawl.log()

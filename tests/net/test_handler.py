@@ -155,14 +155,7 @@ def test_the_time_of_a_fetch_ends_with_the_last_byte(crawl: Crawl) -> None:
         server.server_close()
     (event,) = crawl.events(KEYS.image_events)
     assert event["fetch_s"] >= 0.5
-    assert int(crawl.redis.hget(KEYS.latencies, "fetch_us")) >= 500_000
-
-
-def test_a_valid_certificate_is_not_mentioned(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
-    with https(authority.issue_cert("museum.org")) as port:
-        crawl_https(crawl, port, {"SSL_CERT_FILE": trusted, "CRAWL_TLS_FAILURES": "record"})
-    (event,) = crawl.events(KEYS.image_events)
-    assert "tls_failure" not in event
+    assert int(crawl.redis.hget(KEYS.totals, "fetch_us")) >= 500_000
 
 
 @pytest.mark.parametrize(
@@ -418,12 +411,11 @@ def test_what_connects_while_its_source_is_halted_is_not_sent(
     assert crawl.dead() == {}
 
 
-@pytest.mark.parametrize("rate", [1, 50])
 def test_a_robots_txt_whose_connection_takes_long_is_fetched_once(
-    crawl: Crawl, authority: trustme.CA, trusted: str, rate: float
+    crawl: Crawl, authority: trustme.CA, trusted: str
 ) -> None:
     with stalled(authority.issue_cert("museum.org"), 0.5) as server:
-        museum_over_tls(crawl, server, trusted, 3, rate)
+        museum_over_tls(crawl, server, trusted, 3, rate=1)
         crawl.run()
     assert len(crawl.events(KEYS.image_events)) == 3
     assert len(server.arrivals) == 4
@@ -438,7 +430,7 @@ def test_a_handshake_that_never_ends_is_a_timeout(crawl: Crawl, authority: trust
     assert all(reason.startswith("timeout") for reason in crawl.dead().values()), crawl.dead()
     taken = {
         int(field.removeprefix(b"fetch:")): int(count)
-        for field, count in crawl.redis.hgetall(KEYS.latencies).items()
+        for field, count in crawl.redis.hgetall(KEYS.totals).items()
         if field.startswith(b"fetch:")
     }
     assert sum(taken.values()) == 2
@@ -582,17 +574,16 @@ def test_shutdown_aborts_what_takes_longer_than_the_grace_and_gives_it_back(craw
     assert crawl.dead() == {}
 
 
-@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_a_worker_at_once_and_loses_nothing(crawl: Crawl, first: signal.Signals) -> None:
+def test_a_second_signal_ends_a_worker_at_once_and_loses_nothing(crawl: Crawl) -> None:
     folder = fill(crawl, 6)
     hang(folder, *(f"{n}.jpg" for n in range(3)))
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("museum", *(f"{n}.jpg" for n in range(6)))
         crawl.start(DOWNLOAD_TIMEOUT=str(2 * PATIENCE_S), CRAWL_HEARTBEAT_TIMEOUT="2")
         crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 3)
-        crawl.workers[0].send_signal(first)
+        crawl.workers[0].send_signal(signal.SIGINT)
         time.sleep(0.5)
-        crawl.workers[0].send_signal(first)
+        crawl.workers[0].send_signal(signal.SIGINT)
         crawl.workers[0].wait(PATIENCE_S)
         set_faults(folder, {})
         crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")

@@ -78,11 +78,6 @@ async def test_a_name_is_looked_up_once_and_its_addresses_returned(resolver: Res
     assert zone.asked == ["museum.org"]
 
 
-async def test_an_unknown_name_is_looked_up_when_it_is_connected_to(resolver: Resolver, zone: Zone) -> None:
-    zone.records["museum.org"] = [["198.51.100.7"]]
-    assert await given(resolver, "museum.org", 443) == [("198.51.100.7", 443)]
-
-
 async def test_a_private_address_is_not_returned(
     resolver: Resolver, zone: Zone, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,13 +190,6 @@ async def test_the_number_of_names_is_bounded(resolver: Resolver, monkeypatch: p
     assert [resolver.knows(f"http://{number}.museum.org/") for number in (4, 5, 14)] == [False, True, True]
 
 
-async def test_names_in_other_scripts_match_their_urls(resolver: Resolver, zone: Zone) -> None:
-    zone.records["xn--strae-oqa.de"] = [["198.51.100.7"]]
-    await resolver.look_up("http://xn--strae-oqa.de/")
-    assert await given(resolver, "straße.de") == [("198.51.100.7", 80)]  # as Twisted passes it
-    assert zone.asked == ["xn--strae-oqa.de"]
-
-
 async def test_odd_names_do_not_resolve_and_break_nothing(resolver: Resolver) -> None:
     for host in ("a" * 64 + ".org", "a..org", "-", "a_b", ".".join(["a" * 60] * 6), "xn--a", "a%00b", "*"):
         await resolver.look_up(f"http://{host}/")
@@ -257,14 +245,6 @@ async def test_an_outage_of_the_name_servers_is_not_the_fault_of_the_sites(
     assert said[1:] == ["Name servers answer again"]
 
 
-async def test_name_servers_that_do_not_exist(resolver: Resolver, hurried: None) -> None:
-    gone = resolver_with(CRAWL_DNS_SERVERS="127.0.0.1:1")
-    await gone.look_up("http://museum.org/")
-    assert gone.outage
-    assert not gone.knows("http://museum.org/")
-    await gone.close()
-
-
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
 async def test_one_domain_whose_servers_fail_is_not_an_outage(
     resolver: Resolver, zone: Zone, hurried: None, outage: str
@@ -278,16 +258,6 @@ async def test_one_domain_whose_servers_fail_is_not_an_outage(
     assert not resolver.outage
     for number in range(5):
         assert "does not resolve" in str(resolver.failure(f"http://{number}.broken.org/"))
-
-
-async def test_name_servers_that_do_not_answer_for_the_root_are_not_down(
-    resolver: Resolver, zone: Zone, hurried: None
-) -> None:
-    zone.records |= {"": [None], "known.org": [["198.51.100.7"]], "broken.org": [None]}
-    await resolver.look_up("http://known.org/")
-    await resolver.look_up("http://broken.org/")
-    assert not resolver.outage
-    assert resolver.failure("http://broken.org/")
 
 
 async def test_one_name_that_fails_where_the_root_is_refused_does_not_stop_the_others(
@@ -321,19 +291,6 @@ async def test_a_name_that_resolved_and_fails_from_then_on_does_not_stop_the_oth
     assert resolver.failure("http://11.evil.org/")
 
 
-async def test_the_silent_names_of_one_domain_are_in_nobodys_way_during_an_outage(
-    resolver: Resolver, zone: Zone, hurried: None
-) -> None:
-    zone.records["good.org"] = [["198.51.100.7"]]
-    zone.rcodes |= {"": dnslib.RCODE.REFUSED, "evil.org": dnslib.RCODE.SERVFAIL}
-    zone.records |= {f"{number}.evil.org": [None] for number in range(40)}  # no answer
-    await resolver.look_up("http://evil.org/")
-    assert resolver.outage
-    await resolver.prepare(f"http://{number}.evil.org/" for number in range(40))
-    await resolver.prepare(["http://good.org/", *(f"http://{number}.evil.org/" for number in range(40))])
-    assert "good.org" in resolver._lookups
-
-
 async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_resolves(
     resolver: Resolver, zone: Zone, hurried: None
 ) -> None:
@@ -343,31 +300,15 @@ async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_res
     assert resolver.outage
     zone.asked.clear()
     await resolver.prepare(f"http://{number}.evil.org/" for number in range(500))
-    assert len({name for name in zone.asked if name.endswith("evil.org")}) <= 10
+    assert zone.asked == []
     for host in ("a" * 64 + ".org", "a..org", "-", ".".join(["a" * 60] * 6), "xn--a", "a%00b", "*"):
         await resolver.look_up(f"http://{host}/")  # no valid names: nothing is to be learned from them
-    await until_async(lambda: not resolver._lookups)
+        await asyncio.sleep(0.1)
     assert resolver.outage
     del zone.rcodes["*"]
-    await resolver.prepare(["http://nothing.invalid/"])  # that there is no such name is an answer, too
+    evil = [f"http://{number}.evil.org/" for number in range(500)]
+    await resolver.prepare(["http://nothing.invalid/", *evil])  # that there is no such name is an answer, too
     await answering_again(resolver)
-
-
-async def test_a_name_looked_up_during_an_outage_is_looked_up_again(
-    resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.0)
-    zone.records["late.org"] = [None]
-    late = asyncio.create_task(resolver.look_up("http://late.org/"))
-    await until_async(lambda: zone.asked)  # no word so far
-    zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
-    await resolver.look_up("http://museum.org/")
-    assert resolver.outage
-    zone.rcodes.clear()
-    await answering_again(resolver)
-    await late
-    assert resolver.failure("http://late.org/") is None
-    assert not resolver.knows("http://late.org/")
 
 
 @pytest.fixture
@@ -409,3 +350,20 @@ def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zon
     assert log.count("Name servers answer again") == 1
     assert "'resolver/returned'" in log
     assert "Traceback" not in log
+
+
+async def test_a_name_looked_up_during_an_outage_is_looked_up_again(
+    resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.0)
+    zone.records["late.org"] = [None]
+    late = asyncio.create_task(resolver.look_up("http://late.org/"))
+    await until_async(lambda: zone.asked)  # no word so far
+    zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
+    await resolver.look_up("http://museum.org/")
+    assert resolver.outage
+    zone.rcodes.clear()
+    await answering_again(resolver)
+    await late
+    assert resolver.failure("http://late.org/") is None
+    assert not resolver.knows("http://late.org/")

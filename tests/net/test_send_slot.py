@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Lease
 from crawlproject.net.send_slot import Passage
 from crawlproject.politeness.slots import LATE_S, tolerance

@@ -290,3 +290,15 @@ def test_no_page_raises(html: str, tail: bytes, header: str) -> None:
     page = read_page(URL, headers, body, NOW)
     if page is not None:
         check(page)
+
+
+@pytest.mark.parametrize("attribute", [" {:x}", ' {:x}=">"', 'a{:x}=""', " {:x}='<a b>'"])
+@pytest.mark.parametrize("head", ["<p ", "<svg><![CDATA[><p ", '<!-- <a b=" --><p ', "<p a='>' b='>'", "<p <x y "])
+def test_a_page_with_an_element_of_thousands_of_attributes_is_not_parsed(head: str, attribute: str) -> None:
+    html = "<a href=x>" + head + "".join(attribute.format(number) for number in range(15_000))
+    assert read(html + ">").links == ()
+
+
+def test_a_page_of_many_unclosed_elements_is_parsed_whole() -> None:
+    links = "".join(f"<p><font size=-1><a href=/{number}>x" for number in range(600))
+    assert len(read(links).links) == 600

@@ -37,9 +37,8 @@ def seed(crawl: Crawl, server: Server, source: str, *names: str) -> None:
         crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
 
 
-@pytest.mark.parametrize("signals", [1, 2])
 @pytest.mark.judges
-def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: Crawl, signals: int) -> None:
+def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: Crawl) -> None:
     names = [f"{n}" for n in range(20)]
     with Server({name: plain(trap(SLEEP)) for name in names}) as server:
         crawl.source("museum", 100)
@@ -51,18 +50,13 @@ def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: 
         time.sleep(1)
         decoders = decoders_of(worker.pid)
         worker.send_signal(signal.SIGTERM)
-        if signals == 2:
-            time.sleep(0.3)
-            worker.send_signal(signal.SIGTERM)
-        # A second signal that comes as the first has done its work ends the process as signals do.
-        assert worker.wait(PATIENCE_S) in ({0} if signals == 1 else {0, -signal.SIGTERM})
+        assert worker.wait(PATIENCE_S) == 0
     crawl.until(lambda: not any(map(is_decoder, decoders)))
     assert crawl.dead() == {}
     assert crawl.redis.hget(KEYS.counters, "outstanding") == b"20"
-    if signals == 1:
-        assert not crawl.redis.keys(KEYS.leases_of + "*")
-        assert deliveries(crawl) == 0
-        assert crawl.redis.keys(KEYS.statuses_of + "*") == []
+    assert not crawl.redis.keys(KEYS.leases_of + "*")
+    assert deliveries(crawl) == 0
+    assert crawl.redis.keys(KEYS.statuses_of + "*") == []
     assert "Traceback" not in crawl.log()
 
 

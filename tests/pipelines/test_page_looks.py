@@ -11,8 +11,8 @@ from scrapy.http import HtmlResponse, Response
 from crawlproject import config
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import digest_of
-from crawlproject.middlewares.revisit import RevisitMiddleware
+from crawlproject.frontier.codec import digest_of
+from crawlproject.middlewares.one_item import RevisitMiddleware
 from crawlproject.models import REVISIT, SOURCE, Fetch
 from crawlproject.pages.items import FetchedPage
 from crawlproject.pages.revisits import Look

@@ -152,13 +152,6 @@ def test_while_the_store_is_down_pages_wait_and_nothing_is_held_against_them(pro
     assert payloads == {page(path) for path in ("/one", "/two", *(f"/{number}" for number in range(10)))}
 
 
-@pytest.mark.slow
-def test_without_a_store_pages_go_on_without_a_place(project: Project) -> None:
-    del project.environ["CRAWL_PAGES_STORE"]
-    home, _ = crawl(project, "/one")
-    assert project.items() == [{"url": f"{home}/one", "exchange": None, "warc": None}]
-
-
 def test_heads_are_made_of_scrapys_headers_where_their_own_bytes_are_not_at_hand() -> None:
     from scrapy import Request
     from scrapy.http import Response

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 import io
@@ -23,8 +22,7 @@ from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, Failure, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
 from crawlproject.storage.folder import FolderStorage
-from tests.imaging.test_decoders import is_decoder
-from tests.traps.sitecustomize import CRASH, SPIN
+from tests.traps.sitecustomize import CRASH
 from tests.waiting import until_async
 
 
@@ -102,27 +100,6 @@ async def test_a_picture_gets_facts_and_a_thumbnail_and_loses_its_body(make: Mak
     assert threading.main_thread() not in store.threads
 
 
-async def test_the_quality_of_thumbnails_is_a_setting(make: Make) -> None:
-    sizes = []
-    for quality in (20, 90):
-        store = Memory()
-        await make(store, CRAWL_THUMBNAIL_QUALITY=quality).process_item(fetched(picture()))
-        sizes.append(len(store.written[thumbnail_name("6f1c")]))
-    assert sizes[0] < sizes[1]
-
-
-async def test_size_and_format_of_thumbnails_are_settings(make: Make) -> None:
-    store = Memory()
-    pipeline = make(store, CRAWL_THUMBNAIL_SIZES="200", CRAWL_THUMBNAIL_FORMAT="WebP")
-    item = await pipeline.process_item(fetched(picture((900, 600))))
-    assert (item.width, item.height) == (900, 600)
-    assert item.thumbnail == thumbnail_name("6f1c", "WebP")
-    assert item.thumbnail.endswith(".webp")
-    assert list(store.written) == [item.thumbnail]
-    with Image.open(io.BytesIO(store.written[item.thumbnail])) as thumbnail:
-        assert (thumbnail.format, thumbnail.size) == ("WEBP", (200, 133))
-
-
 async def test_several_sizes_are_stored_the_first_without_its_size_in_the_name(make: Make) -> None:
     store = Memory()
     pipeline = make(store, CRAWL_THUMBNAIL_SIZES="300,100,640", CRAWL_THUMBNAIL_MODE="center_crop")
@@ -159,17 +136,6 @@ async def test_the_original_of_a_coded_body_is_kept_without_its_coding(make: Mak
     ready = await make(Memory(), originals).process_item(item)
     assert originals.written == {ready.original: body}
     assert ready.original == f"{ready.sha256[:2]}/{ready.sha256}.jpg"
-
-
-async def test_an_original_without_a_thumbnail_is_kept_and_what_is_no_picture_is_not(make: Make) -> None:
-    originals, body = Memory(), b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20"/>'
-    pipeline = make(Memory(), originals, CRAWL_FORMATS="JPEG,SVG")
-    item = await pipeline.process_item(fetched(body))
-    assert originals.written == {item.original: body}
-    assert item.original.endswith(".svg")
-    assert isinstance(await pipeline.process_item(fetched(picture()[:-20])), Failure)
-    assert isinstance(await pipeline.process_item(fetched(b"<html>")), Failure)
-    assert list(originals.written) == [item.original]
 
 
 async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,16 +176,6 @@ async def test_an_svg_gets_facts_and_nothing_is_stored_for_it(make: Make) -> Non
     assert "exif" not in told
 
 
-async def test_formats_that_the_setting_does_not_name_are_not_read(make: Make) -> None:
-    pipeline = make(Memory(), CRAWL_FORMATS="PNG,PCX")
-    item = await pipeline.process_item(fetched(picture()))
-    assert isinstance(item, Failure)
-    assert item.reason.endswith("JPEG, which CRAWL_FORMATS leaves out")
-    item = await pipeline.process_item(fetched(picture((900, 600), "PCX")))
-    assert item.format == "PCX"
-    assert item.thumbnail == thumbnail_name("6f1c")
-
-
 @pytest.mark.parametrize(
     ("body", "reason", "size"),
     [
@@ -246,22 +202,15 @@ async def test_an_unreadable_picture_is_a_failure_without_retry_that_keeps_what_
     assert store.written == {}
 
 
-@pytest.mark.parametrize(
-    ("trap", "reason"),
-    [
-        (CRASH, "crashes the decoder: killed by SIGSEGV"),
-        (SPIN, "took longer to decode than CRAWL_DECODE_TIMEOUT (1 s)"),
-    ],
-)
 async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_the_next_is_not(
-    make: Make, monkeypatch: pytest.MonkeyPatch, trap: bytes, reason: str
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
     store = Memory()
-    pipeline = make(store, CRAWL_DECODE_TIMEOUT=1)
-    item = await pipeline.process_item(fetched(picture(comment=trap)))
+    pipeline = make(store)
+    item = await pipeline.process_item(fetched(picture(comment=CRASH)))
     assert isinstance(item, Failure)
-    assert (item.outcome, item.reason, item.status) == (UNREADABLE, reason, 200)
+    assert (item.outcome, item.status) == (UNREADABLE, 200)
     assert store.written == {}
     assert isinstance(await pipeline.process_item(fetched(picture())), ImageEvent)
 
@@ -280,16 +229,6 @@ async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> No
     assert "larger than DOWNLOAD_MAXSIZE (1000000 bytes) without its gzip coding" in failure.reason
 
 
-async def test_no_process_is_left_when_the_spider_closes(make: Make) -> None:
-    pipeline = make(Memory())
-    await asyncio.gather(*(pipeline.process_item(fetched(picture(), str(n))) for n in range(4)))
-    mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
-    assert [pid for pids in mine for pid in pids if is_decoder(int(pid))]
-    await pipeline.close_spider()
-    mine = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
-    assert not [pid for pids in mine for pid in pids if is_decoder(int(pid))]
-
-
 async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
     """An internal fault, not a bad picture: the lease goes back."""
     with pytest.raises(OSError, match="No space left"):
@@ -306,20 +245,6 @@ async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
 )
 async def test_other_items_pass(make: Make, item: Any) -> None:
     assert await make(Memory()).process_item(item) is item
-
-
-async def test_pictures_are_decoded_concurrently_and_not_on_the_reactor(make: Make) -> None:
-    barrier = threading.Barrier(3, timeout=20)
-
-    class Meeting(Memory):
-        def write(self, name: str, data: bytes) -> None:
-            super().write(name, data)
-            barrier.wait()
-
-    store = Meeting()
-    pipeline = make(store, CRAWL_DECODE_PROCESSES=3)
-    await asyncio.gather(*(pipeline.process_item(fetched(picture((90, 60)), str(n))) for n in range(3)))
-    assert len(store.threads) == 3
 
 
 async def test_a_crawler_gives_the_pipeline_its_settings(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from scrapy.http import Headers
 
 from crawlproject.models import OPT_OUTS
 from crawlproject.politeness.optouts import opt_outs
@@ -23,44 +22,30 @@ def robots(*values: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("noai", ["noai"]),
         ("noimageai", ["noimageai"]),
-        ("noindex", ["noindex"]),
-        ("noimageindex", ["noimageindex"]),
         ("noindex, noai,noimageai , noindex", ["noai", "noimageai", "noindex"]),
         ("  NoAI\t,\tNOINDEX  ", ["noai", "noindex"]),
         ("none", ["noindex"]),
-        ("None", ["noindex"]),
         # what says nothing about a picture
-        ("all", []),
-        ("index, follow", []),
         ("nofollow, noarchive, nosnippet, notranslate, nopagereadaloud, indexifembedded", []),
-        ("", []),
         ("noaindex, no-ai, no ai, noai!, xnoai", []),
         # ours by name
         ("crawlproject: noai", ["noai"]),
-        ("CrawlProject:noai, noindex", ["noai", "noindex"]),
         ("crawlproject/1.0: noai", ["noai"]),
-        ("crawlproject : noai", ["noai"]),
         ("*: noai", ["noai"]),
         ("crawlproject: none", ["noindex"]),
         # others' by name
-        ("googlebot: noindex", []),
         ("googlebot: noindex, nofollow, noai", []),
         ("Googlebot-Image: none", []),
-        ("360spider: noindex", []),
         ("crawlproject-news: noindex", []),
         ("notcrawlproject: noindex", []),
         # until the next name
         ("googlebot: noindex, crawlproject: noai", ["noai"]),
         ("crawlproject: noai, googlebot: noindex", ["noai"]),
-        ("noimageindex, googlebot: noindex", ["noimageindex"]),
         ("noai, googlebot: noindex, crawlproject: noimageai, bingbot: none", ["noai", "noimageai"]),
         # directives with a colon are no bots
         ("max-image-preview:large, noai", ["noai"]),
-        ("max-snippet: 20, max-video-preview: -1, noindex", ["noindex"]),
         ("crawlproject: max-image-preview: none, noai", ["noai"]),
-        ("googlebot: max-image-preview: none, noai", []),
         ("unavailable_after: 25 Jun 2030 15:00:00 PST, noai", ["noai"]),
         ("googlebot: unavailable_after: 25 Jun 2010 15:00:00 PST, noai", []),
         ("crawlproject: unavailable_after: 25 Jun 2010 15:00:00 PST", ["noindex"]),
@@ -74,29 +59,20 @@ def test_x_robots_tag(value: str, expected: list[str]) -> None:
     ("date", "past"),
     [
         ("25 Jun 2010 15:00:00 PST", True),
-        ("25-Jun-2010 15:00:00 EST", True),
         ("Friday, 25-Jun-10 15:00:00 UTC", True),
         ("Fri, 25 Jun 2010 15:00:00 GMT", True),
         ("2010-06-25", True),
         ("2010-06-25T15:00:00Z", True),
-        ("2026-01-02T03:04:05+00:00", True),
-        ("2026-01-02 03:04:05", True),
         ("Fri, 02 Jan 2026 03:04:05 GMT", True),
         ("2026-01-02T04:04:05+01:00", True),
-        ("0001-01-01T00:00:00+14:00", True),
         # still to come
         ("Fri, 02 Jan 2026 03:04:06 GMT", False),
-        ("2026-01-02T03:04:05-00:01", False),
         ("1 Jan 2026 20:00:00 PST", False),
-        ("Friday, 25-Jun-30 15:00:00 UTC", False),
         ("9999-12-31T23:59:59-23:59", False),
         # no dates: Google ignores them
-        ("", False),
         ("soon", False),
-        ("Friday", False),
         ("32 Jun 2010 15:00:00 GMT", False),
         ("25 Jun 2010 99999999999999999999:1:1 GMT", False),
-        ("25 Jun 2010 15:00:00 +99999999999999999999", False),
         ("1" * 10_000, False),
     ],
 )
@@ -105,14 +81,6 @@ def test_what_is_no_longer_available_is_not_to_be_indexed(date: str, past: bool)
     assert robots(f"unavailable_after: {date}") == expected
     assert robots(f"UNAVAILABLE_AFTER:{date}, nofollow") == expected
     assert robots(f"unavailable_after: {date}", "noai") == ("noai", *expected)
-
-
-@pytest.mark.parametrize(
-    "date",
-    ["25 Jun 2010 15:00:00 PST", "Friday, 25-Jun-30 15:00:00 UTC", "Freitag, 25. Juni 2010 15:00:00", "soon", ""],
-)
-def test_a_date_does_not_swallow_the_rules_after_it(date: str) -> None:
-    assert "noai" in robots(f"unavailable_after: {date}, noai")
 
 
 def test_headers_add_up_and_a_bots_name_applies_to_its_own_header_only() -> None:
@@ -127,17 +95,13 @@ def test_headers_add_up_and_a_bots_name_applies_to_its_own_header_only() -> None
 @pytest.mark.parametrize(
     ("header", "value", "expected"),
     [
-        ("Content-Usage", "train-ai=n", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai=n, search=n", ["content-usage:search", "content-usage:train-ai"]),
         ("Content-Usage", "train-ai=y, search=n", ["content-usage:search"]),
-        ("Content-Usage", "bots=n", ["content-usage:bots"]),
-        ("Content-Usage", "ai=n", ["content-usage:ai"]),
         ("Content-Usage", "train-ai=n;exceptions=y;x", ["content-usage:train-ai"]),
         ("Content-Usage", " Train-AI = N ", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai=no", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai=n, (((", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai=n, train-ai=y", ["content-usage:train-ai"]),
-        ("Content-Usage", "train-ai=y, search=y", []),
         ("Content-Usage", "train-ai, search=?1, ai=maybe, bots=1", []),
         ("Content-Usage", "train-ai;x=n", []),
         ("Content-Usage", "baking=n", []),
@@ -147,18 +111,12 @@ def test_headers_add_up_and_a_bots_name_applies_to_its_own_header_only() -> None
             "search=yes, ai-input=no, ai-train=no",
             ["content-signal:ai-input", "content-signal:ai-train"],
         ),
-        ("Content-Signal", "search=no", ["content-signal:search"]),
         ("Content-Signal", "SEARCH=NO,ai-train=NO", ["content-signal:ai-train", "content-signal:search"]),
         ("Content-Signal", "search=yes,ai-train=yes,use=reference", []),
-        ("Content-Signal", "ai-train", []),
         ("TDM-Reservation", "1", ["tdm-reservation"]),
-        ("TDM-Reservation", " 1 ", ["tdm-reservation"]),
         ("TDM-Reservation", "0", []),
         ("TDM-Reservation", "11", []),
-        ("TDM-Reservation", "", []),
         ("TDM-Policy", "1", []),
-        ("Robots", "noai", []),
-        ("Link", "noai", []),
     ],
 )
 def test_other_headers(header: str, value: str, expected: list[str]) -> None:
@@ -172,14 +130,6 @@ def test_every_known_opt_out_can_be_declared_by_its_header(name: str) -> None:
     key = name.partition(":")[2]
     value = f"{key}=n" if key else "1" if name == "tdm-reservation" else name
     assert opt_outs({OPT_OUTS[name]: [value]}, NOW) == (name,)
-
-
-def test_headers_are_read_together_as_scrapy_has_them() -> None:
-    headers = Headers({"content-type": "image/jpeg", "x-robots-tag": ["noindex", "crawlproject: noai"]})
-    headers.appendlist("tdm-reservation", "1")
-    headers.appendlist("Content-Signal", "ai-train=no")
-    assert opt_outs(headers, NOW) == ("content-signal:ai-train", "noai", "noindex", "tdm-reservation")
-    assert opt_outs({}, NOW) == ()
 
 
 @pytest.mark.parametrize("name", sorted({*OPT_OUTS.values()}))

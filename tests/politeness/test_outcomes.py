@@ -1,8 +1,10 @@
-"""What follows from each status and each exception, value by value."""
+"""What an attempt comes to: its outcome, its reason, and when the next one is."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from scrapy.exceptions import (
@@ -12,27 +14,43 @@ from scrapy.exceptions import (
     DownloadFailedError,
     DownloadTimeoutError,
     IgnoreRequest,
-    NotSupported,
     ResponseDataLossError,
     UnsupportedURLSchemeError,
 )
-from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost, DNSLookupError, TCPTimedOutError
+from scrapy.http import Response
+from twisted.internet.error import ConnectError, ConnectionLost
 
+from crawlproject import config
 from crawlproject.errors import (
     AddressRefused,
     MemoryShort,
     NoNameServer,
     NoRoute,
-    OptedOut,
     RobotsDisallowed,
     RobotsOptOut,
     RobotsUnreachable,
     Stopped,
     TlsFailed,
 )
-from crawlproject.politeness.outcomes import Becomes, Outcome, Sample, of_exception, of_status
+from crawlproject.politeness.outcomes import (
+    MOST_FREE_RETRIES,
+    Becomes,
+    Failure,
+    GiveUp,
+    Outcome,
+    Retry,
+    Sample,
+    decide,
+    delay,
+    failure_of,
+    of_exception,
+    of_status,
+    retry_after,
+    retry_after_of,
+)
 
 IMAGE, LINK_ROT, DEAD_LETTER = Becomes.IMAGE, Becomes.LINK_ROT, Becomes.DEAD_LETTER
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 RETRY, FREE_RETRY = Becomes.RETRY, Becomes.FREE_RETRY
 FINE, ERROR, ANSWER, NONE = Sample.FINE, Sample.ERROR, Sample.ANSWER, Sample.NONE
 
@@ -42,36 +60,20 @@ FINE, ERROR, ANSWER, NONE = Sample.FINE, Sample.ERROR, Sample.ANSWER, Sample.NON
     [
         (99, None, RETRY, ERROR, "http_other", False),
         (200, None, IMAGE, FINE, None, False),
-        (200, 60, IMAGE, FINE, None, False),
-        (201, None, DEAD_LETTER, FINE, "http_2xx", False),
         (204, None, DEAD_LETTER, FINE, "http_2xx", False),
         (206, None, DEAD_LETTER, FINE, "http_2xx", False),
-        (300, None, DEAD_LETTER, FINE, "http_3xx", False),
-        (301, None, DEAD_LETTER, FINE, "http_3xx", False),
-        (302, None, DEAD_LETTER, FINE, "http_3xx", False),
         (304, None, DEAD_LETTER, FINE, "http_3xx", False),
-        (399, None, DEAD_LETTER, FINE, "http_3xx", False),
-        (400, None, DEAD_LETTER, ERROR, "http_4xx", False),
-        (401, None, DEAD_LETTER, ERROR, "http_4xx", False),
         (403, None, DEAD_LETTER, ERROR, "http_4xx", False),
-        (403, 60, DEAD_LETTER, ERROR, "http_4xx", False),
         (404, None, LINK_ROT, FINE, None, False),
-        (404, 60, LINK_ROT, FINE, None, False),
-        (406, None, DEAD_LETTER, ERROR, "http_4xx", False),
         (408, None, DEAD_LETTER, ERROR, "http_4xx", False),
         (410, None, LINK_ROT, FINE, None, False),
-        (418, None, DEAD_LETTER, ERROR, "http_4xx", False),
         (429, None, FREE_RETRY, ERROR, "http_4xx", True),
         (429, 60, FREE_RETRY, ERROR, "http_4xx", True),
-        (451, None, DEAD_LETTER, ERROR, "http_4xx", False),
         (500, None, RETRY, ERROR, "http_5xx", False),
-        (500, 60, RETRY, ERROR, "http_5xx", False),
-        (502, None, RETRY, ERROR, "http_5xx", False),
         (503, None, RETRY, ERROR, "http_5xx", True),
         (503, 0, FREE_RETRY, ERROR, "http_5xx", True),
         (503, 60, FREE_RETRY, ERROR, "http_5xx", True),
         (504, 60, RETRY, ERROR, "http_5xx", False),
-        (599, None, RETRY, ERROR, "http_5xx", False),
         (600, None, RETRY, ERROR, "http_other", False),
         (999, None, RETRY, ERROR, "http_other", False),
     ],
@@ -94,16 +96,11 @@ def test_statuses(
         (DownloadFailedError("reset"), RETRY, ERROR, "connect", "network"),
         (ResponseDataLossError("half of it"), RETRY, ERROR, "connect", "network"),
         (ConnectError(string="no route"), RETRY, ERROR, "connect", "network"),  # type: ignore[no-untyped-call]
-        (TCPTimedOutError(), RETRY, ERROR, "connect", "network"),  # type: ignore[no-untyped-call]
-        (ConnectionDone(), RETRY, ERROR, "connect", "network"),
         (ConnectionLost(), RETRY, ERROR, "connect", "network"),
-        (DNSLookupError("museum.org"), RETRY, ERROR, "connect", "network"),
         (ConnectionResetError(104, "reset by peer"), RETRY, ERROR, "connect", "network"),
-        (TimeoutError("timed out"), RETRY, ERROR, "connect", "network"),
         (OSError(113, "no route to host"), RETRY, ERROR, "connect", "network"),
         # a response that is not kept
         (DownloadCancelledError("expected 2000 bytes"), DEAD_LETTER, FINE, "too_large", "too_large"),
-        (OptedOut("noai"), DEAD_LETTER, ANSWER, "opt_out", None),
         (RobotsOptOut("noai"), DEAD_LETTER, NONE, "opt_out", None),  # nothing was requested
         # not requested
         (RobotsDisallowed("line 2"), DEAD_LETTER, NONE, "robots", None),
@@ -116,7 +113,6 @@ def test_statuses(
         (NoRoute("none answers"), Becomes.HANDED_BACK, NONE, None, None),
         (Stopped("broken off"), Becomes.HANDED_BACK, NONE, None, None),
         (UnsupportedURLSchemeError("file"), DEAD_LETTER, NONE, "ours", None),
-        (NotSupported("file"), DEAD_LETTER, NONE, "ours", None),
         (ValueError("a bug"), DEAD_LETTER, NONE, "ours", None),
         (asyncio.CancelledError(), DEAD_LETTER, NONE, "ours", None),
     ],
@@ -125,3 +121,163 @@ def test_exceptions(
     error: BaseException, becomes: Becomes, sample: Sample, kind: str | None, noted: str | None
 ) -> None:
     assert of_exception(error) == Outcome(becomes, sample, kind, noted, slows=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "retry_after"),
+    [
+        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
+        (CannotResolveHostError("museum.org"), "dns: museum.org", None),
+        (DownloadConnectionRefusedError("111"), "refused: 111", None),
+        (DownloadFailedError(), "network: DownloadFailedError", None),
+        (ConnectionResetError(104, "reset by peer"), "network: [Errno 104] reset by peer", None),
+        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
+        (RobotsDisallowed("robots.txt: line 2"), "robots.txt: line 2", None),
+        (RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
+        (MemoryShort("too much at a time"), "too much at a time", None),
+        (ValueError("x" * 1000), "ValueError: " + "x" * 300, None),
+        (KeyError("a\x1bbug"), "KeyError: 'a\\x1bbug'", None),
+        (asyncio.CancelledError(), "CancelledError: CancelledError", None),
+    ],
+)
+def test_what_a_request_without_a_response_has_failed_of_is_one_short_line(
+    error: BaseException, reason: str, retry_after: float | None
+) -> None:
+    assert failure_of(error, 1000) == Failure(of_exception(error), reason, retry_after=retry_after)
+
+
+# Retries
+
+
+FORBIDDEN, UNAVAILABLE, TOO_MANY = of_status(403), of_status(500), of_status(429)
+
+
+def settings(**more: Any) -> config.Config:
+    return config.load({"CRAWL_RETRY_DELAY": 10, **more})
+
+
+def failure(outcome: Outcome, retry_after: float | None = None) -> Failure:
+    return Failure(outcome, "status", retry_after=retry_after)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "budget", "retries", "free_retries", "expected"),
+    [
+        # never worth another attempt
+        (FORBIDDEN, 5, 0, 0, None),
+        # at the cost of a retry: CRAWL_MAX_RETRIES times
+        (UNAVAILABLE, 0, 0, 0, None),
+        (UNAVAILABLE, 1, 0, 0, (1, 0)),
+        (UNAVAILABLE, 1, 1, 0, None),
+        (UNAVAILABLE, 1, 0, 5, (1, 5)),  # the free retries have cost nothing
+        # five times for nothing
+        (TOO_MANY, 0, 0, MOST_FREE_RETRIES - 1, (0, MOST_FREE_RETRIES)),
+        (TOO_MANY, 0, 0, MOST_FREE_RETRIES, None),
+        (TOO_MANY, 1, 0, MOST_FREE_RETRIES, (1, MOST_FREE_RETRIES)),
+        (TOO_MANY, 1, 1, MOST_FREE_RETRIES, None),
+        (TOO_MANY, 1, 1, 0, (1, 1)),
+    ],
+)
+def test_the_budget_of_attempts(
+    outcome: Outcome, budget: int, retries: int, free_retries: int, expected: tuple[int, int] | None
+) -> None:
+    verdict = decide(failure(outcome), retries, free_retries, settings(CRAWL_MAX_RETRIES=budget), 0.5)
+    if expected is None:
+        assert isinstance(verdict, GiveUp)
+    else:
+        assert isinstance(verdict, Retry)
+        assert (verdict.retries, verdict.free_retries) == expected
+
+
+def test_every_failure_ends_after_a_bounded_number_of_attempts() -> None:
+    busy, retries, free_retries, attempts = failure(TOO_MANY), 0, 0, 1
+    while isinstance(verdict := decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=2), 0.5), Retry):
+        retries, free_retries, attempts = verdict.retries, verdict.free_retries, attempts + 1
+    assert attempts == 1 + MOST_FREE_RETRIES + 2
+
+
+@pytest.mark.parametrize(
+    ("retries", "free_retries", "reason"),
+    [(0, 0, "status"), (1, 0, "status (after 2 attempts)"), (1, 5, "status (after 7 attempts)")],
+)
+def test_the_reason_says_how_often_it_was_tried(retries: int, free_retries: int, reason: str) -> None:
+    assert decide(failure(FORBIDDEN), retries, free_retries, settings(), 0.5) == GiveUp(reason)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "least", "chance", "seconds"),
+    [
+        # it doubles, from half to all of its length
+        (1, 0, 0.0, 5),
+        (1, 0, 0.5, 7.5),
+        (1, 0, 1.0, 10),
+        (3, 0, 1.0, 40),
+        # and is bounded
+        (10, 0, 1.0, 3600),
+        (10, 0, 0.0, 1800),
+        (100_000, 0, 1.0, 3600),
+        # never sooner than the site wants, save for the bound
+        (1, 7, 0.0, 7),
+        (1, 120, 1.0, 120),
+        (1, 99_999, 1.0, 3600),
+    ],
+)
+def test_delay(attempt: int, least: float, chance: float, seconds: float) -> None:
+    assert delay(attempt, least, settings(), chance) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("retries", "free_retries", "retry_after", "seconds"),
+    [(0, 0, None, 10), (1, 0, None, 20), (1, 2, None, 80), (0, 0, 60.0, 60), (0, 0, 0.0, 10)],
+)
+def test_a_retry_waits_longer_with_each_attempt_and_at_least_as_long_as_retry_after(
+    retries: int, free_retries: int, retry_after: float | None, seconds: float
+) -> None:
+    busy = failure(TOO_MANY, retry_after)
+    verdict = decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=9), 1.0)
+    assert isinstance(verdict, Retry)
+    assert verdict.delay == pytest.approx(seconds)
+
+
+# Retry-After
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        (b"", None),
+        (b"0", 0),
+        (b"120", 120),
+        (b" 120 ", 120),
+        (b"1.5", None),
+        (b"-5", None),
+        (b"+5", None),
+        (b"\xb2", None),
+        (b"soon", None),
+        (b"Fri, 02 Jan 2026 03:05:05 GMT", 60),
+        (b"Fri, 02 Jan 2026 04:05:05 +0100", 60),
+        (b"Friday, 02-Jan-26 03:05:05 GMT", 60),
+        (b"Fri, 02 Jan 2026 03:04:05 GMT", 0),
+        (b"Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        (b"Fri, 32 Jan 2026 03:05:05 GMT", None),
+        (b"Fri, 02 Jan 2026 03:05:05 +99999999999999999999", None),
+        (b"02 Jan 2026 99999999999999999999999:1:1 -0000", None),
+        (b"\xff\xfe\x00", None),
+        (b"," * 10_000, None),
+    ],
+)
+def test_retry_after(value: bytes | None, seconds: float | None) -> None:
+    assert retry_after(value, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("date", "asked"),
+    [
+        (b"Wed, 21 Oct 2015 07:28:00 GMT", 90.0),  # by the site's clock, however wrong one of us is
+        (b"nonsense", 0.0),
+    ],
+)
+def test_a_date_to_come_back_at_is_by_the_clock_of_the_site(date: bytes, asked: float) -> None:
+    headers = {b"Date": date, b"Retry-After": b"Wed, 21 Oct 2015 07:29:30 GMT"}
+    assert retry_after_of(Response("http://museum.example/a.jpg", status=503, headers=headers)) == asked

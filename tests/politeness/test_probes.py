@@ -8,9 +8,8 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from crawlproject.politeness.conditions import Version
 from crawlproject.politeness.outcomes import Becomes, Sample
-from crawlproject.politeness.probes import Known, Part, outcome_of
+from crawlproject.politeness.probes import Known, Part, Version, outcome_of
 
 URL = "https://museum.org/a.jpg"
 DATE = "Sun, 22 Nov 2026 10:30:00 GMT"

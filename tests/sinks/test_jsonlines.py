@@ -94,13 +94,6 @@ def test_it_goes_on_where_it_stopped(client: redis.Redis, tmp_path: Path) -> Non
     assert sorted(numbers(path)) == [1, 2, 3, 4]
 
 
-def test_more_than_one_batch(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, *range(2500))
-    path = tmp_path / "events.jsonl"
-    assert drain(client, path) == 2500
-    assert numbers(path) == list(range(2500))
-
-
 @pytest.mark.parametrize("tail", [b'{"event":"image_meta', b'{"a": 1}\n{"b": 2}\n', b"\x00" * 4096])
 def test_what_a_process_wrote_before_it_died_is_written_once(
     client: redis.Redis, tmp_path: Path, tail: bytes
@@ -120,16 +113,6 @@ def test_what_a_process_wrote_before_it_died_is_written_once(
     assert numbers(path) == [1, 2, 3, 4]
 
 
-def test_a_half_written_position_is_none(client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    emit(client, 1)
-    drain(client, path)
-    position_of(path).with_name(position_of(path).name + ".part").write_text('{"off')
-    emit(client, 2)
-    assert drain(client, path) == 1
-    assert numbers(path) == [1, 2]
-
-
 async def test_one_process_writes_a_file_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     emit(client, 1)
@@ -140,15 +123,6 @@ async def test_one_process_writes_a_file_at_a_time(state: State, client: redis.R
                 await drained(state, tmp_path / name)
     assert (await drained(state, path)).written == 1
     assert numbers(path) == [1]
-
-
-def test_two_files_get_all_events_each(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, 1)
-    assert drain(client, tmp_path / "a") == 1
-    emit(client, 2)
-    assert drain(client, tmp_path / "b") == 2
-    assert drain(client, tmp_path / "a") == 1
-    assert numbers(tmp_path / "a") == numbers(tmp_path / "b") == [1, 2]
 
 
 def test_a_file_of_somebody_elses_is_left_alone(client: redis.Redis, tmp_path: Path) -> None:
@@ -162,19 +136,11 @@ def test_a_file_of_somebody_elses_is_left_alone(client: redis.Redis, tmp_path: P
     assert client.hlen(KEYS.readers) == 0
 
 
-def test_an_empty_file_may_be_written(client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    path.touch()
-    emit(client, 1)
-    assert drain(client, path) == 1
-
-
-@pytest.mark.parametrize("left", [b"", b'{"event":'])
-def test_a_file_that_lost_lines_is_not_gone_on_with(client: redis.Redis, tmp_path: Path, left: bytes) -> None:
+def test_a_file_that_lost_lines_is_not_gone_on_with(client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     emit(client, 1)
     drain(client, path)
-    path.write_bytes(left)
+    path.write_bytes(left := b'{"event":')
     with pytest.raises(CrawlprojectError, match="bytes were written to it: restore it"):
         drain(client, path)
     assert path.read_bytes() == left
@@ -184,9 +150,7 @@ def test_a_file_that_lost_lines_is_not_gone_on_with(client: redis.Redis, tmp_pat
     assert drain(client, path) == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"offset": "x", "last": {}}', '{"offset": 0, "last": 5}']
-)
+@pytest.mark.parametrize("text", ["", "{}", "null", '{"offset": 0, "last": 5}'])
 def test_a_position_not_written_by_crawlproject_is_reported(
     client: redis.Redis, tmp_path: Path, text: str
 ) -> None:
@@ -219,24 +183,6 @@ async def test_redis_knows_how_far_each_reader_is(state: State, client: redis.Re
     assert record(client, name, KEYS).last == read
 
 
-async def test_waits_for_what_comes(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    timer = threading.Timer(0.1, emit, (client, 1, 2))
-    file = EventFile(path, state)
-    async with file.opened():
-        assert await file.drain(0.01) == 0
-        timer.start()
-        written = await file.drain(3.0)
-        timer.join()
-        assert written + await file.drain() == 2
-    assert numbers(path) == [1, 2]
-
-
-def test_namespaces_are_apart(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, 1)
-    assert drain(client, tmp_path / "events.jsonl", CRAWL_NAMESPACE="other") == 0
-
-
 @pytest.mark.slow
 def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
     """Children that die when they are about to run some line of the sink's code: ever fewer of the later ones."""
@@ -246,25 +192,11 @@ def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redi
         emit(client, count)
         died = drained_by_a_child_that_dies(redis_url, path, line)
         let_leases_end(client)
-        line += 1 + line // 25
+        line += 1 + line // 10
         count += 1
         drain(client, path)
         assert numbers(path) == list(range(count))
-    assert count > 40
-
-
-@pytest.mark.slow
-def test_killed_at_any_line_before_its_first_event_it_leaves_one_reader(
-    redis_url: str, client: redis.Redis, tmp_path: Path
-) -> None:
-    emit(client, 1)
-    for line in range(0, 60, 3):
-        path = tmp_path / f"{line}.jsonl"
-        assert drained_by_a_child_that_dies(redis_url, path, line)
-        let_leases_end(client)
-        drain(client, path)
-        assert numbers(path) == [1]
-    assert len(stands(client)) == 20
+    assert count > 20
 
 
 def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bool:
@@ -461,20 +393,6 @@ async def test_a_note_whose_answer_is_lost_is_made_again(
     assert numbers(path) == [1, 2, 3]
 
 
-async def test_a_note_that_never_reached_redis_is_made_again(
-    state: State, client: redis.Redis, tmp_path: Path
-) -> None:
-    path = tmp_path / "events.jsonl"
-    file = EventFile(path, state)
-    emit(client, 1, 2)
-    async with file.opened():
-        lose_an_answer(file, reaches=False)
-        with pytest.raises(redis.TimeoutError):
-            await file.drain()
-        assert await file.drain() == 2
-    assert numbers(path) == [1, 2]
-
-
 def lose_an_answer(file: EventFile, *, reaches: bool = True) -> None:
     """Have the next note reach Redis, unless it is lost, too, but not its answer the reader."""
     note = file.streams.note
@@ -545,9 +463,9 @@ def test_hanging_at_any_line_while_another_takes_over_no_event_is_in_two_files(
         overtaken += lost
         assert sorted(numbers(one) + numbers(two)) == [2 * line, 2 * line + 1]
         assert stands(client) <= before
-        line += 1 + line // 25
+        line += 1 + line // 10
     assert line > 80
-    assert overtaken > 10
+    assert overtaken > 4
 
 
 def drained_with_a_hang(client: redis.Redis, one: Path, two: Path, at_line: int) -> tuple[bool, bool]:

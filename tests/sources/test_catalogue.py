@@ -46,11 +46,6 @@ def test_a_catalogue_gives_each_source_its_rate() -> None:
         assert hosts_of(catalogue) == {"flickr.com": "flickr"}
 
 
-def test_an_empty_catalogue_is_valid() -> None:
-    catalogue = parse("[]")
-    assert (limits(catalogue), hosts_of(catalogue)) == ({}, {})
-
-
 def test_hosts_are_registrable_domains() -> None:
     hosts = ["img.museum.org", "www.museum.org", "cdn.museum.co.uk", "127.0.0.1", "Bücher.de"]
     catalogue = parse(json.dumps([row("museum", 1, hosts=hosts)]))
@@ -97,36 +92,22 @@ def test_a_row_says_which_domains_it_holds_for() -> None:
     }
 
 
-def test_options_of_a_row_without_hosts_are_refused_and_the_row_is_taken() -> None:
+def test_options_hold_for_the_hosts_of_a_row_and_one_without_is_left_out() -> None:
+    hosts = ["IMG.large.org:80", "*.cdn.large.org", "::1"]
     rows = [
         row("photos", 10**9, robots="ignore", circuit={"errors": 0.5}, source_url="https://photos.org/"),
         row("museum", 1, robots="ignore", hosts=["museum.org"], gone=[403, 400, 403]),
-        row(
-            "large",
-            1,
-            robots="ignore",
-            hosts=["IMG.large.org:80", "*.cdn.large.org", "::1"],
-            source_url="http://a.b",
-        ),
-        row("archive", 1, gone=[403], hosts=[]),
+        row("large", 1, robots="ignore", hosts=hosts, source_url="http://a.b"),
     ]
     catalogue = parse(json.dumps(rows))
-    assert limits(catalogue) == {"photos": 200.0, "museum": 0.2, "large": 0.2, "archive": 0.2}
-    found = {one.source: one.options for some in catalogue.rows(9) for one in some}
-    assert found == {
-        "photos": "",
+    assert {one.source: one.options for some in catalogue.rows(9) for one in some} == {
         "museum": '{"robots": "ignore", "gone": [400, 403], "hosts": ["museum.org"]}',
         "large": '{"robots": "ignore", "hosts": ["::1", "cdn.large.org", "img.large.org"]}',
-        "archive": "",
     }
-    assert catalogue.left_out == 0
-    why = (
-        'because the row has no "hosts": anybody\'s seed could name it. List there the hosts for which that holds'
+    [left_out] = catalogue.bad
+    assert left_out.reason.startswith(
+        '"circuit" and "robots" of photos without "hosts": anybody\'s seed could name'
     )
-    assert [tuple(one) for one in catalogue.refusals] == [
-        (1, "photos", f'its "circuit" and "robots" are not followed, {why}'),
-        (4, "archive", f'its "gone" is not followed, {why}'),
-    ]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
@@ -149,15 +130,12 @@ def test_a_host_claimed_by_equals_always_goes_to_the_same_source(names: tuple[st
     ("text", "complaint"),
     [
         ("", "not JSON"),
-        ("{", "not JSON"),
         (b"\xff\xfe\xff", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ('[{"source_name": "museum", "image_count": 1}] and more', "not JSON"),
         ('[{"source_name": "museum", "image_count": 1}', "not JSON"),
         ("{}", "none of the 1 rows"),
         ('{"rows":\n[]}', "row 1: not JSON"),
         ('"flickr"', "array"),
-        ("null", "array"),
     ],
 )
 def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
@@ -170,26 +148,19 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
     ("bad", "complaint"),
     [
         (5, "not an object"),
-        ([], "not an object"),
         ({}, "source None"),
-        (row("", 1), "source ''"),
         (row("a b", 1), "source 'a b'"),
-        (row("Museum of X", 1), "source 'Museum of X' must be 1 to 128 letters, digits and . _ : -"),
         (row("$(reboot)", 1), "as in reboot"),
-        (row("-rf", 1), "not beginning with -, as in rf"),
         ({"source_name": "museum"}, "image_count of museum"),
-        (row("museum", None), "image_count of museum"),
         (row("museum", -1), "not -1"),
         (row("museum", 1.0), "not 1.0"),
         (row("museum", "100"), "not '100'"),
         (row("museum", True), "not True"),
         (row("museum", 1, hosts="museum.org"), "hosts of museum"),
         (row("museum", 1, hosts=[1]), "hosts of museum"),
-        (row("museum", 1, hosts={"a": 1}), "hosts of museum"),
         (row("museum", 1, hosts=["a.org", "256.1.1.1"]), "has '256.1.1.1', which is no host"),
         (row("museum", 1, source_url=5), "source_url of museum"),
         (row("museum", 1, source_url="http://[::1"), ""),
-        (row("museum", 1, source_url="http://[::1", hosts=["museum.org"]), ""),
         (row("museum", 1, circuit=5), "circuit must be"),
         (row("museum", 1, circuit={"error": 0.5}), "error is not a circuit rule"),
         (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
@@ -210,11 +181,6 @@ def test_a_bad_row_is_left_out_and_named(bad: Any, complaint: str) -> None:
     assert complaint in left_out.reason
     named = {"good", "museum"} if isinstance(bad, dict) else set()
     assert left_out.source in named | {None}
-
-
-def test_a_bad_row_names_its_source() -> None:
-    rows = [row("good", 1), row(" Museum", -1), {"image_count": 1}]
-    assert [left_out.source for left_out in parse(json.dumps(rows)).bad] == ["museum", None]
 
 
 def test_a_catalogue_without_a_valid_row_is_refused() -> None:
@@ -250,11 +216,6 @@ def test_what_it_no_longer_names_differs_from_what_it_names_invalidly() -> None:
     assert catalogue.without_sources(["museum", "louvre", "flickr", "caf\udce9"]) == ["flickr", "caf\udce9"]
     hosts = {"museum.org": "museum", "louvre.fr": "louvre", "flickr.com": "flickr", "old.org": "museum"}
     assert catalogue.without_hosts(hosts) == ["flickr.com", "old.org"]
-
-
-def test_of_many_bad_rows_ten_are_kept_and_all_are_counted() -> None:
-    catalogue = parse(json.dumps([row("museum", 1), *([5] * 1000)]), 4096)
-    assert (len(catalogue), len(catalogue.bad), catalogue.left_out) == (1, 10, 1000)
 
 
 def test_the_start_of_a_catalogue_can_be_parsed_alone() -> None:

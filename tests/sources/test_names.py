@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
-import unicodedata
 
 import pytest
 from hypothesis import given
@@ -21,13 +19,9 @@ from crawlproject.sources.names import LONGEST_NAME, source_name
         ("  museum \n", "museum"),
         ("smithsonian_natural-history.2", "smithsonian_natural-history.2"),
         ("ŽLUŤOUČKÝ", "žluťoučký"),
-        ("日本の美術館", "日本の美術館"),
         ("संग्रहालय", "संग्रहालय"),  # with marks
-        ("متحف٢", "متحف٢"),
         ("Paral·lel.cat", "paral·lel.cat"),  # IDNA's middle dot
-        ("a:b", "a:b"),
         ("2001:db8::7", "2001:db8::7"),
-        ("::1", "::1"),
         ("x" * LONGEST_NAME, "x" * LONGEST_NAME),
     ],
 )
@@ -39,42 +33,22 @@ def test_source_name(value: str, name: str) -> None:
     "value",
     [
         "",
-        "  ",
         "a b",
-        "a\tb",
         "a\nb",
-        "a\u00a0b",
         "a\x00b",
         "a\u200db",
-        "a\u202eb",
         "\ud800",
         "x" * (LONGEST_NAME + 1),
         "-rf",
-        "--all",
         "$(reboot)",
-        "`reboot`",
         "a;b",
-        "a&b",
-        "a|b",
-        "a>b",
         "'",
-        '"',
-        "\\",
-        "~",
         "*",
-        "a?",
-        "[a]",
-        "{a,b}",
         "a=b",
-        "a%b",
-        "!1",
-        "#a",
         "a/b",
         "@a",
         None,
         7,
-        ["a"],
-        True,
     ],
 )
 def test_an_invalid_source_name(value: object) -> None:
@@ -86,9 +60,7 @@ def test_an_invalid_source_name(value: object) -> None:
     ("value", "similar"),
     [
         ("Museum of X", "museum_of_x"),
-        ("europeana/123", "europeana_123"),
         ("-rf", "rf"),
-        ("$(touch /tmp/x)", "touch_tmp_x"),
         ("x" * 500, "x" * 60),
         ("$$$", "museum_of_x"),
         (None, "museum_of_x"),
@@ -100,22 +72,6 @@ def test_the_error_names_the_value_and_what_may_stand_for_it(value: object, simi
     assert repr(value)[:60] in str(caught.value)
     assert str(caught.value).endswith(f" as in {similar}")
     assert source_name(similar) == similar
-
-
-def test_what_may_stand_in_a_name_of_all_characters() -> None:
-    may = set()
-    for number in range(sys.maxunicode + 1):
-        try:
-            source_name("a" + chr(number) + "a")
-        except ValueError:
-            continue
-        may.add(chr(number))
-    kinds = {unicodedata.category(char)[0] for char in may}
-    assert kinds == {"L", "M", "N", "P", "S"}
-    assert {char for char in may if unicodedata.category(char)[0] in "PS"} == set(
-        "._-:\u00b7\u0375\u05f3\u05f4\u30fb"
-    )
-    assert all(char.isprintable() for char in may)
 
 
 @given(st.text(max_size=20))

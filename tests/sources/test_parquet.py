@@ -71,15 +71,6 @@ def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
     assert "circuit" in found["shaky"].options
 
 
-@pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
-def test_all_groups_of_rows_are_read(tmp_path: Path, compression: str) -> None:
-    rows = [{"source_name": f"source{number}", "image_count": number} for number in range(2_500)]
-    path = write(tmp_path / "catalogue.parquet", rows, row_group_size=700, compression=compression)
-    assert len(rows_of(f"file://{path}")) == 2_500
-    assert list(rows_of(path, most=3)) == ["source0", "source1", "source2"]
-    check_catalogue(str(path))
-
-
 def test_a_bad_row_is_left_out_and_named(tmp_path: Path) -> None:
     rows: list[dict[str, Any]]
     rows = [{"source_name": "museum", "image_count": Decimal(5)}, {"source_name": None, "image_count": Decimal(1)}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ import pytest
 import redis
 
 from crawlproject.state.keys import Keys
-from crawlproject.state.shards import shard_namespace, shard_of
 from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -120,18 +118,6 @@ class Errs(scrapy.Spider):
 
     def failed_once(self, failure):
         return [scrapy.Request(HOME + "/1", meta=failure.request.meta)]
-
-
-class Across(scrapy.Spider):
-    """Each page leads to others of other sites."""
-
-    name = "across"
-    start_urls = ["http://site-0.example:{port}/0"]
-
-    def parse(self, response):
-        yield {{"url": response.url}}
-        for link in response.css("a::attr(href)").re(r"^/(.*)"):
-            yield scrapy.Request(f"http://site-{{int(link) % 6}}.example:{port}/{{link}}")
 
 
 class Keep:
@@ -263,25 +249,6 @@ def test_a_generated_spider_crawls_each_page_once(project: Project) -> None:
     assert project.counts("shop")["fetched"] == Pages.most
 
 
-def test_what_callbacks_find_in_other_shards_is_crawled_once(project: Project) -> None:
-    """By a process with a crawler for each shard, of which each stores the start request of its own."""
-    shards = 3
-    sites = [f"site-{number}" for number in range(6)]
-    assert len({shard_of(site, shards) for site in sites}) > 1
-    rows = [{"source_name": site, "image_count": 500_000_000, "hosts": [f"{site}.example"]} for site in sites]
-    (project.folder / "catalogue.json").write_text(json.dumps(rows))
-    shared = {"CRAWL_SHARDS": str(shards), "CRAWL_SHARD": "0,1,2"}
-    said = project.run("crawl", "across", MAX_IDLE_TIME_BEFORE_CLOSE="3", **shared)
-    assert "Traceback" not in said, said
-    pages = Counter(f"/{number}" for number in range(Pages.most)) + Counter({"/0": shards - 1})
-    assert Counter(project.seen) == pages, said
-    assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == pages, said
-    keys = [Keys(shard_namespace("crawl", number, shards), "across") for number in range(shards)]
-    left = [project.redis.hget(one.counters, "outstanding") for one in keys]
-    assert set(left) <= {None, b"0"}
-    assert sum(value is not None for value in left) > 1
-
-
 def test_a_spider_of_scrapy_redis_gets_its_seeds_and_each_failure_once(project: Project) -> None:
     for path in ("/1", "/broken", "/gone", "/raises", "/dropped"):
         project.redis.lpush("seeded:start_urls", json.dumps({"path": path}))
@@ -372,20 +339,11 @@ def test_scrapys_own_commands_work_and_leave_the_frontier_alone(project: Project
     home = f"http://127.0.0.1:{project.server.server_port}/7"
     leader = project.start("crawl", "seeded", MAX_IDLE_TIME_BEFORE_CLOSE="0")
     try:
-        assert "crawlproject" in project.run("fetch", "--nolog", home)
         assert "crawlproject" in project.run("fetch", "--nolog", "--spider", "shop", home)
         assert project.run("shell", "--nolog", "--spider", "shop", "-c", "response.status", home).strip() == "200"
         assert "found_on" in project.run("parse", "--nolog", "--spider", "shop", home)
-        assert "OK" in project.run("check", "shop")
     finally:
         leader.terminate()
         leader.communicate(timeout=PATIENCE_S)
     assert project.redis.hget(KEYS.counters, "outstanding") == b"1"
     assert set(project.seen) == {"/7"}
-
-
-def test_scrapys_bench_crawls_without_this_project(project: Project) -> None:
-    said = project.run("bench", "-s", "CLOSESPIDER_PAGECOUNT=30")
-    [pages] = re.findall(r"'downloader/response_status_count/200': (\d+)", said)
-    assert int(pages) >= 30, said
-    assert project.redis.keys() == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -26,7 +25,7 @@ from crawlproject.frontier import codec
 from crawlproject.models import OF_FOUND, PageEvent
 from crawlproject.state.keys import Keys
 from tests.test_crawl import picture
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 KEYS, IMAGES = Keys("crawl", "pages"), Keys("crawl", "images")
@@ -155,37 +154,6 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
     one.close()
 
 
-def test_images_that_nobody_crawls_are_spilled_too(crawl: Crawl) -> None:
-    images = "".join(f'<img src="http://127.0.0.2:9/{number}.jpg">' for number in range(400))
-    licence = '<a rel="license" href="https://creativecommons.org/licenses/by/4.0/">x</a>'
-    crawl.answers["/"] = Answer(html(text=images + licence))
-    crawl.feed(crawl.home)
-    store = str(crawl.folder / "packs")
-    worker = crawl.start(CRAWL_OVERFLOW_STORE=store, MAX_IDLE_TIME_BEFORE_CLOSE="60")
-    until(
-        lambda: int(crawl.redis.hget(IMAGES.counters, "spilled") or 0) == 256
-    )  # of 280 beyond their source's window
-    assert [*map(int, crawl.redis.hmget(IMAGES.counters, "outstanding", "overflow"))] == [120, 280]
-    worker.send_signal(signal.SIGTERM)
-    log, _ = worker.communicate(timeout=PATIENCE_S)
-    assert worker.returncode == 0, log
-    said = crawl.start("images", MAX_IDLE_TIME_BEFORE_CLOSE="60").stdout
-    assert said is not None
-    told = "256 requests of this frontier are in the store of another worker"
-    assert any(told in line for line in said), "it ended without a word"
-
-
-def test_a_worker_without_the_store_says_so_when_others_begin_to_spill(crawl: Crawl) -> None:
-    worker = crawl.start("images", MAX_IDLE_TIME_BEFORE_CLOSE="60")
-    until(lambda: crawl.redis.zcard(IMAGES.workers))
-    crawl.redis.rpush(f"{IMAGES.extents_of}0:site", "pack:0:1:7")
-    crawl.redis.hset(IMAGES.counters, mapping={"overflow": 7, "spilled": 7})
-    said = worker.stdout
-    assert said is not None
-    told = "7 requests of this frontier are in the store of another worker"
-    assert any(told in line for line in said), "it ended without a word"
-
-
 def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     crawl.answers |= {
         "/": Answer(
@@ -237,15 +205,8 @@ def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     links = {name: count for name, count in totals.items() if name.startswith("links_")}
     assert sum(links.values()) == sum(event["links"] for event in pages.values())
     assert links["links_admitted"] == len(pages) + 2 - 1  # gone and broken; the seed is no link
-    times = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.latencies).items()}
+    times = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
     assert sum(count for name, count in times.items() if name.startswith("parse:")) == len(pages)
-
-
-def test_links_to_traps_are_counted_as_refused(crawl: Crawl) -> None:
-    crawl.answers |= {"/": Answer(html("/a", "/x/x/x/x", "/?a=1&b=2&c=3&d=4&e=5&f=6&g=7")), "/a": Answer(html())}
-    crawl.feed(crawl.home)
-    crawl.run()
-    assert crawl.redis.hmget(KEYS.totals, "links_admitted", "links_refused") == [b"1", b"2"]
 
 
 def test_what_a_site_forbids_is_not_followed_and_not_kept(crawl: Crawl) -> None:
@@ -335,17 +296,6 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert (totals["not_html"], totals["pages"]) == (3, len(pages))
 
 
-def test_a_gallery_whose_pages_differ_only_in_their_picture_is_crawled_to_its_end(crawl: Crawl) -> None:
-    pages = [f"/gallery/{number}" for number in range(12)]
-    crawl.answers["/"] = Answer(html(pages[0]))
-    for number, path in enumerate(pages):
-        others = f'<a href="/gallery/{number - 1}">Previous</a> | <a href="/gallery/{number + 1}">Next</a>'
-        crawl.answers[path] = Answer(f'<html><img src="/photos/{number}.jpg">{others}'.encode())
-    crawl.feed(crawl.home + "/")
-    log = crawl.run()
-    assert {*pages} <= {*crawl.pages()}, log
-
-
 def test_links_of_a_page_seen_under_another_address_are_not_followed(crawl: Crawl) -> None:
     crawl.answers["/"] = Answer(html("/copies/0"))
     for number in range(100):
@@ -372,22 +322,6 @@ def test_seeds_say_how_far_links_are_followed(crawl: Crawl) -> None:
     assert set(crawl.pages()) == {"/chain/0", "/chain/1", "/chain/2", "/gallery/", "/gallery/1", "/gallery/2"}
     [reason] = [fields[b"reason"] for _, fields in crawl.redis.xrange(KEYS.dead)]
     assert reason.startswith(b"scope '*' names no host")
-
-
-def test_a_worker_that_is_killed_costs_no_page_and_doubles_none(crawl: Crawl) -> None:
-    for number in range(200):
-        links = [f"/{other}" for other in (2 * number + 1, 2 * number + 2, number // 2) if other < 200]
-        crawl.answers[f"/{number}"] = Answer(html(*links, text=str(number)))
-    crawl.feed(crawl.home + "/0")
-    workers = [crawl.start(CRAWL_HEARTBEAT_TIMEOUT="3") for _ in range(2)]
-    until(lambda: len(crawl.seen) > 30)
-    workers[0].send_signal(signal.SIGKILL)
-    said, _ = workers[1].communicate(timeout=2 * PATIENCE_S)
-    assert workers[1].returncode == 0, said
-    assert set(crawl.pages()) == {f"/{number}" for number in range(200)}
-    assert int(crawl.redis.hget(KEYS.counters, "outstanding")) == 0
-    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
-    assert (totals["pages"], totals["good_pages"]) == (200, 200)
 
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
@@ -436,34 +370,6 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
     assert codec.peek(dead[b"entry"])["meta"]["found"] == {
         "found_on": crawl.home + "/other",
         "licence": LICENCE,
-    }
-
-
-@pytest.mark.parametrize(("wanted", "expected"), [("all", 2), ("none", 0)])
-def test_which_images_are_crawled_is_a_setting(crawl: Crawl, wanted: str, expected: int) -> None:
-    crawl.answers["/"] = Answer(html(text='<img src="/a.jpg" alt="x"><img srcset="/b.jpg 1x, /c.jpg 2x">'))
-    crawl.feed(crawl.home + "/")
-    crawl.run(CRAWL_PAGES_IMAGES=wanted)
-    assert int(crawl.redis.hget(IMAGES.counters, "outstanding") or 0) == expected
-    entries = [
-        entry for key in crawl.redis.scan_iter(IMAGES.queue_of + "*") for entry in crawl.redis.lrange(key, 0, -1)
-    ]
-    paths = {codec.url_of(entry).removeprefix(crawl.home): codec.peek(entry)["meta"]["found"] for entry in entries}
-    home = {"found_on": crawl.home + "/"}
-    assert paths == ({"/a.jpg": home | {"alt": "x"}, "/c.jpg": home} if expected else {})
-
-
-def test_a_file_of_domains_is_fed(crawl: Crawl, tmp_path: Path) -> None:
-    domains = tmp_path / "domains.txt"
-    domains.write_text("Museum.example\nmuseum.example/a?b=1#c\nhttp://plain.example\n\nno domain\n")
-    command = [sys.executable, "-m", "scrapy", "feed", "--spider", "pages", str(domains)]
-    fed = subprocess.run(command, cwd=ROOT, env=crawl.environ, capture_output=True, text=True, check=False)
-    assert "3 seeds fed, 1 rejected" in fed.stdout, fed.stderr
-    crawl.run(CRAWL_MAX_RETRIES="0")
-    assert set(crawl.dead()) == {
-        "https://museum.example/",
-        "https://museum.example/a?b=1",
-        "http://plain.example/",
     }
 
 

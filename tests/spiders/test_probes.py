@@ -373,14 +373,6 @@ def test_a_probe_on_a_condition(crawl: Probing) -> None:
         assert [one.headers["If-None-Match"] for one in crawl.asked(name)] == [wanted]
 
 
-def test_an_answer_that_is_what_was_asked_for_leaves_its_connection_open(crawl: Probing) -> None:
-    for number in range(8):
-        crawl.redis.lpush(KEYS.seeds, json.dumps({"url": crawl.url(f"parts.jpg?{number}"), "probe": True}))
-    crawl.run()
-    assert len(crawl.probes()) == len(crawl.server.asked) == 8
-    assert len({one.port for one in crawl.server.asked}) <= 4  # one, unless an answer is late
-
-
 def test_a_probe_is_tried_again_and_is_no_fetch(crawl: Probing) -> None:
     both = [
         {"url": crawl.url("full.jpg"), "uuid": "a"},

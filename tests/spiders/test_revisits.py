@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +70,6 @@ def told(crawl: Crawl) -> list[tuple[str, int, str | None]]:
         (one["url"].removeprefix(crawl.home), one["status"], one["revisit"])
         for one in crawl.events(KEYS.page_events)
     ]
-
-
-def test_no_page_comes_back_unless_that_is_set(crawl: Crawl) -> None:
-    crawl.answers |= {"/": Answer(html("/a", text="home")), "/a": Answer(html(text="a"))}
-    crawl.feed(crawl.home + "/")
-    crawl.run()
-    assert crawl.redis.exists(KEYS.revisits) == 0
-    crawl.feed(crawl.home + "/")
-    crawl.run()
-    assert crawl.seen == ["/", "/a"]
-    assert {revisit for _, _, revisit in told(crawl)} == {None}
 
 
 def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(crawl: Crawl) -> None:
@@ -159,31 +146,6 @@ def test_a_site_is_asked_only_for_what_has_changed(crawl: Crawl) -> None:
     assert intervals(crawl) == {16 * 3600}
 
 
-def test_where_a_page_is_redirected_only_the_address_that_answered_is_asked_on_a_condition(crawl: Crawl) -> None:
-    crawl.answers |= {
-        "/": Answer(status=301, Location="/home"),
-        "/home": Answer(html(text="home"), ETag=ETAG),
-        "/new": Answer(html(text="new home"), ETag=ETAG),
-    }
-    crawl.feed(crawl.home + "/")
-    crawl.run(**HOUR)
-    make_due(crawl)
-    crawl.run(**HOUR)
-    assert conditions(crawl) == [("/home", ETAG, None)]
-    crawl.answers["/"] = Answer(status=301, Location="/new")
-    make_due(crawl)
-    crawl.run(**HOUR)
-    assert conditions(crawl) == [("/home", ETAG, None)]
-    assert told(crawl) == [("/", 200, None), ("/", 304, "unchanged"), ("/", 200, "changed")]
-
-
-def test_a_304_that_nobody_has_asked_for_is_a_dead_letter(crawl: Crawl) -> None:
-    crawl.answers["/"] = Answer(status=304)
-    crawl.feed(crawl.home + "/")
-    crawl.run(**HOUR)
-    assert crawl.dead() == {"/": "status 304"}
-
-
 def test_a_sitemap_comes_back_and_what_is_new_in_it_is_crawled(crawl: Crawl) -> None:
     home = crawl.home
     crawl.answers |= {
@@ -209,26 +171,6 @@ def test_a_sitemap_comes_back_and_what_is_new_in_it_is_crawled(crawl: Crawl) -> 
     assert not crawl.dead()
 
 
-def test_what_the_budget_cuts_off_a_sitemap_is_found_when_it_comes_back(crawl: Crawl) -> None:
-    home = crawl.home
-    crawl.answers |= {
-        "/robots.txt": robots("/map.xml"),
-        "/map.xml": xml(urlset(*(f"{home}/{number}" for number in range(6))), ETag=ETAG),
-        "/": Answer(html(text="home"), ETag=ETAG),
-        **{f"/{number}": Answer(html(text=f"number {number}")) for number in range(6)},
-    }
-    crawl.feed(home + "/")
-    crawl.run(**HOUR, CRAWL_PAGES_BUDGET_MAX="4")
-    assert set(crawl.seen) == {"/", "/map.xml", "/0", "/1", "/2"}
-    make_due(crawl)
-    log = crawl.run(**HOUR, CRAWL_PAGES_BUDGET_MAX="8")
-    assert set(crawl.seen) == {"/", "/map.xml", *(f"/{number}" for number in range(6))}, log
-    make_due(crawl)
-    crawl.run(**HOUR)
-    assert sorted(path for path, *_ in conditions(crawl)) == ["/", "/", "/map.xml"]  # once all of it is stored
-    assert totals(crawl)["revisits_unchanged"] == 4
-
-
 def test_a_page_that_fails_comes_back_and_its_dead_letter_is_no_reason_to_pause(crawl: Crawl) -> None:
     crawl.answers["/"] = Answer(html(text="home"))
     crawl.feed(crawl.home + "/")
@@ -243,21 +185,3 @@ def test_a_page_that_fails_comes_back_and_its_dead_letter_is_no_reason_to_pause(
     crawl.run(**HOUR, CRAWL_STREAM_MAXLEN="1")
     assert told(crawl) == [("/", 200, None), ("/", 200, "changed")]
     assert intervals(crawl) == {3600}
-
-
-def test_what_a_redirect_leads_to_elsewhere_is_not_asked_on_a_condition_of_another(crawl: Crawl) -> None:
-    server: Any = ThreadingHTTPServer(("127.0.0.2", 0), Conditional)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    server.seen, server.conditions, server.answers = [], [], {"/": Answer(html(text="elsewhere"), ETag=ETAG)}
-    crawl.answers["/"] = Answer(html(text="home"), ETag=ETAG)
-    crawl.feed(crawl.home + "/")
-    try:
-        crawl.run(**HOUR)
-        crawl.answers["/"] = Answer(status=302, Location=f"http://127.0.0.2:{server.server_port}/", ETag='"x"')
-        make_due(crawl)
-        crawl.run(**HOUR)
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert (server.seen, server.conditions) == (["/"], [])
-    assert told(crawl) == [("/", 200, None), ("/", 200, "changed")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from crawlproject.frontier import codec
-from crawlproject.pages.sitemaps import MAX_BYTES, MOST_SITEMAPS
+from crawlproject.pages.sitemaps import MOST_SITEMAPS
 from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
 
 SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
@@ -120,17 +119,6 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
     assert found["meta"]["found"] == {"found_on": f"{home}/d", "licence": LICENCE, "title": "Vase"}
 
 
-def test_no_sitemap_is_fetched_where_links_are_not_followed(crawl: Crawl) -> None:
-    crawl.answers |= {
-        "/robots.txt": robots("/sitemap.xml"),
-        "/sitemap.xml": xml(urlset(f"{crawl.home}/a")),
-        "/other": Answer(html(text="other")),
-    }
-    crawl.feed(json.dumps({"url": crawl.home + "/other", "depth": 0}))
-    crawl.run()
-    assert crawl.seen == ["/other"]
-
-
 def test_a_sitemap_elsewhere_leads_to_what_is_in_scope_alone(crawl: Crawl) -> None:
     server: Any = ThreadingHTTPServer(("127.0.0.2", 0), Site)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -192,36 +180,6 @@ def test_hostile_sitemaps_cost_a_bounded_amount_and_keep_no_page_from_being_craw
     assert totals(crawl)["sitemaps"] == 8
 
 
-def test_no_more_of_a_sitemap_is_fetched_than_is_read(crawl: Crawl) -> None:
-    beginning, end = f"{crawl.home}/a\n".encode(), f"{crawl.home}/b\n".encode()
-    crawl.answers |= {
-        "/robots.txt": robots("/huge.txt"),
-        "/huge.txt": Answer(beginning + b"\n" * 80_000_000 + end, Content_Type="text/plain"),
-        **{path: Answer(html(text=path)) for path in ("/", "/a", "/b")},
-    }
-    crawl.feed(crawl.home + "/")
-    log = crawl.run(DOWNLOAD_TIMEOUT="100")
-    assert crawl.pages().keys() == {"/", "/a"}, log
-    [received] = re.findall(r"'downloader/response_bytes': (\d+)", log)
-    assert MAX_BYTES <= int(received) < 80_000_000
-
-
-def test_a_sitemap_without_end_uses_up_the_budget_of_its_source_and_no_more(crawl: Crawl) -> None:
-    home = crawl.home
-    crawl.answers |= {
-        "/robots.txt": robots("/many.xml"),
-        "/many.xml": xml(urlset(*(f"{home}/many/{number}" for number in range(60_000)))),
-        "/": Answer(html("/a", text="home")),
-        **{f"/many/{number}": Answer(html("/b", text=f"many {number}")) for number in range(9)},
-        **{path: Answer(html(text=path)) for path in ("/a", "/b")},
-    }
-    crawl.feed(home + "/")
-    log = crawl.run(CRAWL_PAGES_BUDGET_MAX="10")
-    assert crawl.pages().keys() == {"/", "/a", *(f"/many/{number}" for number in range(8))}, log
-    assert crawl.seen.count("/many.xml") == 1
-    assert totals(crawl)["links_admitted"] == 10
-
-
 def test_all_hosts_of_a_source_lead_to_a_bounded_number_of_sitemaps(crawl: Crawl) -> None:
     with beside() as other:
         for home, answers, lines in ((crawl.home, crawl.answers, 300), (other.home, other.answers, 10_000)):
@@ -240,26 +198,3 @@ def test_all_hosts_of_a_source_lead_to_a_bounded_number_of_sitemaps(crawl: Crawl
         counted["sitemaps_left_out"] == 300 + 1000 - MOST_SITEMAPS
     )  # 1000: no more lines of a robots.txt are read
     assert crawl.redis.hget(KEYS.ledger, "site") == b"500 0 500"
-
-
-def test_sitemaps_without_end_come_to_one(crawl: Crawl) -> None:
-    class Endless(dict[str, Answer]):
-        """Every sitemap is an index of a hundred new ones."""
-
-        def get(self, path: str, default: Any = None) -> Any:
-            if not path.startswith("/map/"):
-                return super().get(path, default)
-            return xml(index(*(f"{crawl.home}{path}/{number}" for number in range(100))))
-
-    crawl.server.answers = Endless(
-        {"/robots.txt": robots(*(f"/map/{number}" for number in range(5))), "/": Answer(html("/a", text="home"))}
-        | {"/a": Answer(html(text="a"))}
-    )
-    crawl.feed(crawl.home + "/")
-    log = crawl.run()
-    assert crawl.pages().keys() == {"/", "/a"}, log
-    indexes = [path for path in crawl.seen if path.startswith("/map/")]
-    counted = totals(crawl)
-    assert 5 + 5 * 99 >= len(indexes) == counted["sitemaps"] > 400
-    # Each index names a hundred; those that were fetched are 5 of robots.txt, and others of those hundreds.
-    assert counted["sitemaps_left_out"] == 100 * len(indexes) - (len(indexes) - 5)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.redis_servers import Cluster, Server, free_port
+from demo.redis_servers import Cluster, Server, free_port
 from tests.conftest import ROOT
 
 __all__ = [

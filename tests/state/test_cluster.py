@@ -26,7 +26,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.master import Master, master_of
 from crawlproject.streams.readers import StreamReader
 from tests.state.scripts.calls import db
-from tests.state.servers import Cluster, Server, free_port
+from tests.state.servers import Cluster, Server
 from tests.waiting import PATIENCE_S, until, until_async
 
 KEYS = Keys("{crawl}", "images")
@@ -35,10 +35,8 @@ KEYS = Keys("{crawl}", "images")
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("redis+cluster://a", ((("a", 6379),), {}, {})),
         ("redis+cluster://a:1,b,[::1]:3/", ((("a", 1), ("b", 6379), ("::1", 3)), {}, {})),
         ("redis+cluster://me:p%40s/s@a:1/0", ((("a", 1),), {"username": "me", "password": "p@s/s"}, {})),
-        ("rediss+cluster://:p@a", ((("a", 6379),), {"password": "p"}, {"ssl": True})),
         (
             "rediss+cluster://a?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false",
             ((("a", 6379),), {}, {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False}),
@@ -50,23 +48,7 @@ def test_a_cluster_url_is_parsed(url: str, address: tuple[Any, Any, Any]) -> Non
     assert config.load({"REDIS_URL": url}).redis_url == url
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "",
-        "a:0",
-        "a:b",
-        "a,",
-        "::1",
-        "a/1",
-        "a/crawl",
-        "a?x=1",
-        "me@a",
-        "me:secret@",
-        "me:secret@a:0",
-        "a?ssl=1",
-    ],
-)
+@pytest.mark.parametrize("place", ["", "a:0", "::1", "a/crawl", "me:secret@", "a?ssl=1"])
 def test_a_bad_cluster_url_stops_the_start_and_is_reported_without_secrets(place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config.load({"REDIS_URL": "redis+cluster://" + place})
@@ -86,19 +68,10 @@ def test_all_keys_of_a_crawl_on_a_cluster_have_one_hash_tag(given: dict[str, str
     assert config.load({"REDIS_URL": "redis://a", **given}).namespace == given.get("CRAWL_NAMESPACE", "crawl")
 
 
-@pytest.mark.parametrize("name", ["{}", "a{b}", "{a}{b}", "a}", "}{"])
+@pytest.mark.parametrize("name", ["{}", "a{b}"])
 def test_a_namespace_without_one_hash_tag_stops_the_start(name: str) -> None:
     with pytest.raises(ConfigError, match="must be a name without braces on a Redis Cluster"):
         config.load({"REDIS_URL": "redis+cluster://a", "CRAWL_NAMESPACE": name})
-
-
-async def test_a_cluster_that_does_not_answer_is_reported_in_a_sentence() -> None:
-    port = free_port()
-    settings = config.load({"REDIS_URL": f"redis+cluster://:secret@127.0.0.1:{port}"})
-    with pytest.raises(RedisUnavailable) as caught:
-        await State(settings, "images").open()
-    assert f"no node of the cluster knows the master at the moment: 127.0.0.1:{port}: " in str(caught.value)
-    assert "secret" not in str(caught.value)
 
 
 async def test_one_redis_is_no_cluster(redis_url: str, tmp_path: Path) -> None:

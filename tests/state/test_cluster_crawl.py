@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from benchmarks.redis_servers import client_of
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
+from demo.redis_servers import client_of
 from tests.state.servers import Cluster
 from tests.test_crawl import Crawl
 

@@ -143,14 +143,6 @@ def test_it_is_reachable_by_its_user_only(folder: Path) -> None:
     assert mode & 0o077 == 0
 
 
-def test_two_folders_have_two_servers(folder: Path) -> None:
-    other = folder.with_name("other")
-    try:
-        assert pid_of(embedded.ensure(folder)) != pid_of(embedded.ensure(other))
-    finally:
-        embedded.stop(other)
-
-
 def test_a_path_too_long_for_a_socket_is_replaced(folder: Path) -> None:
     deep = folder / ("x" * 100)
     sock = embedded.socket_path(deep)

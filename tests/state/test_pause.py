@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Overview, Pause, Rejected, Settlement
+from crawlproject.state.scripts import DeadLetter, Overview, Pause, Rejected, Settlement
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
 
@@ -111,9 +111,9 @@ async def test_what_sites_forbid_pauses_nothing(frontier: Frontier, state: State
     assert [pause.reason for pause in await asked(state)] == [FULL, FULL]
 
     # what is taken out again is not counted any more, whichever it is
-    letters = [(at.decode(), "museum") for at, _ in await redis.xrange(keys.dead)]
-    await state.scripts.drop_dead([letters[0], letters[3]])
-    await state.scripts.drop_dead([letters[0]])
+    letters = [DeadLetter(at.decode(), "museum") for at, _ in await redis.xrange(keys.dead)]
+    await state.scripts.take_dead([letters[0], letters[3]])
+    await state.scripts.take_dead([letters[0]])
     assert await redis.hget(keys.dead_sources, "") == b"2"
     assert await asked(state) == (Pause("", ""), Pause("", ""))
     await refuse(frontier, 1, refusal=False)
@@ -122,13 +122,6 @@ async def test_what_sites_forbid_pauses_nothing(frontier: Frontier, state: State
     await redis.delete(keys.dead)  # behind our back
     await state.scripts.trim(frontier.fence, maxlen=9)
     assert not await redis.hexists(keys.dead_sources, "")
-
-
-async def test_a_dead_letter_that_only_reads_like_a_refusal_is_none(frontier: Frontier, state: State) -> None:
-    await refuse(frontier, 1)
-    at = (await frontier.redis.xadd(state.keys.dead, {"reason": "refusal", "source": "refusal"})).decode()
-    assert await state.scripts.drop_dead([(at, "refusal")]) == 1
-    assert await frontier.redis.hget(state.keys.dead_sources, "") == b"1"
 
 
 async def test_seeds_are_taken_while_only_refusals_are_at_the_bound(frontier: Frontier, state: State) -> None:

@@ -9,7 +9,6 @@ from crawlproject.config import CircuitRules
 from crawlproject.state.client import State
 from tests.state.scripts.calls import change_packed, packed_at
 from tests.state.test_circuit_script import MUSEUM, Crawl
-from tests.waiting import until_async
 
 CIRCUIT = f"crawl:circuit:{MUSEUM}"
 STATUSES = f"crawl:statuslast50req:{MUSEUM}"
@@ -84,11 +83,6 @@ async def test_an_open_circuit_outlives_its_period_and_its_back_off_doubles(stat
     assert (await packed_at(crawl.db, CIRCUIT))["opens"] == 2
 
 
-async def _is(crawl: Quiet, state: str) -> bool:
-    await crawl.watch()
-    return await crawl.circuit_state() == state
-
-
 async def test_a_source_that_is_held_or_slowed_down_stays_so(crawl: Quiet) -> None:
     await crawl.crawl("..", slows=True, hold=30.0)
     for _ in range(3):
@@ -114,24 +108,8 @@ async def test_a_run_of_errors_is_not_broken_by_quiet_hours(crawl: Quiet) -> Non
     assert await crawl.db.ttl(CIRCUIT) == -1
 
 
-async def test_a_success_after_quiet_hours_ends_a_run_of_errors(crawl: Quiet) -> None:
-    await _run_of_errors(crawl, 3)
-    await crawl.crawl(".")
-    assert (await packed_at(crawl.db, CIRCUIT))["run"] == 0
-
-
-async def test_a_source_whose_probes_nobody_made_for_a_day_is_closed(crawl: Quiet) -> None:
-    await crawl.crawl("x" * 6)
-    await until_async(lambda: _is(crawl, "half_open"))
-    day_ago = (await packed_at(crawl.db, CIRCUIT))["ends"] - 86_400_000_000
-    await change_packed(crawl.db, CIRCUIT, ends=day_ago)
-    await crawl.rest()
-    [event] = await crawl.events("crawl:crawl_resumed")
-    assert (event["source"], event["type"]) == (MUSEUM, "temporary")
-
-
-async def test_a_thousand_halts_and_resumes_are_all_noticed_a_few_at_a_time(crawl: Quiet) -> None:
-    names = [f"source{number}" for number in range(1000)]
+async def test_a_hundred_halts_and_resumes_are_all_noticed_a_few_at_a_time(crawl: Quiet) -> None:
+    names = [f"source{number}" for number in range(100)]
 
     async def watch_until_all_are_in(stream: str) -> None:
         said: list[str] = []

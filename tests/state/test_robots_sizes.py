@@ -79,25 +79,6 @@ async def test_a_copy_that_is_stored_anew_is_the_youngest_and_counts_once(state:
     ]
 
 
-async def test_a_copy_without_a_text_takes_no_room(state: State) -> None:
-    await keep_copy(state, origin(1), "museum", body=noise(1000))
-    await keep_copy(state, origin(1), "museum", kind="none")
-    assert await size(state) == 0
-    assert await state.redis.zrange(state.keys.robots_stored, 0, -1) == [b""]
-
-
-async def test_an_ordinary_robots_txt_does_not_count(state: State) -> None:
-    text = (
-        b"User-agent: *\nDisallow: /wp-admin/\nAllow: /wp-admin/admin-ajax.php\nDisallow: /?s=\n"
-        b"Disallow: /basket/\n"
-        b"Disallow: /members/login\nDisallow: /internal-7/\n\nSitemap: https://museum.org/sitemap_index.xml\n"
-    )
-    await keep_copy(state, origin(1), "museum", body=text)
-    redis: Any = state.redis
-    assert await redis.zcard(state.keys.robots_stored) == 0
-    assert await redis.memory_usage(state.keys.robots_of + origin(1)) < 400
-
-
 async def test_a_delay_outlives_the_copy_that_asked_for_it(state: State) -> None:
     await keep_copy(state, origin(1), "museum", body=noise(1000), delay=7.0)
     await state.redis.zincrby(state.keys.robots_stored, -3600 * 2**20, origin(1))
@@ -105,11 +86,6 @@ async def test_a_delay_outlives_the_copy_that_asked_for_it(state: State) -> None
     await keep_copy(state, origin(2), "museum", body=noise(1000))
     assert (await state.scripts.inspect(["museum"]))[0].robots_delay == 7.0
     assert (await state.scripts.look_robots("w", origin(1), "museum")).what == "wait"
-
-
-async def test_a_copy_is_kept_for_two_days_after_it_has_run_out(state: State) -> None:
-    await keep_copy(state, origin(1), "museum", body=b"x", ttl=3600.0)
-    assert 175_000 < await state.redis.ttl(state.keys.robots_of + origin(1)) <= 176_400
 
 
 async def test_how_long_a_robots_txt_is_unreachable_is_known_for_months(state: State) -> None:

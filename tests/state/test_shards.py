@@ -38,11 +38,6 @@ def test_the_slots_of_the_shards_are_spread_over_those_of_the_cluster(shards: in
     assert shard_namespace("crawl", 0, shards) == names[0]
 
 
-def test_one_shard_has_the_keys_that_it_had() -> None:
-    assert shard_namespace("crawl", 0, 1) == "crawl"
-    assert shard_namespace("{b}", 0, 1) == "{b}"
-
-
 async def opened(settings: Config, number: int | None = None) -> State:
     state = State(settings, "images", number)
     await state.open()
@@ -88,22 +83,6 @@ async def test_one_redis_has_several_shards_and_so_has_one_a_shard(tmp_path: Pat
             assert server.client.exists(f"{first}:leader", f"{second}:leader") == 1
     finally:
         server.close()
-
-
-async def test_a_worker_serves_the_shard_with_the_fewest_workers(redis_url: str) -> None:
-    settings = settings_of(redis_url, 3)
-    first = await opened(settings, 2)
-    for shard in first.shards:
-        for number in range(3 if shard.number != 1 else 2):
-            await shard.scripts.heartbeat(f"w{number}", join=True, timeout=30, max_deliveries=3)
-    fewest = await opened(settings)
-    assert (fewest.number, fewest.shards[1] is fewest) == (1, True)
-    for more, number in (({"CRAWL_SHARD": "2"}, 2), ({"CRAWL_SHARD": "2,1"}, 1)):
-        given = await opened(settings_of(redis_url, 3, **more))
-        assert given.number == number
-        await given.close()
-    for state in (first, fewest):
-        await state.close()
 
 
 async def test_it_serves_none_that_is_away(tmp_path: Path, redis_url: str) -> None:

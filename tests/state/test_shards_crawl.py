@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -161,12 +160,11 @@ def test_a_worker_alone_crawls_all_shards(crawl: ShardedCrawl) -> None:
     assert crawl.crawled_by(0) == set(MUSEUMS)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_master_that_is_away_pauses_its_shards_alone(
-    cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str], how: signal.Signals
+def test_a_master_that_is_killed_pauses_its_shards_alone(
+    cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     """No seed is lost or doubled, no source gets more than its rate, and the other workers never notice."""
-    count = 160
+    count = 100
     crawl = ShardedCrawl(tmp_path, environment, cluster_url, cluster, pictures=count)
     try:
         with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -180,24 +178,19 @@ def test_a_master_that_is_away_pauses_its_shards_alone(
             assert 0 < len(there) < len(MUSEUMS)
             master.client.wait(1, 1000)
             killed_at = time.time()
-            if how == signal.SIGKILL:
-                master.kill()
-            else:
-                master.process.send_signal(how)
+            master.kill()
             try:
                 crawl.until(lambda: crawl.count() > 0)
                 back_after = time.time() - killed_at
             finally:
-                master.start() if how == signal.SIGKILL else master.process.send_signal(signal.SIGCONT)
+                master.start()
             crawl.finish()
             crawl.until(lambda: crawl.ends() == Counter(crawl.pushed))
             assert crawl.left() == [b"0"] * SHARDS
             for museum in MUSEUMS:
                 arrivals = crawl.arrivals(museum)
                 assert worst_second(arrivals) <= RATE + 2
-                assert (
-                    count <= len(arrivals) <= count + 5
-                )  # what was settled in the moment of the kill comes again
+                assert count <= len(arrivals) <= count + 5  # what was settled in that moment comes again
                 if museum not in there:
                     moments = [killed_at, *(one["t"] for one in arrivals if one["t"] > killed_at)]
                     during = [moment for moment in sorted(moments) if moment < killed_at + back_after + 1]

@@ -17,9 +17,8 @@ from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject import config
-from crawlproject.errors import ConfigError
 from crawlproject.extensions import unserved
-from crawlproject.extensions.lease_keeper import LeaseKeeper
+from crawlproject.extensions.membership import Membership
 from crawlproject.extensions.unserved import UnservedShards
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
@@ -82,15 +81,13 @@ async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None
             await state.scripts.heartbeat("w", join=True, timeout=60, max_deliveries=3)
     await states[SHARDS].open(serves=True)
     assert states[SHARDS].number == 2
-    for state in states:
+    given = State(
+        config.load({"REDIS_URL": redis_url, "CRAWL_SHARDS": str(SHARDS), "CRAWL_SHARD": "3,1"}), "images"
+    )
+    await given.open()
+    assert given.number in {1, 3}
+    for state in (*states, given):
         await state.close()
-
-
-async def test_a_worker_leases_from_its_shard_alone(worker: FrontierScheduler) -> None:
-    for shard in worker.state.shards:
-        await put(worker, shard)
-    reply = await worker.queue.fill()
-    assert [grant.id.partition(":")[2] for grant in reply.grants] == [domain_in(1, SHARDS)]
 
 
 async def test_a_request_for_another_shard_waits_for_that(worker: FrontierScheduler) -> None:
@@ -180,16 +177,6 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
         assert MOVES_TO not in os.environ
 
 
-async def test_the_claim_of_a_worker_that_died_at_its_start_ends_whoever_else_looks(
-    worker: FrontierScheduler,
-) -> None:
-    shard = worker.state.shards[2]
-    assert await shard.claim() == 1
-    await shard.redis.expire(shard.keys.starting, 5)
-    assert await shard.claim() == 2
-    assert await shard.redis.ttl(shard.keys.starting) <= 5
-
-
 async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unserved, "_PATIENCE_S", 0)
     async with opened(redis_url, CRAWL_SHARD="1") as one:
@@ -204,10 +191,10 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     worker: FrontierScheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The crawl was begun anew while the worker was silent."""
-    keeper, stopped = LeaseKeeper.from_crawler(worker.crawler), asyncio.Event()
+    keeper, stopped = Membership.from_crawler(worker.crawler), asyncio.Event()
     monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
     keeper.spider_opened()
-    await keeper._loops.stop()
+    await keeper.spider_closed()
     state = worker.state
 
     async def close(reason: str) -> None:
@@ -225,15 +212,6 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     assert "This worker stops: CRAWL_SHARDS is 4 here and 8 in the crawl of CRAWL_NAMESPACE=crawl" in caplog.text
     await asyncio.wait_for(stopped.wait(), 5)
     assert await state.redis.zscore(state.keys.workers, state.worker_id) is None
-
-
-async def test_a_worker_with_another_number_of_shards_does_not_start(
-    worker: FrontierScheduler, redis_url: str
-) -> None:
-    other = scheduler_for(redis_url, CRAWL_SHARDS="8")
-    assert other.crawler.spider is not None
-    with pytest.raises(ConfigError, match="CRAWL_SHARDS is 8 here and 4 in the crawl of CRAWL_NAMESPACE=crawl"):
-        await maybe_deferred_to_future(other.open(other.crawler.spider))
 
 
 async def test_each_leader_publishes_its_sources_and_whose_the_others_domains_are(

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from crawlproject import config
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.politeness.slots import DOUBT_S, MAX_LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
@@ -26,7 +25,7 @@ from crawlproject.state.scripts import Grant, NewRequest, Settlement
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed, packed_at
 from tests.state.servers import Server
-from tests.test_crawl import KEYS, worst_second
+from tests.test_crawl import worst_second
 from tests.waiting import PATIENCE_S, until_async
 
 HOUR = 3600.0
@@ -91,16 +90,13 @@ async def crawl(state: State, seconds: float, slots: list[tuple[str, float]]) ->
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("step", [-HOUR, -2.0])
 @pytest.mark.judges
-async def test_sources_keep_their_rate_when_the_time_jumps(
-    state: State, step: float, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_sources_keep_their_rate_when_the_time_jumps(state: State, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     await begin(state)
     slots: list[tuple[str, float]] = []
     await crawl(state, 0.6, slots)
-    await set_clock(state, step)
+    await set_clock(state, -2.0)
     stepped = time.monotonic()
     await crawl(state, DOUBT_S + 1, slots)
     for source, rate in SOURCES.items():
@@ -112,7 +108,7 @@ async def test_sources_keep_their_rate_when_the_time_jumps(
     assert re.search(r"differ by \+\d+\.\d{3} s more than before .*: nothing goes out for 1.5 s", told)
 
 
-@pytest.mark.parametrize("step", [-HOUR, HOUR, 60.0])
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
 async def test_no_worker_loses_its_leases_for_it(state: State, step: float) -> None:
     await begin(state)
     mine, other = await lease(state), await lease(state, "v")
@@ -212,18 +208,3 @@ async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(tm
     finally:
         await state.close()
         server.close()
-
-
-def test_a_clock_of_somebody_elses_making_is_not_believed(redis_url: str) -> None:
-    async def main() -> None:
-        state = State(config.load({"REDIS_URL": redis_url}), "images")
-        await state.open()
-        with redis.Redis.from_url(redis_url) as client:
-            client.hset(KEYS.clock, mapping={"seen": "9e17", "ahead": "1e300", "resume": "9e15"})
-        await begin(state)
-        await asyncio.sleep(DOUBT_S + 0.05)
-        await state.scripts.lead("leader", ready=True)
-        assert await lease(state)
-        await state.close()
-
-    asyncio.run(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,15 +14,14 @@ import msgpack
 import pytest
 import pytest_asyncio
 
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.state import source_table
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Overview, Pause, Settlement
+from crawlproject.state.scripts import DeadLetter, NewRequest, Overview, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
-from crawlproject.status.reporter import LineFile, Reporter
+from crawlproject.status.reporter import Reporter, append_line, present_spiders
 from crawlproject.status.sample import Survey
-from crawlproject.status.source_status import pause
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
 from tests.waiting import until_async as until
@@ -186,25 +184,6 @@ def general(path: Path, spider: str) -> list[float]:
     return [line["general"]["success_rps"] for line in lines(path) if line["spider"] == spider]
 
 
-async def test_a_monitor_may_be_asked_for_some_spiders_alone(crawl: Crawl, state: State) -> None:
-    await crawl.lead_by("somebody else")
-    redis: Any = state.redis
-    await redis.hset(state.beside("pages").keys.totals, "pages", 4)
-    async with reporting(state, None, project=["images", "pages"], always=True, only=["images", "shop"]) as one:
-        await until(lambda: len(one.reports) > 1)
-        assert list(one.reports) == ["images", "shop"]
-
-
-async def test_without_a_file_the_line_goes_to_the_log(
-    crawl: Crawl, state: State, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, reporters.__name__)
-    await crawl.lead_by(state.worker_id)
-    async with reporting(state, None):
-        await until(lambda: caplog.records)
-    assert json.loads(caplog.records[0].getMessage())["event"] == "monitoring_update"
-
-
 async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_file(
     crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -260,16 +239,15 @@ async def test_a_file_that_cannot_be_written_is_reported_once(
         await until(lambda: lines(path))
 
 
-def test_the_file_is_rotated_and_found_again(tmp_path: Path) -> None:
+def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporters, "ROTATED_BYTES", 100)
     path = tmp_path / "m"
-    mine, theirs = LineFile(str(path), 100, 3), LineFile(str(path), 100, 3)
     for number in range(20):
-        (mine, theirs)[number % 2].write(f"line {number} " + "x" * 40)
-    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 4))]
+        append_line(str(path), f"line {number} " + "x" * 40)
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 6))]
     assert all(file.stat().st_size <= 110 for file in tmp_path.iterdir())
-    assert path.read_text().splitlines()[-1].startswith("line 19 ")
     path.rename(tmp_path / "moved")  # as logrotate does
-    mine.write("after")
+    append_line(str(path), "after")
     assert path.read_text() == "after\n"
 
 
@@ -340,7 +318,7 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
 
     assert await dead() == 3
     for _ in range(2):  # what is gone is not counted twice
-        await state.scripts.drop_dead([(first.decode(), "museum")])
+        await state.scripts.take_dead([DeadLetter(first.decode(), "museum")])
     assert await dead() == 2
     assert await crawl.redis.xdel(state.keys.dead, second) == 1  # behind our back
     await crawl.redis.delete(state.keys.dead)
@@ -356,15 +334,6 @@ async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -
     await crawl.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=1)
     overview = await crawl.collect()
     assert (overview.totals["failed"], overview.totals["deliveries_lost"]) == (1, 1)
-
-
-async def test_the_bound_of_dead_letters_is_that_of_the_settings(crawl: Crawl, state: State) -> None:
-    state.scripts = within(state.scripts, dead_maxlen=3)
-    await crawl.fail("museum", "dns", 2)
-    assert (await crawl.collect()).pause == await pause(state) == Pause("", "")
-    await crawl.fail("museum", "dns", 1)
-    assert (await crawl.collect()).pause == await pause(state)
-    assert "CRAWL_STREAM_MAXLEN" in (await pause(state)).reason
 
 
 async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(crawl: Crawl, state: State) -> None:
@@ -393,3 +362,23 @@ async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(craw
     assert made is not None
     assert (made.general["sources_in_flight"], made.general["domains_in_flight"]) == (0, 0)
     assert made.general["sources_in_progress"] == 2
+
+
+async def test_spiders_are_there_once_they_have_seeds_requests_or_results(state: State) -> None:
+    redis: Any = state.redis
+    assert await present_spiders(state, ["images", "pages"]) == []
+    await redis.lpush(state.beside("pages").keys.seeds, "https://example.org/")
+    assert await present_spiders(state, ["images", "pages"]) == ["pages"]
+    await redis.hset(state.keys.counters, "outstanding", 1)
+    await redis.hset(state.beside("shop").keys.totals, "fetched", 1)  # of another project
+    assert await present_spiders(state, ["images", "pages"]) == ["images", "pages"]
+    await redis.zadd(state.keys.spiders, {"shop": 1, "images": 2, "idle": 3})
+    assert await present_spiders(state, ["images", "pages"]) == ["images", "pages", "shop"]
+
+
+@pytest.mark.parametrize("name", [b"'$(reboot)'", b"\xff", b"-s"])
+async def test_a_name_that_no_shell_should_see_is_left_out(state: State, name: bytes) -> None:
+    redis: Any = state.redis
+    await redis.zadd(state.keys.spiders, {name: 1})
+    await redis.hset(b"crawl:" + name + b":totals", "fetched", 1)
+    assert await present_spiders(state) == []

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from crawlproject.models import utc_now
-from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Feeding, Overview, Pause
+from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Pause
 from crawlproject.status.snapshot import (
     CrawlSample,
     InFlight,
     SourceSample,
     eta,
     increase,
+    quantile,
     snapshot,
 )
 from crawlproject.status.source_status import SourceRow
@@ -38,7 +39,7 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
         "dead": 0, "alive": 1, "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
         "fetches": (0,) * BUCKETS, "fetch_us": 0, "parses": (0,) * (len(PARSE_BOUNDS) + 1), "parse_us": 0,
-        "sources": [], "feeding": Feeding(0, 0), "ready": 0, "redis_bytes": 0, "spilled": 0,
+        "sources": [], "ready": 0, "redis_bytes": 0, "spilled": 0,
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}
     return CrawlSample(utc_now(), "images", Overview(**base | more), InFlight(0, 0, 0), by_name)
@@ -110,14 +111,6 @@ def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
     assert museum["last_50_statuses"] == {"200": 3}
 
 
-def test_pages_are_successes_as_images_are() -> None:
-    before = sample_at(1.0, source("museum", counts={"pages": 2, "answers": 1}), totals={"pages": 2})
-    after = sample_at(3.0, source("museum", counts={"pages": 8, "answers": 1}), totals={"pages": 8})
-    made = snapshot(before, after)
-    assert made is not None
-    assert (made.general["success_rps"], made.specific["museum"]["success_rps"]) == (3.0, 3.0)
-
-
 def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
     before = sample_at(1.0, totals={"links_admitted": 5, "links_known": 5}, parses=(9,) + (0,) * len(PARSE_BOUNDS))
     parses = [9] + [0] * len(PARSE_BOUNDS)
@@ -140,12 +133,6 @@ def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
     assert (one["waiting"], one["spilled"], one["seeds_waiting"], one["overflow_lost"]) == (40, 30, 42, 7)
     assert (one["sources_due"], one["redis_bytes"]) == (6, 10**6)
     assert general(after, replace(after, overview=after.overview._replace(now=6.0)))["parse_p50_s"] is None
-
-
-def test_the_highest_rate_is_the_sum_of_the_limits_in_force() -> None:
-    sources = [source("a", rate_limit=0.1), source("b", rate_limit=0.2), source("c", rate_limit=180.0)]
-    one = general(sample_at(1.0), sample_at(2.0, *sources))
-    assert one["global_max_rps"] == pytest.approx(180.3)
 
 
 def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() -> None:
@@ -178,6 +165,13 @@ def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has(
     assert made is not None
     assert made.specific["b"]["success_rps"] is None
     assert made.specific["a"]["success_rps"] == 1.0
+
+
+def test_quantiles_are_interpolated_within_their_bucket() -> None:
+    assert quantile(0.5, [0, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
+    assert quantile(0.95, [90, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
+    assert quantile(0.99, [0, 0, 0, 4], (1.0, 2.0, 3.0)) == 3.0
+    assert quantile(0.5, [0, 0, 0, 0], (1.0, 2.0, 3.0)) is None
 
 
 def test_without_time_in_between_there_is_nothing_to_tell() -> None:
@@ -234,14 +228,3 @@ def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: fl
 )
 def test_what_needs_attention_is_named_by_its_key(state: dict[str, Any], keys: list[str]) -> None:
     assert general(sample_at(0.0), sample_at(5.0, **state))["trouble"] == keys
-
-
-def test_why_nothing_goes_out_is_shown_as_it_was_read() -> None:
-    assert general(sample_at(0.0), sample_at(5.0, pause=Pause("paused", "full")))["paused"] == "full"
-    assert general(sample_at(0.0), sample_at(5.0))["paused"] is None
-
-
-@pytest.mark.parametrize(("left", "shown"), [(12_000, 12_000), (0, 0), (None, None)])
-def test_what_is_being_fed_stands_beside_the_eta(left: int | None, shown: int | None) -> None:
-    one = general(sample_at(0.0), sample_at(5.0, feeding=Feeding(2, left)))
-    assert (one["eta_s"], one["feeders"], one["seeds_outside"]) == (0.0, 2, shown)

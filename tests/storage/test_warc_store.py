@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -130,28 +129,6 @@ async def test_an_error_with_one_page_alone_leaves_the_others_of_its_group(tmp_p
     assert at(tmp_path, ends[2]).payload == text(3)
 
 
-async def test_one_who_no_longer_waits_does_not_stop_the_others(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        first, second = (asyncio.create_task(store.write(exchange(number))) for number in (1, 2))
-        await asyncio.sleep(0)
-        first.cancel()
-        assert at_open(tmp_path, await second) == text(2)
-
-
-async def test_an_equal_body_refers_to_the_first_across_groups_and_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 1)
-    async with opened(tmp_path) as store:
-        await write(store, 1)
-        again = await store.write(exchange(2, text(1)))
-    records = list(all_records(tmp_path))
-    revisit = at(tmp_path, again)
-    assert len(segments(tmp_path)) == 2
-    assert revisit.kind == "revisit"
-    assert revisit.named["WARC-Refers-To"] in {record.named["WARC-Record-ID"] for record in records}
-
-
 # Closing
 
 
@@ -178,12 +155,6 @@ async def test_a_file_is_closed_at_its_age_though_no_page_comes(
     assert len(segments(tmp_path)) == 2
 
 
-async def test_a_store_that_kept_nothing_leaves_no_file(tmp_path: Path) -> None:
-    async with opened(tmp_path):
-        pass
-    assert [path.name for path in tmp_path.rglob("*")] == [OPEN]
-
-
 async def test_a_running_worker_takes_over_from_one_that_died(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -198,7 +169,7 @@ async def test_a_running_worker_takes_over_from_one_that_died(
         assert kept(tmp_path) == [text(2)]
         await write(store, 3)
     assert sorted(kept(tmp_path)) == sorted([text(1), text(2), text(3)])
-    assert "Took over the segment of pages" in caplog.text
+    assert "Closed the segment of pages" in caplog.text
 
 
 # Outages
@@ -208,7 +179,7 @@ async def until_up(store: PageStore) -> None:
     await until_async(lambda: not store.outage)
 
 
-@pytest.mark.parametrize("what", ["gone", "empty", "a file"])
+@pytest.mark.parametrize("what", ["gone", "empty"])
 async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Path, what: str) -> None:
     folder, away = tmp_path / "store", tmp_path / "away"
     async with opened(folder) as store:
@@ -216,18 +187,13 @@ async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Pa
         folder.rename(away)
         if what == "empty":
             folder.mkdir()
-        elif what == "a file":
-            folder.write_text("")
-        with pytest.raises(
-            StorageDown, match=r"pages cannot be kept in .*/store \((FileNotFound|NotADirectory)Error"
-        ):
+        with pytest.raises(StorageDown, match=r"pages cannot be kept in .*/store \(FileNotFoundError"):
             await write(store, 2)
         with pytest.raises(StorageDown):
             await write(store, 3)
         if what == "empty":
             assert list(folder.iterdir()) == []
             folder.rmdir()
-        folder.unlink(missing_ok=True)
         away.rename(folder)
         await until_up(store)
         (second,) = await write(store, 4)
@@ -299,58 +265,6 @@ async def test_a_disk_with_room_for_little_alone_is_full(tmp_path: Path, monkeyp
         await until_up(store)
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KB."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mounted)]
-    if subprocess.run(command, check=False).returncode != 0:
-        pytest.skip("a small disk takes the right to mount one")
-    yield mounted
-    subprocess.run(["umount", "-l", str(mounted)], check=True)
-
-
-async def test_a_disk_that_fills_up_and_grows_loses_nothing(disk: Path) -> None:
-    bodies = [os.urandom(30_000) for _ in range(20)]
-    places: list[Place] = []
-    async with opened(disk) as store:
-        with pytest.raises(StorageDown, match="No space left on device"):
-            for number, body in enumerate(bodies):
-                places.append(await store.write(exchange(number, body)))
-        assert 3 <= len(places) < 10
-        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
-        await until_up(store)
-        for number, body in enumerate(bodies[len(places) :], len(places)):
-            places.append(await store.write(exchange(number, body)))
-    assert [at(disk, place).payload for place in places] == bodies
-    assert kept(disk) == bodies
-
-
-async def test_nothing_is_written_below_a_volume_that_is_unmounted(disk: Path) -> None:
-    async with opened(disk) as store:
-        await write(store, 1)
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)  # as good as unmounted: empty
-        with pytest.raises(StorageDown, match="make room, or bring the folder back"):
-            await write(store, 2)
-        assert list(disk.iterdir()) == []
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-        await until_up(store)
-        await write(store, 2)
-    assert set(kept(disk)) == {text(1), text(2)}
-
-
-async def test_what_failed_is_not_referred_to_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(tmp_path) as store:
-        left = failing(monkeypatch, 28)
-        with pytest.raises(StorageDown):
-            await write(store, 1)
-        left[0] = 0
-        await until_up(store)
-        await write(store, 1)
-    assert kept(tmp_path) == [text(1)]
-
-
 async def test_a_write_that_hangs_is_an_outage_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,7 +286,7 @@ async def test_a_write_that_hangs_is_an_outage_until_it_ends(
         release.set()
         await until_up(store)
         await write(store, 3)
-    assert kept(tmp_path) == [text(1), text(2), text(3)]  # the second will come again, and is kept by reference
+    assert kept(tmp_path) == [text(1), text(2), text(3)]  # the second will come again
 
 
 # S3
@@ -441,16 +355,7 @@ async def test_closed_files_are_uploaded_and_removed_here(
     assert not [path for path in bucket.spool.rglob("*") if path.is_file()]
 
 
-async def test_a_large_file_is_uploaded_in_parts(bucket: Bucket, tmp_path: Path) -> None:
-    store = bucket.store()
-    bodies = [os.urandom(3_000_000) for _ in range(4)]
-    places = [await store.write(exchange(number, body)) for number, body in enumerate(bodies)]
-    await store.close(60)
-    folder = bucket.fetched(tmp_path / "fetched")
-    assert [at(folder, place).payload for place in places] == bodies
-
-
-@pytest.mark.parametrize("mode", [503, 403, "drop"])
+@pytest.mark.parametrize("mode", [503, "drop"])
 async def test_while_s3_is_down_pages_are_kept_here_and_uploaded_later(
     bucket: Bucket,
     tmp_path: Path,

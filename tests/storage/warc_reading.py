@@ -90,19 +90,6 @@ def at(folder: Path, place: Place) -> Read:
     return read
 
 
-def payload_of(record: Read, records: list[Read]) -> bytes:
-    """Return the payload of a response, or of the response that a `revisit` refers to."""
-    if record.kind == "response":
-        return record.payload
-    assert record.kind == "revisit"
-    (meant,) = (other for other in records if other.named["WARC-Record-ID"] == record.named["WARC-Refers-To"])
-    assert meant.kind == "response"
-    assert meant.named["WARC-Target-URI"] == record.named["WARC-Refers-To-Target-URI"]
-    assert meant.named["WARC-Date"] == record.named["WARC-Refers-To-Date"]
-    assert meant.named["WARC-Payload-Digest"] == record.named["WARC-Payload-Digest"]
-    return meant.payload
-
-
 def segments(folder: Path) -> list[Path]:
     """Return the closed WARC files of a folder."""
     return sorted(folder.glob("*.warc.gz"))

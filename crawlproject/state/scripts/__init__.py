@@ -3,12 +3,12 @@
 Each is a file in state/lua/functions/, named by a verb; what stands before it says what it takes and answers.
 """
 
-from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Feeding, Histograms, Overview, Pause
+from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Histograms, Overview, Pause
 from crawlproject.state.scripts.frontier import (
     LATENCY_BOUNDS,
     PARSE_BOUNDS,
     Budget,
-    DeadRetry,
+    DeadLetter,
     DiscoverReply,
     DropReply,
     EnqueueReply,
@@ -48,13 +48,12 @@ __all__ = [
     "Attribution",
     "Batch",
     "Budget",
-    "DeadRetry",
+    "DeadLetter",
     "DiscoverReply",
     "DropReply",
     "Due",
     "EnqueueReply",
     "Extent",
-    "Feeding",
     "ForwardingScripts",
     "Grant",
     "HeartbeatReply",

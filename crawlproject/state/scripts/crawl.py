@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 import msgpack
 
 from crawlproject.state.clock import MICROS
+from crawlproject.state.functions import Caller
 from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
-from crawlproject.state.scripts.runner import ScriptRunner
 
 LEADER_TTL_S = 5.0  # that the lead and the pulse outlive their last renewal
 
@@ -35,22 +35,15 @@ class Histograms(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, int]) -> Self:
-        """Return the histograms in the fields of `Keys.latencies`."""
+        """Return the histograms in the fields of `Keys.totals`."""
         numbers = range(len(LATENCY_BOUNDS) + 1)
         return cls(
-            tuple(fields.get(str(number), 0) for number in numbers),
+            tuple(fields.get(f"latency:{number}", 0) for number in numbers),
             tuple(fields.get(f"fetch:{number}", 0) for number in numbers),
             fields.get("fetch_us", 0),
             tuple(fields.get(f"parse:{number}", 0) for number in range(len(PARSE_BOUNDS) + 1)),
             fields.get("parse_us", 0),
         )
-
-
-class Feeding(NamedTuple):
-    """How many processes feed seeds from files or Kafka now, and how many seeds they have left; None: unknown."""
-
-    processes: int
-    left: int | None = None
 
 
 class Overview(NamedTuple):
@@ -76,13 +69,12 @@ class Overview(NamedTuple):
     parses: tuple[int, ...]
     parse_us: int
     sources: list[str]
-    feeding: Feeding
     ready: int
     redis_bytes: int
     spilled: int
 
 
-class CrawlScripts(ScriptRunner):
+class CrawlScripts(Caller):
     """What the leader does, and what tells how the crawl is going."""
 
     async def lead(self, worker: str, *, ready: bool) -> int | None:
@@ -121,7 +113,7 @@ class CrawlScripts(ScriptRunner):
         if reply is None:
             return None
         found: dict[str, Any] = msgpack.unpackb(reply, unicode_errors="replace")
-        found |= Histograms.of(dict(found["latencies"]))._asdict()
+        found |= Histograms.of(dict(found["totals"]))._asdict()
         found |= {"halted": sorted(found["halted"]), "halted_for_a_while": sorted(found["halted_for_a_while"])}
         return Overview(
             **found
@@ -129,6 +121,5 @@ class CrawlScripts(ScriptRunner):
                 "now": found["now"] / MICROS,
                 "pause": Pause(*found["pause"]),
                 "totals": dict(found["totals"]),
-                "feeding": Feeding(*found["feeding"]),
             }
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from crawlproject.models import Requested
 from crawlproject.state.clock import MICROS, local_time
-from crawlproject.state.scripts.runner import ScriptRunner, texts
+from crawlproject.state.functions import Caller, set_fields, texts
 
 _LONGEST_HOST = 100  # characters that are noted of it
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
@@ -98,16 +98,12 @@ class Budget:
     most: int = 1_000_000
     hosts: int = 100
 
-    def packed(self) -> dict[str, int]:
-        """Return it as discover.lua takes it."""
-        return {"base": self.base, "per_page": self.per_page, "most": self.most, "hosts": self.hosts}
-
 
 @dataclass(frozen=True, slots=True)
 class LinkGroup:
     """Links to one registrable domain, and the source that they name, if any.
 
-    Of each link: its stored request, its digest for the seen filter, and the 32-bit hash of its host, None for one
+    Of each link: its stored request, its digest for the seen filter, and the 32-bit hash of its host, "" for one
     that does not count towards the hosts of its domain.
     """
 
@@ -115,13 +111,7 @@ class LinkGroup:
     source: str | None
     entries: list[bytes] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
-    hosts: list[int | None] = field(default_factory=list)
-
-    def packed(self) -> dict[str, Any]:
-        """Return it as discover.lua takes it: "" for a host that does not count."""
-        hosts = ["" if host is None else str(host) for host in self.hosts]
-        names = {"domain": self.domain, "source": self.source, "entries": self.entries, "digests": self.digests}
-        return {name: value for name, value in names.items() if value is not None} | {"hosts": hosts}
+    hosts: list[int | str] = field(default_factory=list)
 
 
 class DiscoverReply(NamedTuple):
@@ -184,7 +174,8 @@ class NewRequest:
     """A request to enqueue, with its digest for the seen filter.
 
     `domain` is that of its URL, `source` the one that its seed names, which need not be the one it will belong to
-    (see the Lua module `belonging`). Without a domain, `source` is known to be that.
+    (see the Lua module `belonging`). Without a domain, `source` is known to be that. One that comes `again` and
+    has an id, `once`, is stored once, however often it is sent.
     """
 
     entry: bytes
@@ -192,11 +183,7 @@ class NewRequest:
     again: bool
     source: str | None = None
     domain: str | None = None
-
-    def packed(self) -> dict[str, Any]:
-        """Return the fields that are set, as enqueue.lua takes them."""
-        named = (name for name in ("entry", "digest", "again", "source", "domain"))
-        return {name: value for name in named if (value := getattr(self, name))}
+    once: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +192,9 @@ class Rejected:
 
     reason: str
 
-    def packed(self) -> dict[str, Any]:
-        """Return it as enqueue.lua takes it."""
-        return {"reason": self.reason}
 
-
-class Revisit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Revisit:
     """A page that is to be looked at again: its digest for the seen filter, the request to store, after how many
     seconds.
     """
@@ -218,10 +202,6 @@ class Revisit(NamedTuple):
     digest: bytes
     entry: bytes
     interval: float
-
-    def packed(self) -> dict[str, Any]:
-        """Return it as settle.lua takes it."""
-        return {"digest": self.digest, "entry": self.entry, "interval": self.interval}
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,15 +261,15 @@ class Settlement:
 
     def packed(self) -> dict[str, Any]:
         """Return the fields that are set, and in which bucket each duration is, as settle.lua takes them."""
-        found = {name: value for name in _SETTLED if (value := getattr(self, name))}
+        found = {name: value for name, value in set_fields(self).items() if value}
         if self.fine is not None:
             found["fine"] = self.fine
+        if self.id.endswith(f":{self.source}"):  # the one that has paid, as nearly always
+            del found["source"]
         if self.event is None and not self.done:
             found["entry"] = self.entry
         if self.requested is not None:
             found["requested"] = self.requested.packed()
-        if self.revisit is not None:
-            found["revisit"] = self.revisit.packed()
         if self.host is not None:
             found["host"] = self.host[:_LONGEST_HOST]
         for name, bucket, bounds in _DURATIONS:
@@ -298,7 +278,6 @@ class Settlement:
         return found
 
 
-_SETTLED = tuple(one.name for one in fields(Settlement))
 _DURATIONS = (
     ("latency", "latency_bucket", LATENCY_BOUNDS),
     ("fetch_s", "fetch_bucket", LATENCY_BOUNDS),
@@ -306,21 +285,22 @@ _DURATIONS = (
 )
 
 
-class DeadRetry(NamedTuple):
-    """A dead letter to revive: a stored request with its source, or the seed as it came.
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead letter to take out: for another life, by its request (`entry`) or its `seed` as it came; or for good.
 
     `domain` is that of the request's URL, `name` the source in its seed: they tell which source it belongs to now.
     """
 
     id: str
     source: str
-    entry: bytes | None
-    seed: bytes | None
+    entry: bytes | None = None
+    seed: bytes | None = None
     domain: str | None = None
     name: str | None = None
 
 
-class FrontierScripts(ScriptRunner):
+class FrontierScripts(Caller):
     """What happens to requests, from the seed list to their settlement."""
 
     async def take_seeds(self, worker: str, count: int, *, size: int = 1_000_000) -> list[bytes]:
@@ -345,7 +325,7 @@ class FrontierScripts(ScriptRunner):
         reply = await self._run(
             "enqueue",
             worker=worker,
-            items=[item.packed() for item in items],
+            items=list(items),
             digest=hashlib.sha1(b"\n".join(seeds), usedforsecurity=False).hexdigest() if seeds else None,
         )
         if not reply:
@@ -367,9 +347,9 @@ class FrontierScripts(ScriptRunner):
         """
         reply = await self._run(
             "discover",
-            groups=[group.packed() for group in groups],
+            groups=list(groups),
             most_outstanding=most_outstanding,
-            budget=budget and budget.packed(),
+            budget=budget,
             sitemaps=sitemaps and dict(zip(("source", "most"), sitemaps, strict=True)),
         )
         return DiscoverReply(reply[0].decode(), reply[1]) if reply else None
@@ -514,20 +494,6 @@ class FrontierScripts(ScriptRunner):
         [[*_, is_seen]] = await self._run("attribute", requests=[{"digest": digest}])
         return bool(is_seen)
 
-    async def retry_dead(self, dead_letters: Sequence[DeadRetry]) -> int:
-        """Move dead letters back into the frontier or the seed list; return how many there were."""
-        packed: list[dict[str, Any]] = [
-            {"id": letter.id, "source": letter.source}
-            | (
-                {"entry": letter.entry, "domain": letter.domain, "name": letter.name}
-                if letter.seed is None
-                else {"seed": letter.seed}
-            )
-            for letter in dead_letters
-        ]
-        return int(await self._run("take_dead", dead_letters=packed))
-
-    async def drop_dead(self, dead_letters: Sequence[tuple[str, str]]) -> int:
-        """Delete dead letters (id, source); return how many there were."""
-        packed = [{"id": name, "source": source} for name, source in dead_letters]
-        return int(await self._run("take_dead", dead_letters=packed))
+    async def take_dead(self, letters: Sequence[DeadLetter]) -> int:
+        """Take dead letters out, for another life or for good; return how many there were."""
+        return int(await self._run("take_dead", dead_letters=list(letters)))

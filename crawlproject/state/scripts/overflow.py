@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from crawlproject.state.scripts.runner import ScriptRunner
+from crawlproject.state.functions import Caller
 
 
 class Tail(NamedTuple):
@@ -64,7 +64,7 @@ class Due(NamedTuple):
     tails: list[Tail]
 
 
-class OverflowScripts(ScriptRunner):
+class OverflowScripts(Caller):
     """What moves requests between Redis and the store. The headers of the functions say what each is sure of."""
 
     async def overflow_take(self, *, most: int, folder: str) -> Due:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from crawlproject.state.scripts.runner import ScriptRunner
+from crawlproject.state.functions import Caller
 
 LEASE_S = 5.0  # that a reader's lease outlasts its holder
 
@@ -50,7 +50,7 @@ class Held:
     left_s: float
 
 
-class ReaderScripts(ScriptRunner):
+class ReaderScripts(Caller):
     """The functions of the event streams' readers. Each method is one round trip.
 
     `reader` is a name; `holder` identifies one process, and describes it to people.
@@ -83,8 +83,9 @@ class ReaderScripts(ScriptRunner):
         `replicated`: wait until a replica has all that was written so far; on a Redis Cluster alone, of a master
         that has one.
         """
-        reply = await (self._run_replicated if replicated else self._run)(
+        reply = await self._run(
             "note_read",
+            replicated,
             reader=reader,
             holder=dict(holder),
             ttl=0 if give_back else _TTL_US,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from redis.exceptions import OutOfMemoryError
 
-from crawlproject.state.scripts.runner import ScriptRunner
+from crawlproject.state.functions import Caller
 
 _TURN_MS = 3_000  # that the turn of a worker that forwards lasts
 _BATCH_BYTES = 1_000_000  # beyond which no further entry is taken: Redis would be held for too long
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     entries: Sequence[bytes]
 
 
-class ForwardingScripts(ScriptRunner):
+class ForwardingScripts(Caller):
     """What is called where entries wait for other shards, and at these."""
 
     async def waiting(self, worker: str) -> list[int]:
@@ -50,8 +50,8 @@ class ForwardingScripts(ScriptRunner):
 
         A new batch has `count` entries at most, and with `size` bytes no further one. None if nothing waits.
         """
-        name, *entries = await self._run_replicated(
-            "batch", to=to, name=secrets.token_hex(8), count=count, size=size
+        name, *entries = await self._run(
+            "batch", True, to=to, name=secrets.token_hex(8), count=count, size=size
         ) or [b""]
         return Batch(name, entries) if entries else None
 
@@ -65,14 +65,7 @@ class ForwardingScripts(ScriptRunner):
         `origin` is the number of the shard that it comes from, or `users`. False if nothing was done, for want of
         a pulse.
         """
-        return bool(
-            await self._run_replicated(
-                "receive",
-                origin=origin,
-                batch=batch.name,
-                entries=list(batch.entries),
-            )
-        )
+        return bool(await self._run("receive", True, origin=origin, batch=batch.name, entries=list(batch.entries)))
 
 
 class UsersSeedsScripts(ForwardingScripts):

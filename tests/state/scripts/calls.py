@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
@@ -26,13 +26,17 @@ def db(state: State) -> Any:
 async def packed_at(client: Any, key: str) -> dict[str, Any]:
     """Return the map at a key, as of a circuit or a window; empty where there is none."""
     stored = await client.get(key)
-    return {} if stored is None else msgpack.unpackb(stored, strict_map_key=False)
+    return (
+        {} if stored is None else msgpack.unpackb(stored, strict_map_key=False, unicode_errors="surrogateescape")
+    )
 
 
 async def change_packed(client: Any, key: str, **fields: Any) -> None:
     """Change some fields of such a map, or make it."""
     changed = await packed_at(client, key) | fields
-    await client.set(key, msgpack.packb(changed, use_bin_type=False), keepttl=True)
+    await client.set(
+        key, msgpack.packb(changed, use_bin_type=False, unicode_errors="surrogateescape"), keepttl=True
+    )
 
 
 def entry(name: str, *, priority: int = 0, deliveries: int = 0) -> bytes:

@@ -10,13 +10,13 @@ import pytest
 from scrapy import Request
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import SeenFilter
+from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Attribution, DeadRetry, EnqueueReply, Grant, LeaseReply, Settlement
+from crawlproject.state.scripts import Attribution, DeadLetter, EnqueueReply, Grant, LeaseReply, Settlement
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed, db, join, lease, outstanding, packed_at, rule
@@ -418,8 +418,8 @@ async def test_a_dead_letter_that_is_retried_goes_where_it_belongs_by_now(state:
     await catalogue(state, photos=50)
     entry = codec.encode(request_to("http://victim.org/1.jpg", "made-up"), SPIDER)
     await db(state).xadd(state.keys.dead, {"entry": entry, "source": "made-up", "reason": "status 500"}, "1-1")
-    letter = DeadRetry("1-1", "made-up", entry, None, domain="victim.org", name="made-up")
-    assert await state.scripts.retry_dead([letter]) == 1
+    letter = DeadLetter("1-1", "made-up", entry, domain="victim.org", name="made-up")
+    assert await state.scripts.take_dead([letter]) == 1
     assert await queued(state) == {"victim.org": 1}
 
 

@@ -1,11 +1,11 @@
-"""Dead letters: what they keep, and the script retry_dead."""
+"""Dead letters: what they keep, and the script take_dead."""
 
 from __future__ import annotations
 
 import pytest
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import DeadRetry, Settlement
+from crawlproject.state.scripts import DeadLetter, Settlement
 from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -48,11 +48,11 @@ async def test_dead_letters_live_again_once(state: State) -> None:
     one = await db(state).xadd(state.keys.dead, {"entry": entry("a"), "source": "museum", "reason": "x"})
     two = await db(state).xadd(state.keys.dead, {"seed": "bad", "source": "", "reason": "x"})
     letters = [
-        DeadRetry(one.decode(), "museum", entry("a"), None),
-        DeadRetry(two.decode(), "", None, b"bad"),
+        DeadLetter(one.decode(), "museum", entry("a")),
+        DeadLetter(two.decode(), "", seed=b"bad"),
     ]
-    assert await state.scripts.retry_dead(letters) == 2
-    assert await state.scripts.retry_dead(letters) == 0
+    assert await state.scripts.take_dead(letters) == 2
+    assert await state.scripts.take_dead(letters) == 0
     assert await outstanding(state) == 1
     assert await waiting(state) == [b"bad"]
     assert names(await lease(state)) == ["a"]

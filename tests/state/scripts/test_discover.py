@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from crawlproject.frontier.dupefilter import digest_of
+from crawlproject.frontier.codec import digest_of
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from tests.leading import lead
@@ -30,7 +30,7 @@ def group(
         source,
         [entry(link, priority=priority) for link in links],
         [digest_of("", str(int.from_bytes(link.encode()))) for link in links],
-        [host] * len(links),
+        [host or ""] * len(links),
     )
 
 

@@ -36,6 +36,15 @@ async def test_a_repeated_enqueue_of_seeds_does_nothing(state: State) -> None:
     assert await outstanding(state) == 1
 
 
+async def test_what_is_enqueued_again_without_seeds_is_stored_once_though_the_reply_is_lost(state: State) -> None:
+    await rule(state)
+    item = request("a", 1, again=True, once=b"12345678")
+    replies = [await state.scripts.enqueue("w", [item, request("b", 2, again=True)]) for _ in range(2)]
+    assert replies == [(2, 0, 0, 0, 0, 0, []), (1, 1, 0, 0, 0, 0, [])]
+    other = request("a", 1, again=True, once=b"87654321")
+    assert await state.scripts.enqueue("w", [other]) == (1, 0, 0, 0, 0, 0, [])
+
+
 async def test_a_lapsed_worker_enqueues_no_seeds(state: State) -> None:
     await join(state)
     await rule(state)

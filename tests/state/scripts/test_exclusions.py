@@ -14,7 +14,7 @@ from scrapy import Request
 
 from crawlproject.errors import Excluded
 from crawlproject.frontier import codec
-from crawlproject.frontier.dupefilter import SeenFilter, digest_of, name_in
+from crawlproject.frontier.codec import SeenFilter, digest_of, name_in
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, PROBE, SITEMAP, SOURCE
 from crawlproject.politeness.slots import tolerance

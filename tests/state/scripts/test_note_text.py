@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from crawlproject.state.client import State
-from crawlproject.state.scripts.frontier import PLACES_A_PART
 from tests.state.scripts.calls import db
 
 HERE, THERE = b"here.", b"there"
@@ -32,19 +29,3 @@ async def test_the_table_has_its_size_and_forgets_the_text_of_a_place_for_anothe
     assert len(kept) <= 100
     assert await db(state).strlen(state.keys.texts_of + "0") == 900
     assert [key async for key in db(state).scan_iter(state.keys.texts_of + "*")] == [b"crawl:images:texts:0"]
-
-
-async def test_a_part_is_allocated_whole(state: State) -> None:
-    places = 3 * PLACES_A_PART
-    chance = random.Random(2)
-    for _ in range(20):
-        await state.scripts.note_text(chance.randbytes(9), HERE, places=places)
-    sizes = [await db(state).strlen(state.keys.texts_of + part) for part in "0123"]
-    assert sizes == [9 * PLACES_A_PART] * 3 + [0]
-
-
-@pytest.mark.parametrize("junk", [b"", b"x", b"y" * 10_000])
-async def test_junk_in_the_table_is_overwritten(state: State, junk: bytes) -> None:
-    await db(state).set(state.keys.texts_of + "0", junk)
-    assert await state.scripts.note_text(b"c" * 9, HERE, places=1000)
-    assert not await state.scripts.note_text(b"c" * 9, THERE, places=1000)

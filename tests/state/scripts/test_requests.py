@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgpack
 import pytest
 
 from crawlproject.config import CircuitRules
@@ -214,6 +213,3 @@ async def test_trouble_is_noted_with_its_time_and_reason(state: State) -> None:
     assert {one.what for one in found.incidents} == {"halted", "resumed"}
     assert joined(found.hours).kinds["halted"] == 30
     assert 0 < await db(state).ttl(state.keys.incidents_of + MUSEUM) <= 90 * 86400
-
-
-JUNK = [b"", b"\xff", b"\xc1", msgpack.packb({1: 2}), msgpack.packb(["x"] * 9), msgpack.packb([1.5] * 7)]

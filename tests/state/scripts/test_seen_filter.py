@@ -10,12 +10,12 @@ import msgpack
 import pytest
 import redis
 
-from benchmarks.redis_servers import Server
 from crawlproject import config
-from crawlproject.frontier.dupefilter import digest_of
-from crawlproject.frontier.seen import seen_filter_notes
+from crawlproject.frontier.codec import digest_of
+from crawlproject.frontier.contents import seen_filter_fault
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
+from demo.redis_servers import Server
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, rule
 from tests.state.scripts.marking import KEYS, Marks, digests
@@ -159,20 +159,11 @@ async def test_the_death_of_redis_while_the_filter_grows_loses_nothing_that_was_
         server.close()
 
 
-# What the log says of it
-
-
-async def test_the_log_says_how_full_it_is(state: State) -> None:
-    await rule(state)
-    assert await seen_filter_notes(state) == ("Seen filter: empty", [])
-    await enqueue(state, URLS)
-    assert await seen_filter_notes(state) == ("Seen filter: generation 1 with 200 of 10000000 requests", [])
-
-
 async def test_the_log_warns_of_a_redis_that_keeps_only_smaller_sets_small(state: State) -> None:
     await db(state).config_set("set-max-intset-entries", 128)
     try:
-        _, (warning,) = await seen_filter_notes(state)
+        warning = await seen_filter_fault(state)
     finally:
         await db(state).config_set("set-max-intset-entries", 512)
+    assert warning is not None
     assert warning.startswith("set-max-intset-entries of this Redis is 128: ")

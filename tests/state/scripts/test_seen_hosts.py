@@ -6,7 +6,7 @@ import json
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import SeenHost, Settlement, SourceStatus
-from tests.state.scripts.calls import change_packed, db, entry, join, lease, packed_at, put, rule
+from tests.state.scripts.calls import db, entry, join, lease, put, rule
 from tests.waiting import until_async
 
 
@@ -25,7 +25,7 @@ async def crawl(state: State, *results: tuple[str, bool]) -> SourceStatus:
 
 
 async def start(state: State) -> None:
-    """Begin when no turn, at whose end all numbers are halved, is about to end."""
+    """Begin when no turn, at whose end all numbers begin anew, is about to end."""
 
     async def is_turn_young() -> bool:
         seconds, _ = await db(state).time()
@@ -53,20 +53,6 @@ async def test_of_many_hosts_eight_are_named_and_the_rest_counted_together(state
         [*(SeenHost(host, 2 if host.startswith("h3.") else 1, 0) for host, _ in many[:8]), SeenHost("", 12, 1)]
     )
     assert status.failing_host == ""  # it is not known which
-
-
-async def test_numbers_are_halved_and_hosts_without_any_make_room(state: State) -> None:
-    await start(state)
-    for _ in range(2):
-        await crawl(state, *((f"h{number}.museum.org", True) for number in range(7)), *[("busy", True)] * 8)
-    assert sum(one.successful for one in (await crawl(state, ("busy", True))).hosts) == 31
-    # As it would be two turns later: a turn is five minutes.
-    key = state.keys.window_of + "museum"
-    await change_packed(db(state), key, turn=(await packed_at(db(state), key))["turn"] - 2)
-    assert sorted((await crawl(state, ("new.museum.org", True))).hosts) == [
-        SeenHost("busy", 4, 0),
-        SeenHost("new.museum.org", 1, 0),
-    ]
 
 
 async def reasons(state: State) -> list[str]:

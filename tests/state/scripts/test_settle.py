@@ -192,21 +192,21 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
     assert counts_in(await db(state).hget(state.keys.counts, "museum"))["links_known"] == 6
 
 
-async def test_old_fetches_of_a_source_count_less_and_less(state: State) -> None:
+async def test_hosts_and_fetches_of_a_source_are_counted_anew_every_five_minutes(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 100))
     key = state.keys.window_of + "museum"
 
-    async def fetch() -> None:
+    async def fetch(seconds: float, host: str) -> None:
         await put(state, [entry("a")])
-        for grant in (await lease(state)).grants:
-            end = Settlement(grant.id, "museum", event=("link_rot", "{}"), status="404", fetch_s=0.5)
-            await state.scripts.settle("w", [end])
+        (grant,) = (await lease(state)).grants
+        end = Settlement(
+            grant.id, "museum", grant.entry, done=True, status="404", fine=True, fetch_s=seconds, host=host
+        )
+        await state.scripts.settle("w", [end])
 
-    await fetch()
-    turn = (await packed_at(db(state), key))["turn"] - 2
-    await change_packed(db(state), key, turn=turn, fetches={"3": 80, "4": 1})
-    await fetch()
-    [found] = await read_fetches(state, ["museum"])
-    assert found[3] in {20, 10}  # a turn may begin meanwhile
-    assert (found[4], found[7]) == (0, 1)
+    await fetch(0.06, "a.museum.org")
+    await change_packed(db(state), key, turn=(await packed_at(db(state), key))["turn"] - 1)
+    await fetch(0.5, "b.museum.org")
+    assert (await read_fetches(state, ["museum"]))[0] == [0] * 7 + [1] + [0] * (len(LATENCY_BOUNDS) - 7)
+    assert [one.host for one in (await state.scripts.inspect(["museum"]))[0].hosts] == ["b.museum.org"]

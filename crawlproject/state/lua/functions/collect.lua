@@ -3,7 +3,6 @@
 -- A: worker; must_lead (read for the one who leads only); timeout (us that a worker may be silent); most (sources);
 --    dead_maxlen.
 -- Reply: nil when another leads; else a map (msgpack) of the fields of Overview in state/scripts/crawl.py.
---    `feeding` is {processes, seeds that they have left or nothing if one does not know}.
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
@@ -42,15 +41,6 @@ register('collect', function(ctx, K, A)
     ready = ready + redis.call('ZCOUNT', key, '-inf', text(ctx.now))
   end
 
-  local processes, left = 0, 0
-  for _, report in ipairs(redis.call('HVALS', K.feeders)) do
-    local at, seeds = report:match('^(%d+):(%d*)$')
-    if math.abs(ctx.server_time / 1000000 - at) <= 10 then -- others have ended, or been killed
-      processes = processes + 1
-      left = left and tonumber(seeds) and left + seeds
-    end
-  end
-
   return cmsgpack.pack({
     now = ctx.now,
     leads = leads,
@@ -66,9 +56,7 @@ register('collect', function(ctx, K, A)
     halted = halted,
     halted_for_a_while = for_a_while,
     totals = numbers_in(K.totals),
-    latencies = numbers_in(K.latencies),
     sources = names,
-    feeding = {processes, left or nil},
     ready = ready,
     redis_bytes = tonumber(redis.call('INFO', 'memory'):match('used_memory:(%d+)')) or 0,
     spilled = ctx.counters.spilled,

@@ -52,7 +52,7 @@ register('enqueue', function(ctx, K, A)
 
   -- Stores a request that is new: in its queue, its overflow, or, for a source of another shard, here until both shards agree.
   local function store(item, source, index, is_queued, is_elsewhere)
-    if not seen_filter.mark(ctx, item.digest) and not item.again then
+    if not seen_filter.admits(ctx, item) then
       duplicates = duplicates + 1
       return
     end

@@ -28,7 +28,6 @@ register('inspect', function(ctx, K, A)
       delayed = delayed,
       next_slot = slots.next(ctx, source),
       generation = circuit.generation,
-      probing = circuit.probing,
       waiting = queues.tail_of(ctx, source) + spilled,
       over_robots = rates.is_over_robots(ctx, source),
       hosts = hosts,

@@ -4,16 +4,15 @@
 --    'refused', 'redirect' (to the URL in body), 'unreachable', or '' when nothing was requested: another may try at
 --    once); body; ttl (us that it may be used); delay (s between requests that it asks for, 0: none); reason (of
 --    'unreachable'); retry, retry_max (us: the first pause before another try, and the longest). source: whose look-up it
---    was; payer, sent (us), result, received (bytes), sent_rate (1/1000 rps) of
---    the request: it is counted, whether another has fetched it since or not (see the report).
+--    was; payer, and requested, see note_request.lua: the request counts, whether another has fetched it since or not.
 -- Reply: 1, or 0 when another look-up fetches it by now, or has: nothing was kept.
 --
 -- The last good copy stays when there is no new one. The pauses between tries double.
 register('keep_robots', function(ctx, K, A)
-  if A.sent then
-    report.count_kind(report.note_request(ctx, A.payer, A.sent, A.result, A.received, A.sent_rate).values, 'txt', 1)
+  if A.requested then
+    report.count_kind(report.note_request(ctx, A.payer, unpack(A.requested)), 'txt', 1)
     report.save(ctx)
-    report.note_robots(ctx, A.source, A.url, A.result)
+    report.note_robots(ctx, A.source, A.url, A.requested[2])
   end
   local copy = robots.copy_of(ctx, A.url)
   if copy.token ~= A.token then return 0 end

@@ -35,7 +35,7 @@ register('receive', function(ctx, K, A)
     elseif unknown then
       dead_letters.add(ctx, 'entry', entry, unknown, 'unknown source: ' .. unknown, queues.deliveries_of(entry))
       if request.digest then counts.refused = counts.refused + 1 end
-    elseif request.digest and not seen_filter.mark(ctx, request.digest) and not request.again then
+    elseif request.digest and not seen_filter.admits(ctx, request) then
       counts.duplicates = counts.duplicates + 1
     else
       local micros = math.max(request.micros or 0, shards.is_elsewhere(ctx, source) and STAYS_US or 0)

@@ -1,16 +1,8 @@
 local settling = {}
 
 function state.counts() return {} end -- of a settlement's call: source -> name -> number
-function state.buckets() return {} end -- bucket of a histogram -> number
 function state.heard() return {} end -- sources that a status was noted of
 function state.touched() return {} end -- sources to be scheduled anew
-
--- Counts how long something took, by bucket.
-function settling.count_bucket(ctx, bucket, sum, micros)
-  local buckets = ctx.buckets
-  buckets[bucket] = (buckets[bucket] or 0) + 1
-  if sum then buckets[sum] = (buckets[sum] or 0) + micros end
-end
 
 -- What a status says of the source that paid for it.
 function settling.learn(ctx, one)
@@ -33,11 +25,12 @@ function settling.learn(ctx, one)
     local micros = math.floor(one.latency * 1000000)
     statistics.note(ctx.counts, payer, 'answers', 1)
     statistics.note(ctx.counts, payer, 'latency_us', micros)
-    settling.count_bucket(ctx, one.latency_bucket)
+    statistics.note(ctx.counts, '', 'latency:' .. one.latency_bucket, 1)
     if ctx.A.latency_backoff then samples.note_latency(ctx, payer, micros) end
   end
   if one.fetch_s then
-    settling.count_bucket(ctx, 'fetch:' .. one.fetch_bucket, 'fetch_us', math.floor(one.fetch_s * 1000000))
+    statistics.note(ctx.counts, '', 'fetch:' .. one.fetch_bucket, 1)
+    statistics.note(ctx.counts, '', 'fetch_us', math.floor(one.fetch_s * 1000000))
     samples.note_fetch(ctx, payer, one.fetch_bucket)
   end
   if fine == nil then return samples.end_without_sample(ctx, payer, generation, one.answered) end
@@ -49,7 +42,7 @@ end
 function settling.report(ctx, one)
   local sent, status, payer = one.requested, one.status, one.payer
   if sent then
-    report.note_request(ctx, payer, sent.sent, sent.result, sent.received, sent.sent_rate)
+    report.note_request(ctx, payer, unpack(sent))
   elseif status and not status:find('^%d') then
     report.note_kind(ctx, payer, '-' .. status, 1)
   end
@@ -88,10 +81,8 @@ function settling.return_slot(ctx, payer, slot, rate)
   ctx.touched[payer] = true
 end
 
--- Ends one lease; returns whether it was still there, and by how many the frontier shrinks. The lease ends before anything
--- else is written for it. One at a time: should a later one meet what nobody has foreseen, those after it are still there.
-function settling.end_lease(ctx, leases, one)
-  if not one.payer or redis.call('HDEL', leases, one.id) == 0 then return 0, 0 end
+-- Ends one lease; returns by how many the frontier shrinks.
+function settling.end_lease(ctx, one)
   local payer, source, ended = one.payer, one.source or one.payer, 1
   if one.event then
     redis.call('XADD', ctx.tag .. ':' .. one.event[1], '*', 'event', one.event[2])
@@ -104,7 +95,8 @@ function settling.end_lease(ctx, leases, one)
   settling.report(ctx, one)
   for name, number in pairs(one.counts or {}) do statistics.note(ctx.counts, source, name, number) end
   if one.parse_s then
-    settling.count_bucket(ctx, 'parse:' .. one.parse_bucket, 'parse_us', math.floor(one.parse_s * 1000000))
+    statistics.note(ctx.counts, '', 'parse:' .. one.parse_bucket, 1)
+    statistics.note(ctx.counts, '', 'parse_us', math.floor(one.parse_s * 1000000))
   end
   if one.revisit then
     revisits.note(ctx, source, one.revisit.digest, one.revisit.entry, math.floor(one.revisit.interval * 1000000))
@@ -114,13 +106,14 @@ function settling.end_lease(ctx, leases, one)
     ctx.touched[payer] = true
   end
   if one.unused then settling.return_slot(ctx, payer, one.unused[1], one.unused[2]) end
-  return 1, ended
+  return ended
 end
 
--- Finds out who has paid for each, and looks at all these sources at once.
-function settling.look_up(ctx, settlements)
-  local names, chosen = {}, {}
-  for _, one in ipairs(settlements) do
+-- Finds out which leases are there still, and who has paid for each; looks at all these sources at once.
+function settling.look_up(ctx, leases, settlements)
+  local ids, names, chosen = {}, {}, {}
+  for index, one in ipairs(settlements) do
+    ids[index] = one.id
     local _, generation, payer = grants.parts_of(one.id)
     one.generation, one.payer = generation, payer
     if payer and not chosen[payer] then
@@ -132,14 +125,16 @@ function settling.look_up(ctx, settlements)
   circuits.look_up(ctx, names)
   circuits.look_up_rules(ctx, names)
   windows.look_up(ctx, names)
+  return read_all('HMGET', leases, ids)
 end
 
 function settling.save_counts(ctx)
   local recent = {}
   statistics.count(ctx, ctx.counts)
-  statistics.add_all(ctx.K.latencies, ctx.buckets)
-  for source in pairs(ctx.counts) do ctx.heard[source] = true end
-  for source in pairs(ctx.heard) do recent[#recent + 1], recent[#recent + 2] = text(ctx.now), source end
+  for source in pairs(ctx.counts) do
+    if source ~= '' then ctx.heard[source] = true end
+  end
+  for source in pairs(ctx.heard) do recent[#recent + 1], recent[#recent + 2] = ctx.now, source end
   write_all('ZADD', ctx.K.active, recent)
 end
 
@@ -155,15 +150,24 @@ end
 -- What comes to a source from another one, by a redirect or because it belongs there, is queued as far as that source's window
 -- goes: the rest goes to its overflow. What comes to a source of another shard waits for that one here (the shards).
 --
--- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed.
+-- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed. Should one meet what
+-- nobody has foreseen, its lease and those before it have ended, and those after it are still there.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
 register('settle', function(ctx, K, A)
-  local leases, reply, ended = K.leases_of .. A.worker, {}, 0
-  settling.look_up(ctx, A.settlements)
-  for index, one in ipairs(A.settlements) do
-    local settled, gone = settling.end_lease(ctx, leases, one)
-    reply[index], ended = settled, ended + gone
-  end
+  local leases, reply, ended, done, gone = K.leases_of .. A.worker, {}, 0, {}, {}
+  local held = settling.look_up(ctx, leases, A.settlements)
+  local went_well, problem = pcall(function()
+    for index, one in ipairs(A.settlements) do
+      local is_held = held[index] and not gone[one.id]
+      reply[index] = is_held and 1 or 0
+      if is_held then
+        done[#done + 1], gone[one.id] = one.id, true
+        ended = ended + settling.end_lease(ctx, one)
+      end
+    end
+  end)
+  write_all('HDEL', leases, done)
+  if not went_well then error(problem, 0) end
   queues.count(ctx, 'outstanding', -ended)
   settling.save_counts(ctx)
   for source in pairs(ctx.changed) do ctx.touched[source] = true end

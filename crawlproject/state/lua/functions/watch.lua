@@ -9,7 +9,6 @@
 -- that is resumed: see lease.lua.
 register('watch', function(ctx, K, A)
   if tonumber(redis.call('GET', K.fence) or 0) ~= A.fence then return 0 end
-  local DAY_US = 86400000000
   local MOST = 50
   local MOST_CHANGES = 40 -- each takes up to 0.2 ms
   local sources, temporarily_halted, changes, reply = {}, {}, 0, 1
@@ -28,8 +27,6 @@ register('watch', function(ctx, K, A)
       circuits.open(ctx, source, 'an operator halted it for a while')
     elseif circuit.state == 'open' and circuit.ends <= ctx.now then
       circuits.let_probes_out(ctx, source)
-    elseif circuit.state == 'half_open' and circuit.ends + DAY_US <= ctx.now and not redis.call('ZSCORE', K.active, source) then
-      circuits.close(ctx, source, 'temporary', 'nothing was heard of it for a day', false)
     elseif not circuits.is_troubled(ctx, source) then
       redis.call('SREM', K.watchlist, source)
       if circuit.factor < 1 or circuit.hold > 0 then

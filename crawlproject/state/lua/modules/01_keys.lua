@@ -20,7 +20,7 @@ local OF_CRAWL = {
 local OF_SPIDER = {
   foreign_of = 'foreign:', batch_of = 'foreign_batch:', received_of = 'received:', forwarder = 'forwarder',
   processing_of = 'in_hand:',
-  feeders = 'feeders', feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
+  feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
   paced = 'paced', seen_of = 'seen:', seen_meta = 'seen_meta',
   texts_of = 'texts:', counters = 'counters', overflow_of = 'overflow:',
   extents_of = 'extents:', overflow_due = 'overflow_due',
@@ -28,7 +28,7 @@ local OF_SPIDER = {
   revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
   found_hosts_of = 'found_hosts:', workers = 'workers', leases_of = 'leases:',
   dead = 'dead', counts = 'counts',
-  totals = 'totals', dead_sources = 'dead_sources', latencies = 'latencies',
+  totals = 'totals', dead_sources = 'dead_sources',
   active = 'active',
 }
 

@@ -42,7 +42,7 @@ function statistics.add_all(key, counts)
   if #fields <= 1 then return fields[1] and statistics.add(key, fields[1], counts[fields[1]]) end
   for index, before in ipairs(redis.call('HMGET', key, unpack(fields))) do
     local field = fields[index]
-    sums[2 * index - 1], sums[2 * index] = field, text((before or 0) + counts[field])
+    sums[2 * index - 1], sums[2 * index] = field, (before or 0) + counts[field]
   end
   redis.call('HSET', key, unpack(sums))
 end

@@ -49,6 +49,13 @@ function seen_filter.mark(ctx, digest)
   return true
 end
 
+-- Notes a request (the fields of NewRequest); returns whether it is to be stored: it is new, or comes `again`, `once` for each id.
+function seen_filter.admits(ctx, request)
+  local is_new = seen_filter.mark(ctx, request.digest)
+  if request.again and request.once then return seen_filter.mark(ctx, request.once) end
+  return is_new or request.again
+end
+
 -- Forgets stored requests: their seeds are no duplicates any more. Not those with bytes in them, which Redis cannot unpack.
 function seen_filter.forget(ctx, entries)
   local generations = ctx.seen_filter

@@ -11,39 +11,65 @@
 -- when its lease ends, so once, and stands where it was sent. How many a source got in each of the last seconds is known
 -- for as long as a fetch may take (DOWNLOAD_TIMEOUT).
 --
--- Hours are written at the end of a call, by report.save(), and windows with them.
+-- What a call counts is added to its hours at its end, by report.save(), which writes windows, too.
 local report = {}
 
 local BLOCK_HOURS = 96 -- crawlproject/status/requests.py reads these hashes, too
 local HOUR_US = 3600000000
 local KEPT_S = 7776000 -- 90 days
 local KEPT_SECONDS = 64
-local KEPT_SECONDS_OF_SLOW = 10 -- of a source of less than 1 rps
 local FIRST_KIND = 8
 local MOST_KINDS = 24 -- in an hour: beyond, statuses count by their class
 local MOST_INCIDENTS = 24
 local MOST_ROBOTS = 16 -- URLs
 local LONGEST_ROBOTS_URL = 200
 
-function state.hours() return {} end -- what this call has read, by hour and source
+function state.hours() return {} end -- hour -> source -> what this call has counted
 
 function report.hour_of(ctx, source, wall)
   local at = math.floor(wall / HOUR_US)
-  local place = at .. ':' .. source
-  local hour = ctx.hours[place]
+  local sources = ctx.hours[at] or {}
+  ctx.hours[at] = sources
+  local hour = sources[source]
   if not hour then
-    local block = math.floor(at / BLOCK_HOURS)
-    hour = {key = ctx.K.requests_of .. text(block) .. ':' .. source, field = text(at % BLOCK_HOURS)}
-    local packed = redis.call('HGET', hour.key, hour.field)
-    hour.values = packed and cmsgpack.unpack(packed) or {0, 0, HOUR_US / 1000, 0, 0, 0, 0}
-    if not packed then hour.ends = (block + 1) * BLOCK_HOURS * 3600 + KEPT_S - math.floor(wall / 1000000) end
-    ctx.hours[place] = hour
+    hour = {requests = 0, bytes = 0, first = HOUR_US / 1000, last = 0, rate = 0, kinds = {}, seconds = {}}
+    sources[source] = hour
   end
-  hour.changed = true
   return hour
 end
 
-function report.count_kind(values, kind, many)
+function report.count_kind(hour, kind, many) hour.kinds[kind] = (hour.kinds[kind] or 0) + many end
+
+-- A request of `source` was sent at `at` (us), at a rate of `rate` (1/1000 rps), and has ended in `kind`, with a body of
+-- so many bytes.
+function report.note_request(ctx, source, at, kind, bytes, rate)
+  if at > ctx.now or at < ctx.now - HOUR_US then at = ctx.now end
+  local wall = at - ctx.ahead
+  local hour, second, moment = report.hour_of(ctx, source, wall), math.floor(wall / 1000000), math.floor(wall % HOUR_US / 1000)
+  hour.requests, hour.bytes = hour.requests + 1, hour.bytes + bytes
+  hour.first, hour.last, hour.rate = math.min(hour.first, moment), math.max(hour.last, moment), math.max(hour.rate, rate)
+  hour.seconds[second] = (hour.seconds[second] or 0) + 1
+  report.count_kind(hour, kind, 1)
+  return hour
+end
+
+-- Something else has happened to a source, so often.
+function report.note_kind(ctx, source, kind, many) report.count_kind(report.hour_of(ctx, source, ctx.wall), kind, many) end
+
+-- Adds requests to their second; returns how many there are in that by now. Of one that is too old nothing else is known.
+function report.count_in_second(ctx, source, second, many)
+  local window = windows.change(ctx, source)
+  if second > window.newest then
+    window.seconds = windows.shifted(window.seconds, 2 * (second - window.newest), 2 * KEPT_SECONDS)
+    window.newest = second
+  end
+  local place = window.newest - second
+  if place < KEPT_SECONDS then window.seconds, many = windows.count_in(window.seconds, place, many) end
+  return many
+end
+
+-- Adds what was counted of a kind to the values of an hour.
+function report.add_kind(values, kind, many)
   for place = FIRST_KIND, #values, 2 do
     if values[place] == kind then
       values[place + 1] = values[place + 1] + many
@@ -51,57 +77,34 @@ function report.count_kind(values, kind, many)
     end
   end
   if #values >= FIRST_KIND + 2 * MOST_KINDS and kind:find('^%d%d%d') then
-    report.count_kind(values, kind:sub(1, 1) .. 'xx', many)
+    report.add_kind(values, kind:sub(1, 1) .. 'xx', many)
   else
     values[#values + 1], values[#values + 2] = kind, many
   end
 end
 
--- Counts a request in its second; returns how many there are in that by now. One that comes too late to tell is one. In the
--- window of the source `seconds` has two bytes for each, the newest first, which is the second `newest`.
-function report.count_in_second(ctx, source, second, rate)
-  local window, kept = windows.change(ctx, source), rate < 1000 and KEPT_SECONDS_OF_SLOW or KEPT_SECONDS
-  local counts = window.seconds
-  if second > window.newest then
-    local gap = math.min(second - window.newest, kept)
-    counts, window.newest = ('\0'):rep(2 * gap) .. counts:sub(1, 2 * (kept - gap)), second
+function report.save_hour(ctx, at, source, hour)
+  local block, field = math.floor(at / BLOCK_HOURS), text(at % BLOCK_HOURS)
+  local key = ctx.K.requests_of .. text(block) .. ':' .. source
+  local packed = redis.call('HGET', key, field)
+  local values = packed and cmsgpack.unpack(packed) or {0, 0, HOUR_US / 1000, 0, 0, 0, 0}
+  values[1], values[2] = values[1] + hour.requests, values[2] + hour.bytes
+  values[3], values[4] = math.min(values[3], hour.first), math.max(values[4], hour.last)
+  values[7] = math.max(values[7], hour.rate)
+  for second, many in pairs(hour.seconds) do
+    many = report.count_in_second(ctx, source, second, many)
+    if many > values[5] then values[5], values[6] = many, second % 3600 end
   end
-  local place = 2 * (window.newest - second)
-  if place < 2 * kept then
-    if #counts < place + 2 then counts = counts .. ('\0'):rep(place + 2 - #counts) end
-    local high, low = counts:byte(place + 1, place + 2)
-    local many = math.min(high * 256 + low + 1, 65535)
-    window.seconds = counts:sub(1, place) .. string.char(math.floor(many / 256), many % 256) .. counts:sub(place + 3)
-    return many
-  end
-  return 1
+  for kind, many in pairs(hour.kinds) do report.add_kind(values, kind, many) end
+  redis.call('HSET', key, field, cmsgpack.pack(values))
+  if not packed then redis.call('EXPIREAT', key, text((block + 1) * BLOCK_HOURS * 3600 + KEPT_S)) end
 end
-
--- A request of `source` was sent at `at` (us), at a rate of `rate` (1/1000 rps), and has ended in `kind`, with a body of
--- so many bytes.
-function report.note_request(ctx, source, at, kind, bytes, rate)
-  if at > ctx.now or at < ctx.now - HOUR_US then at = ctx.now end
-  local wall = at - ctx.ahead
-  local hour = report.hour_of(ctx, source, wall)
-  local values, moment = hour.values, math.floor(wall % HOUR_US / 1000)
-  local many = report.count_in_second(ctx, source, math.floor(wall / 1000000), rate)
-  values[1], values[2] = values[1] + 1, values[2] + bytes
-  values[3], values[4] = math.min(values[3], moment), math.max(values[4], moment)
-  if many > values[5] then values[5], values[6] = many, math.floor(moment / 1000) end
-  values[7] = math.max(values[7], rate)
-  report.count_kind(values, kind, 1)
-  return hour
-end
-
--- Something else has happened to a source, so often.
-function report.note_kind(ctx, source, kind, many) report.count_kind(report.hour_of(ctx, source, ctx.wall).values, kind, many) end
 
 function report.save(ctx)
-  for _, hour in pairs(ctx.hours) do
-    if hour.changed then redis.call('HSET', hour.key, hour.field, cmsgpack.pack(hour.values)) end
-    if hour.ends then redis.call('EXPIRE', hour.key, text(hour.ends)) end
-    hour.changed, hour.ends = false, nil
+  for at, sources in pairs(ctx.hours) do
+    for source, hour in pairs(sources) do report.save_hour(ctx, at, source, hour) end
   end
+  ctx.hours = nil
   windows.save(ctx)
 end
 

@@ -56,8 +56,8 @@ end
 
 -- Notes the rules of a source: `row` is what the catalogue says of it.
 function circuits.note_rules(ctx, source, row)
-  local _, _, options = rates.parts_of_row(row)
-  local own = options and options ~= '' and cjson.decode(options).circuit
+  local has_own = row and row:find('"circuit"', 1, true)
+  local own = has_own and cjson.decode((select(3, rates.parts_of_row(row)))).circuit
   ctx.rules_of_sources[source] = own and setmetatable(own, {__index = ctx.A.circuit}) or ctx.A.circuit
 end
 
@@ -185,7 +185,7 @@ function circuits.open(ctx, source, why, results)
 end
 
 function circuits.let_probes_out(ctx, source)
-  circuits.enter(ctx, source, 'half_open').ends = ctx.now -- it may have been over for long: see watch.lua
+  circuits.enter(ctx, source, 'half_open')
   redis.call('SREM', ctx.K.temp_halted, source)
   local why, by = 'its open period is over', audit.worker_at_work(ctx)
   circuits.announce(ctx, nil, 'crawl_probing', source, 'temporary', 'is probed', why, by)

@@ -8,8 +8,9 @@ local grants = {}
 
 -- What a lease id says: its number, the generation of its source's circuit when it was granted, and that source.
 function grants.parts_of(id)
-  local digits, generation, source = id:match('^(%d+)%.(%d+):(.*)$')
-  return tonumber(digits), tonumber(generation), source
+  local dot, colon = id:find('.', 1, true), id:find(':', 1, true)
+  if not dot or not colon then return nil end
+  return tonumber(id:sub(1, dot - 1)), tonumber(id:sub(dot + 1, colon - 1)), id:sub(colon + 1)
 end
 
 -- A worker's leases as {number, generation, source, entry}, the newest first: put back in this order they keep theirs.

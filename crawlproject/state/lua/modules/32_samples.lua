@@ -1,35 +1,51 @@
 -- Samples: results that say something about a source, in a sliding window, and how fast its answers come.
 local samples = {}
 
-local BUCKETS = 20 -- of a window
+local SLICES = 12 -- of a window
 local SLOWED_AT_MOST_EVERY_US = 10000000
 
--- A fetch that took as long as `bucket` says, to its last byte or its time-out.
+-- Source -> what its window holds by now: all samples, errors among them; and what is to be added to it at the end of the call.
+function state.tallies() return {} end
+
+function samples.tally_of(ctx, source)
+  if ctx.tallies[source] then return ctx.tallies[source] end
+  local window, length = windows.change(ctx, source), circuits.rules_of(ctx, source).window
+  local slice = math.floor(ctx.now / (length / SLICES))
+  if slice ~= window.slice then
+    local passed = slice < window.slice and SLICES or slice - window.slice -- below: the rules have a longer window than they had
+    window.results, window.slice, window.lasts = windows.shifted(window.results, 4 * passed, 4 * SLICES), slice, length / 1000
+  end
+  local tally, bytes = {all = 0, errors = 0, fine = 0, failed = 0, fetches = {}}, {window.results:byte(1, -1)}
+  for place = 1, #bytes, 4 do
+    local errors = bytes[place + 2] * 256 + bytes[place + 3]
+    tally.all, tally.errors = tally.all + bytes[place] * 256 + bytes[place + 1] + errors, tally.errors + errors
+  end
+  ctx.tallies[source] = tally
+  return tally
+end
+
+-- Returns the samples in the window, and the errors among them.
+function samples.count_sample(ctx, source, fine)
+  local tally = samples.tally_of(ctx, source)
+  tally.all = tally.all + 1
+  if fine then
+    tally.fine = tally.fine + 1
+  else
+    tally.failed, tally.errors = tally.failed + 1, tally.errors + 1
+  end
+  return tally.all, tally.errors
+end
+
+-- A fetch took as long as `bucket` says, to its last byte or its time-out.
 function samples.note_fetch(ctx, source, bucket)
-  local fetches, name = windows.change(ctx, source).fetches, text(bucket)
-  fetches[name] = (fetches[name] or 0) + 1
+  local fetches = samples.tally_of(ctx, source).fetches
+  fetches[bucket] = (fetches[bucket] or 0) + 1
 end
 
 -- Where all errors come from one of several hosts, that host, as the end of a sentence.
 function samples.where_errors_come_from(ctx, source)
   local host = windows.failing_host(windows.of(ctx, source).hosts)
   return host and ', all at ' .. audit.shown_name(ctx, host) or ''
-end
-
--- Returns the samples in the window, and the errors among them.
-function samples.count_sample(ctx, source, fine)
-  local window, length = windows.change(ctx, source), circuits.rules_of(ctx, source).window
-  local buckets, number, all, errors = window.buckets, math.floor(ctx.now / (length / BUCKETS)), 0, 0
-  local here, place = buckets[number] or {0, 0}, fine and 1 or 2
-  here[place], buckets[number], window.lasts = here[place] + 1, here, length / 1000
-  for at, results in pairs(buckets) do
-    if at > number - BUCKETS and at <= number then
-      all, errors = all + results[1] + results[2], errors + results[2]
-    else
-      buckets[at] = nil
-    end
-  end
-  return all, errors
 end
 
 -- Opens the circuit; after some open periods in a row without a success a further one would be of no use: halted.

@@ -1,1 +1,0 @@
-"""Its one spider."""

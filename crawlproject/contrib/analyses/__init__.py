@@ -1,0 +1,1 @@
+"""Analyses of images, for `CRAWL_ANALYSES`."""

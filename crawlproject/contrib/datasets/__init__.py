@@ -1,0 +1,1 @@
+"""Events as datasets of Parquet and WebDataset."""

@@ -1,0 +1,126 @@
+"""`scrapy events FOLDER:parquet` and `FOLDER:webdataset`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
+
+from crawlproject.errors import CrawlprojectError
+from crawlproject.sinks.sink import Target
+from crawlproject.state.client import State
+from crawlproject.storage.blobs import lookup_of
+from crawlproject.storage.parts import Parts, parts_of
+from crawlproject.texts import counted, without_pyarrow
+
+if TYPE_CHECKING:
+    from crawlproject.contrib.datasets.dataset import Dataset
+    from crawlproject.contrib.datasets.parquet import ParquetForm
+    from crawlproject.contrib.datasets.webdataset import WebDatasetForm
+
+ROWS, SAMPLES, EVERY_S = 50_000, 10_000, 600.0  # of a part
+_MOST = {"rows": 10_000_000, "samples": 100_000, "every": 86_400}  # a sample's number has five digits
+
+
+class ParquetTarget(Target):
+    """Parquet files, with a row for each image."""
+
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "rows": {
+            "type": int,
+            "metavar": "N",
+            "help": f"of a dataset: rows of a part at most (default: {ROWS:,})",
+        },
+        "every": {
+            "type": float,
+            "metavar": "S",
+            "help": f"of a dataset: seconds after which a part appears that is not full (default: {EVERY_S:.0f})",
+        },
+    }
+
+    def __init__(self, state: State, where: str, opts: argparse.Namespace, settings: BaseSettings) -> None:
+        super().__init__(state, where, opts, settings)
+        for name, most in _MOST.items():
+            value = getattr(opts, name)
+            if value is not None and not 0 < value <= most:
+                raise UsageError(f"--{name} {value}: expected more than 0, and {most:,} at most")
+        maxlen = state.bounds.stream_maxlen
+        self.rows: int = opts.rows or max(min(ROWS, maxlen // 2), 1)
+        if self.rows > max(maxlen // 2, 1):
+            each = "" if state.count == 1 else f" for each of {state.count} shards"
+            raise UsageError(
+                f"a part of {self.rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {maxlen:,}{each}, "
+                "at which the crawl would wait for it: lower --rows, or raise that setting"
+            )
+        try:
+            import pyarrow as pa  # noqa: F401
+        except ImportError as error:
+            raise CrawlprojectError(without_pyarrow("a dataset", error)) from None
+
+    def sink(self, shard: State, stopping: Callable[[], bool]) -> Dataset:
+        """Return what writes the events of a shard, into a folder of its own, as out/shard=02, of several."""
+        from crawlproject.contrib.datasets.dataset import Dataset
+
+        folder = self.where if shard.count == 1 else f"{self.where.rstrip('/')}/shard={shard.number:02d}"
+        parts = parts_of(folder, self.settings)
+        form, about = self.form(shard, parts)
+        every = self.opts.every or EVERY_S
+        return Dataset(shard, parts, form, every=every, name=self.opts.reader, about=about, stopping=stopping)
+
+    def form(self, shard: State, parts: Parts) -> tuple[ParquetForm, dict[str, Any]]:
+        """Return the form of the parts, and what is noted of the dataset."""
+        from crawlproject.contrib.datasets.parquet import ParquetForm
+
+        return ParquetForm(parts, self.rows), {}
+
+
+class WebDatasetTarget(ParquetTarget):
+    """Tar files of thumbnails, or originals, with a Parquet file beside each."""
+
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **ParquetTarget.options,
+        "samples": {
+            "type": int,
+            "metavar": "N",
+            "help": f"of a WebDataset: samples of a shard (default: {SAMPLES:,})",
+        },
+        "caption": {
+            "metavar": "FIELD",
+            "help": "of a WebDataset: the key of the event, or of its extra, that is the caption, as in title",
+        },
+        "originals": {
+            "action": "store_true",
+            "help": "of a WebDataset: samples have the images themselves, as CRAWL_KEEP_ORIGINALS kept them",
+        },
+    }
+
+    def __init__(self, state: State, where: str, opts: argparse.Namespace, settings: BaseSettings) -> None:
+        super().__init__(state, where, opts, settings)
+        self._forms: list[WebDatasetForm] = []
+        self._column: Literal["thumbnail", "original"] = "original" if opts.originals else "thumbnail"
+        self._setting = "CRAWL_KEEP_ORIGINALS" if opts.originals else "IMAGES_STORE"
+        store = state.config.keep_originals if opts.originals else state.config.images_store
+        if store is None:
+            raise UsageError(f"--originals needs the setting {self._setting}: where the crawl has kept them")
+        self._store = store
+
+    def form(self, shard: State, parts: Parts) -> tuple[ParquetForm, dict[str, Any]]:
+        """Return the form of the parts, and what is noted of the dataset."""
+        from crawlproject.contrib.datasets.webdataset import WebDatasetForm
+
+        prefix = "" if shard.count == 1 else f"{shard.number:02d}"
+        look_up = lookup_of(self._store, self.settings, self._setting)
+        samples = self.opts.samples or SAMPLES
+        form = WebDatasetForm(parts, look_up, self.rows, samples, self.opts.caption, self._column, prefix)
+        self._forms.append(form)
+        return form, {"caption": self.opts.caption, "pictures": f"{self._column}s"}
+
+    def remarks(self) -> list[str]:
+        """Say how many pictures are missing."""
+        missing = sum(one.missing for one in self._forms)
+        if not missing:
+            return []
+        return [f"{counted(missing, self._column)} missing in {self._setting}: rows without a sample"]

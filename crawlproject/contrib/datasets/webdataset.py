@@ -1,0 +1,200 @@
+"""A dataset of tar files as WebDataset reads them: thumbnail or original, caption and facts of each image."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from crawlproject.contrib.datasets.event_rows import row_of
+from crawlproject.contrib.datasets.parquet import ParquetFile, ParquetForm, name_of, writing
+from crawlproject.storage.parts import Parts
+from crawlproject.texts import one_line
+
+_THREADS = 8  # that read pictures
+_AHEAD = 64  # pictures that are read at a time
+_READ_BYTES = 64 * 2**20  # of those, as far as events say how large they are
+_MOST_BYTES = 4 * 2**30  # of a tar file; S3 takes five at once
+_MORE = {"key": pa.string(), "caption": pa.string()}  # columns beside those of events
+
+
+class _Shard:
+    """The files of a part, as they are being written."""
+
+    def __init__(self, parts: Parts, number: int) -> None:
+        self.samples = self.size = 0
+        self.is_put = self.is_whole = False  # the tar file
+        self.number = number
+        self.parquet = ParquetFile(parts, number, _MORE)
+        self._parts = parts
+        with writing(parts):
+            self._tar = _tar(parts, number)
+
+    def add_sample(self, key: str, files: Mapping[str, bytes], at: int) -> None:
+        """Add a sample, by the endings of its files."""
+        with writing(self._parts):
+            for ending, data in files.items():
+                info = tarfile.TarInfo(key + ending)
+                info.size, info.mtime = len(data), at
+                self._tar.addfile(info, io.BytesIO(data))
+                self.size += len(data) + 1024
+        self.samples += 1
+
+    def put_tar(self) -> None:
+        """Have the tar file appear. Can be repeated."""
+        if self.is_put:
+            return
+        if not self.is_whole:
+            with writing(self._parts):
+                self._tar.close()
+            self.is_whole = True
+        self._parts.put_new(name_of(self.number, ".tar"))
+        self.is_put = True
+
+
+def _tar(parts: Parts, number: int) -> tarfile.TarFile:
+    """Return the tar file of a part, to be written."""
+    return tarfile.open(fileobj=parts.create(name_of(number, ".tar")), mode="w", format=tarfile.USTAR_FORMAT)
+
+
+class _Pictures:
+    """Stored pictures, read by several threads: `_AHEAD` of them, or `_READ_BYTES`, before they are needed."""
+
+    def __init__(self, look_up: Callable[[str], bytes | None]) -> None:
+        self._look_up = look_up
+        self._next: deque[tuple[str, int]] = deque()
+        self._read: dict[str, bytes | None] = {}
+
+    def expect(self, pictures: Iterable[tuple[str, int]]) -> None:
+        """Learn the names of those that will be taken next, in their order, and their bytes (0: unknown)."""
+        self._next = deque(pictures)
+
+    def take(self, name: str) -> bytes | None:
+        """Return a picture, None if there is none of that name. Raises the errors of `look_up`."""
+        if name not in self._read:
+            names, size = {name: None}, 0
+            while self._next and len(names) < _AHEAD and size < _READ_BYTES:
+                one, its_size = self._next.popleft()
+                names[one], size = None, size + its_size
+            self._read = {}  # before others are read: both would be held
+            with ThreadPoolExecutor(_THREADS) as pool:
+                self._read = dict(zip(names, pool.map(self._look_up, names), strict=True))
+        return self._read[name]
+
+
+class WebDatasetForm(ParquetForm):
+    """Parts of up to `samples` samples and `rows` rows: `N.tar`, with the rows of all events in `N.parquet`.
+
+    The picture of a sample is what `look_up` has of the name in `column`, "thumbnail" or "original".
+
+    The tar file is put first, and the Parquet file makes the part. A process that finds a
+    tar file without its Parquet file puts an empty one, so that who has put the tar file, and hangs, cannot; then
+    it empties the tar file, and goes on with the next part. `prefix` is what the keys of samples begin with.
+    """
+
+    name, first = "webdataset", ".tar"
+
+    def __init__(
+        self,
+        parts: Parts,
+        look_up: Callable[[str], bytes | None],
+        rows: int,
+        samples: int,
+        caption: str | None = None,
+        column: Literal["thumbnail", "original"] = "thumbnail",
+        prefix: str = "",
+    ) -> None:
+        super().__init__(parts, rows)
+        self.missing = 0  # pictures
+        self._pictures = _Pictures(look_up)
+        self._most_samples = samples
+        self._caption = caption
+        self._column = column
+        self._prefix = prefix
+        self._shard: _Shard | None = None
+
+    @property
+    def rows(self) -> int:
+        """The rows in the part that is being written."""
+        return 0 if self._shard is None else self._shard.parquet.rows
+
+    def look_up(self, events: list[dict[str, Any]]) -> None:
+        """Learn which pictures come next."""
+        pictures = [event for event in events if isinstance(event.get(self._column), str)]
+        self._pictures.expect((event[self._column], self._size_in(event)) for event in pictures)
+
+    def _size_in(self, event: Mapping[str, Any]) -> int:
+        size = event.get("filesize") if self._column == "original" else None
+        return size if isinstance(size, int) else 0
+
+    def add(self, number: int, name: str, event: dict[str, Any]) -> None:
+        """Add an event; it is a sample if its picture is there."""
+        row = row_of(name, event)
+        stored = row[self._column]
+        picture = self._pictures.take(stored) if isinstance(stored, str) else None
+        if self._shard is None or self._shard.number != number:
+            self._shard = _Shard(self._parts, number)
+        shard = self._shard
+        has_one = stored is not None or self._column == "original"  # an SVG has no thumbnail
+        if name == "image_metadata_updates" and has_one and picture is None:
+            self.missing += 1
+        if self._caption is not None:
+            row["caption"] = self._caption_of(event)
+        if picture is not None:
+            files = {stored[stored.rindex(".") :]: picture, ".json": b""}
+            if self._caption is not None:
+                files[".txt"] = (row["caption"] or "").encode(errors="replace")
+            row["key"] = f"{self._prefix}{number:08d}{shard.samples:05d}"
+            files[".json"] = _facts(row, event).encode(errors="replace")
+            shard.add_sample(row["key"], files, (row["at"] or 0) // 1000)
+        shard.parquet.add(row)
+
+    def _caption_of(self, event: Mapping[str, Any]) -> str | None:
+        assert self._caption is not None
+        extra = event.get("extra")
+        value = event.get(self._caption, extra.get(self._caption) if isinstance(extra, dict) else None)
+        return None if value is None else value if isinstance(value, str) else one_line(value)
+
+    def is_full(self) -> bool:
+        """Tell whether the part has all the samples, rows or bytes that it may have."""
+        shard = self._shard
+        is_full = shard is not None and (shard.samples >= self._most_samples or shard.size >= _MOST_BYTES)
+        return is_full or super().is_full()
+
+    def put(self, number: int, footer: dict[str, Any]) -> None:
+        """Have the tar file appear, then the Parquet file."""
+        shard = self._shard
+        assert shard is not None
+        shard.put_tar()
+        shard.parquet.put(footer)
+        self._shard = None
+
+    def void(self, number: int) -> None:
+        """Have `put` put the Parquet file alone."""
+        self._shard = _Shard(self._parts, number)
+        self._shard.is_put = True
+
+    def complete(self, number: int, footer: Mapping[str, Any]) -> None:
+        """Put an empty tar file, of an empty part."""
+        if not footer["rows"]:
+            with writing(self._parts):
+                _tar(self._parts, number).close()
+            self._parts.replace(name_of(number, ".tar"))
+
+
+def _facts(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+    """Return the JSON of a sample: the row's columns that are not null, those that hold JSON as what they hold."""
+    facts = {name: value for name, value in row.items() if value is not None}
+    facts |= {name: json.loads(row[name]) for name in ("exif", "extra", "analysis") if row[name]}
+    if row["sha256"] is not None:
+        facts["sha256"] = row["sha256"].hex()
+    if row["at"] is not None:
+        facts["at"] = datetime.fromtimestamp(row["at"] / 1000, UTC).isoformat(timespec="milliseconds")
+    return one_line(facts)

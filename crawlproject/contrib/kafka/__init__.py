@@ -1,0 +1,1 @@
+"""Seeds from Kafka, and events to Kafka."""

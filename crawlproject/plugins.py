@@ -1,0 +1,69 @@
+"""What is optional: plug-ins, which the core knows by what they offer, and by no name (docs/plugins.md)."""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Any
+
+GROUP = "crawlproject.plugins"  # of the entry points of installed packages
+FOLDER = "crawlproject.contrib"  # each of whose folders has a module `plugin`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """What a plug-in offers. Values are paths of classes and functions, as in Scrapy's settings, loaded when used.
+
+    `settings`: a dataclass whose fields are made by `config.setting`; a bad value stops every start.
+    `commands`: a package with commands of `scrapy`, each a module.
+    `readers`: what `scrapy events` writes to, by name (`sinks.sink.Target`).
+    `feeders`: what `scrapy feed` reads from besides files, by name (`ingest.seed_stream.SeedStream`).
+    `analyses`: functions of a PIL image for `CRAWL_ANALYSES`, as `module:function`, by the names that stand there.
+    `services`: what `scrapy monitor` runs beside its reports, by name (`status.service.Service`).
+    `pages_of_source`: functions of a `State` and the name of a source that return a page about it, by name: its
+    HTML, and its Content-Security-Policy. LookupError: nothing is known of that source.
+    `scrapy`: additions to those of Scrapy's settings that are dicts, such as `ITEM_PIPELINES`.
+    """
+
+    settings: type | None = None
+    commands: str = ""
+    readers: Mapping[str, str] = field(default_factory=dict)
+    feeders: Mapping[str, str] = field(default_factory=dict)
+    analyses: Mapping[str, str] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)
+    pages_of_source: Mapping[str, str] = field(default_factory=dict)
+    scrapy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@functools.cache
+def found() -> Mapping[str, Plugin]:
+    """Return all plug-ins, by name: those in the folders of `contrib`, then those of installed packages."""
+    folder = find_spec(FOLDER)
+    paths = folder.submodule_search_locations if folder else None
+    names = [one.name for one in pkgutil.iter_modules(paths or []) if one.ispkg]
+    plugins = {name: import_module(f"{FOLDER}.{name}.plugin").PLUGIN for name in names}
+    return plugins | {point.name: point.load() for point in metadata.entry_points(group=GROUP)}
+
+
+def offered(what: str) -> dict[str, Any]:
+    """Return what all plug-ins offer of one kind, such as `readers`, by name."""
+    return {name: path for one in found().values() for name, path in getattr(one, what).items()}
+
+
+def scrapys_settings() -> dict[str, dict[str, Any]]:
+    """Return what plug-ins add to Scrapy's settings."""
+    merged: dict[str, dict[str, Any]] = {}
+    for plugin in found().values():
+        for name, more in plugin.scrapy.items():
+            merged[name] = merged.get(name, {}) | dict(more)
+    return merged
+
+
+def command_folders() -> list[str]:
+    """Return the folders in which plug-ins have commands."""
+    specs = [find_spec(one.commands) for one in found().values() if one.commands]
+    return [path for spec in specs if spec for path in spec.submodule_search_locations or ()]

@@ -1,0 +1,498 @@
+"""The dashboard in a real browser, during a real crawl.
+
+With `SCREENSHOTS=docs/images` in the environment the pictures that the documentation shows are made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgpack
+import pytest
+from PIL import Image
+
+from crawlproject.state.keys import Keys
+from demo import pictures
+from demo.gallery import Gallery, set_faults
+from tests.contrib.dashboard.monitors import Monitor
+from tests.robots_copies import repacked
+from tests.test_crawl import KEYS, Crawl
+from tests.waiting import until
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser is installed: apt-get install chromium")
+
+EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+PASSWORD = "correct horse & battery"
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    one = Crawl(tmp_path, environment, redis_url)
+    one.environ["CRAWL_CIRCUIT_ERRORS"] = "0.1"
+    (tmp_path / "catalogue.json").write_text('[{"source_name": "village", "image_count": 9}]')
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def monitor(crawl: Crawl, tmp_path: Path) -> Iterator[Monitor]:
+    one = Monitor(crawl.environ, tmp_path / "monitor.log")
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # root, as in containers, cannot have Chromium's sandbox
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that remembers what it complained of, in `page.complaints`."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1100}, color_scheme="light", locale="en-GB")
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda said: page.complaints.append(said.text) if said.type in {"error", "warning"} else 0)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.set_default_timeout(20_000)
+    yield page
+    context.close()
+
+
+def tile(page: Any, name: str) -> str:
+    """Return what a tile says."""
+    text: str = page.locator(f"#tiles > div:has(dt:text-is('{name}')) dd").inner_text()
+    return text
+
+
+def row(page: Any, source: str) -> Any:
+    return page.locator(f"tr[data-source='{source}']")
+
+
+def screenshot(page: Any, name: str, *, whole: bool = True) -> None:
+    if folder := os.environ.get("SCREENSHOTS"):
+        path = Path(folder) / f"{name}.png"
+        page.evaluate("scrollTo(0, 0)")
+        page.screenshot(path=path, full_page=whole and page.viewport_size["width"] > 400)
+        Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def paint(folder: Path, number: int) -> None:
+    rng = Random(7)
+    pool = pictures.scenes(rng)
+    for index in range(number):
+        picture = pictures.variation(rng, pool, 300)
+        picture.convert("RGB").save(folder / f"{index}.jpg", quality=80)
+
+
+def test_a_crawl_of_pages_shows_its_links_and_no_pictures(crawl: Crawl, page: Any, tmp_path: Path) -> None:
+    keys = Keys("crawl", "pages")
+    links = {"links_admitted": 240, "links_known": 3000, "links_over_budget": 7, "links_refused": 61}
+    crawl.redis.hset(keys.totals, mapping=links | {"overflow_lost": 2, "links_without_room": 5})
+    crawl.redis.rpush(f"{keys.extents_of}0:site", "pack:0:1:4000")
+    crawl.redis.rpush(f"{keys.overflow_of}0:site", *range(1000))
+    crawl.redis.hset(keys.counters, mapping={"overflow": 5000, "spilled": 4000})
+    one = Monitor(crawl.environ, tmp_path / "pages.log", "pages")
+    try:
+        one.start()
+        page.goto(one.url)
+        page.wait_for_selector("#tiles > div")
+        assert tile(page, "links a second") == "0 240 admitted, 3,000 known"
+        assert tile(page, "links over budget") == "7 61 refused, 0 excluded, 5 without room"
+        assert tile(page, "waiting beyond shares") == "5,000 4,000 spilled 2 lost"
+        assert tile(page, "sources due").startswith("0 of ")
+        assert re.match(r"[\d.]+ MB$", tile(page, "memory of Redis"))
+        assert not page.locator("#tiles > div:has(dt:text-is('thumbnails'))").is_visible()
+        assert page.locator("#tiles > div:has(dt:text-is('reading a page: median, 95 %, 99 %'))").is_visible()
+        assert not page.locator("#pictures").is_visible()
+        assert page.complaints == []
+    finally:
+        one.stop()
+
+
+def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page: Any, tmp_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    of_images, of_pages = Keys("crawl", "images"), Keys("crawl", "pages")
+    crawl.redis.sadd(of_images.sources, "museum.org")
+    crawl.redis.hset(of_images.totals, mapping={"thumbnails": 12, "admitted": 40})
+    crawl.redis.hset(of_images.counts, "museum.org", msgpack.packb({"thumbnails": 12}))
+    one = Monitor(crawl.environ, tmp_path / "both.log")
+    try:
+        one.start()
+        page.goto(one.url)
+        page.wait_for_selector("#tiles > div")
+        assert page.locator("#spider").inner_text() == "images"  # there is nothing to choose from
+        assert not page.locator("#spiders").is_visible()
+
+        # The other spider comes later, and the page that is open offers it.
+        found = {"links_admitted": 300, "links_known": 3000, "links_over_budget": 7, "links_refused": 61}
+        crawl.redis.hset(of_pages.totals, mapping={"pages": 90, **found})
+        counts = {"pages": 90, "good_pages": 80, **found}
+        crawl.redis.hset(of_pages.counts, "museum.org", msgpack.packb(counts))
+        crawl.redis.hset(of_pages.ledger, "museum.org", "300 20")
+        crawl.redis.rpush(of_pages.overflow_of + "1:museum.org", b"\x01\x00\x01a", b"\x01\x00\x01b")
+        choice = page.get_by_role("navigation", name="Spiders")
+        choice.get_by_role("link", name="pages").click()
+        page.wait_for_url(f"{one.url}/?spider=pages")
+        cells = row(page, "museum.org").locator("td")
+        until(
+            lambda: row(page, "museum.org").locator("td.budget").inner_text() == "300 of 1,320"
+        )  # 1,000, and 4 for each good page
+        said = row(page, "museum.org").locator("td.links .hidden").inner_text()
+        assert said == "300 admitted, 3,000 known, 7 over budget, 61 refused"
+        assert cells.nth(3).inner_text() == "0 + 2 in the tail"
+        assert choice.locator("[aria-current=page]").inner_text().split()[0] == "pages"
+        assert not page.locator("#pictures").is_visible()
+
+        # Side by side, each panel has its own crawl, and orders are given in it.
+        choice.get_by_role("link", name="side by side").click()
+        page.wait_for_url(f"{one.url}/?spider=images&spider=pages")
+        page.locator("#tiles-2 > div").first.wait_for()
+        page.locator("#tiles > div").first.wait_for()
+        assert tile(page, "thumbnails") == "12"
+        assert page.locator("#h-panel").inner_text() == "images"
+        assert page.locator("#h-panel-2").inner_text() == "pages"
+        assert not page.locator("#pictures-2").is_visible()
+        pages = page.locator("#rows-2 tr[data-source='museum.org']")
+        with page.expect_request("**/halt") as order:
+            pages.get_by_role("button", name="Halt museum.org").click()
+        assert order.value.post_data_json == {"source": "museum.org", "spider": "pages"}
+        page.get_by_text("museum.org is halted", exact=True).wait_for()
+        assert crawl.redis.sismember(KEYS.halted, "museum.org")
+        for rows in ("#rows", "#rows-2"):  # a halt is for all spiders
+            page.locator(f"{rows} .tag.halted").wait_for()
+        pages.get_by_role("button", name="Set the rate of museum.org").click()
+        page.get_by_label("Requests a second").fill("0.5")
+        page.keyboard.press("Enter")
+        until(lambda: "by override" in pages.inner_text())
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            said = Axe().run(page, options={"resultTypes": ["violations"]})
+            assert [(one["id"], one["nodes"][0]["html"]) for one in said.response["violations"]] == []
+        page.set_viewport_size({"width": 400, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") == 400
+
+        # It can be reloaded, and finds a monitor that was restarted.
+        page.reload()
+        page.locator("#h-panel-2").wait_for()
+        one.stop()
+        page.locator("#state-2", has_text="not connected").wait_for()
+        page.complaints.clear()  # it may well complain that nobody answers
+        one.start()
+        until(lambda: "not connected" not in page.locator("#state-2").inner_text())
+    finally:
+        one.stop()
+    assert [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text] == []
+
+
+def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, page: Any) -> None:
+    photos = crawl.source("photos", 40)
+    paint(photos, 30)
+    crawl.source("museum", 10, pictures=3)
+    crawl.source("village", 2, pictures=3)
+    set_faults(crawl.sites / "museum", {"/*": {"status": 500}, "/robots.txt": {"status": 404}})
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
+        crawl.seed("photos", *(f"{number % 30}.jpg?{number}" for number in range(4000)))
+        crawl.seed("photos", f"0.jpg?{EVIL.replace(' ', '%20')}", "gone.gone", "none.jpg", priority=4)
+        crawl.seed("museum", *(f"{number % 3}.jpg?{number}" for number in range(100)))
+        crawl.seed("village", *(f"{number % 3}.jpg?{number}" for number in range(200)))
+        crawl.redis.lpush(
+            KEYS.seeds,
+            json.dumps({"url": f"{crawl.gallery.urls['photos']}/1.jpg?", "uuid": EVIL, "source": "photos"}),
+            EVIL,
+        )
+        monitor.start()
+        crawl.start()
+        page.goto(monitor.url)
+
+        # Numbers move.
+        page.locator("#state", has_text="running").wait_for()
+        until(lambda: float(tile(page, "done a second")) > 20)
+        first = tile(page, "thumbnails")
+        until(lambda: tile(page, "thumbnails") != first)
+        assert row(page, "photos").locator("td.rate").inner_text().split()[0] != "0"
+        assert page.title().endswith("/s · crawlproject")
+
+        # How long whole fetches take, to whom requests are out.
+        times = r"\d+ m?s,? \d+ m?s"
+        until(lambda: re.match(times, tile(page, "whole fetch: median, 95 %, 99 %")))
+        until(lambda: re.fullmatch(times, row(page, "photos").locator("td.whole.fetch").inner_text()))
+        until(lambda: re.search(r"\d+ sources?, 1 domain$", tile(page, "in flight")))
+        assert page.locator("#chart path.good").get_attribute("d")
+
+        # A source in trouble is told of, with the cause, and stands first.
+        until(lambda: row(page, "museum").locator(".tag").inner_text() == "open")
+        assert page.locator("#rows tr").first.get_attribute("data-source") == "museum"
+        assert "500" in page.locator("#open").inner_text()
+        until(lambda: page.locator("#pictures img").count() >= 20)
+        assert page.locator("#dead").inner_text()
+        until(lambda: page.locator("#rot").inner_text().count("status 4") == 2)
+        page.locator("#pictures").scroll_into_view_if_needed()  # they are loaded only where they are seen
+        until(lambda: page.evaluate("document.querySelector('#pictures img').naturalWidth") > 50)
+        if "SCREENSHOTS" in os.environ:
+            time.sleep(5)  # the charts have a line
+        screenshot(page, "dashboard-light")
+        page.emulate_media(color_scheme="dark")
+        screenshot(page, "dashboard-dark")
+
+        # What strangers wrote is text.
+        assert page.locator("#pictures script, #dead img, #dead script, #rows img").count() == 0
+        assert EVIL in page.locator("#dead").inner_text()
+        assert "owned" not in page.title()
+
+        # Halt and resume, as the site sees it.
+        row(page, "photos").get_by_role("button", name="Halt photos").click()
+        page.get_by_text("photos is halted", exact=True).wait_for()
+        time.sleep(1)  # what was in flight
+        halted = len(crawl.arrivals("photos"))
+        time.sleep(2)
+        assert len(crawl.arrivals("photos")) == halted
+        assert crawl.redis.sismember(KEYS.halted, "photos")
+        row(page, "photos").get_by_role("button", name="Resume photos").click()
+        until(lambda: len(crawl.arrivals("photos")) > halted + 20)
+
+        # Rates.
+        row(page, "village").get_by_role("button", name="Set the rate of village").click()
+        page.get_by_label("Requests a second").fill("plenty")
+        page.keyboard.press("Enter")
+        page.get_by_text("'plenty' is not a rate", exact=False).first.wait_for()
+        page.get_by_label("Requests a second").fill("0.5")
+        page.keyboard.press("Enter")
+        until(lambda: "by override" in row(page, "village").inner_text())
+        assert crawl.redis.get(KEYS.override_rate_of + "village") == b"0.5"
+
+        # A monitor that is restarted is found again, and can be told things.
+        assert monitor.stop() == 0
+        page.get_by_text("not connected to the monitor, retrying").wait_for()
+        page.complaints.clear()  # it may well complain that nobody answers
+        points = page.locator("#chart path.good").get_attribute("d").count("L")
+        monitor.start()
+        page.locator("#state", has_text="running").wait_for()
+        until(lambda: page.locator("#chart path.good").get_attribute("d").count("L") > points)
+        refusals = [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text]
+        row(page, "village").get_by_role("button", name="Halt village").click()
+        page.get_by_text("village is halted", exact=True).wait_for()
+        assert crawl.redis.sismember(KEYS.halted, "village")
+        assert refusals == []
+    assert [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text] == []
+
+
+def fill(crawl: Crawl, sources: int) -> None:
+    """Have sources without a crawl: some work, statuses, states."""
+    names = [f"archive-{number:03}" for number in range(sources)]
+    rows = [{"source_name": name, "image_count": 9_000 * number} for number, name in enumerate(names)]
+    (crawl.folder / "catalogue.json").write_text(json.dumps(rows))
+    crawl.redis.sadd(KEYS.sources, *names)
+    crawl.redis.sadd(KEYS.halted, names[3])
+    for name in names[:9]:
+        crawl.redis.rpush(KEYS.statuses_of + name, *[200] * 40, *[404] * 6, *[503] * 4)
+
+
+def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
+    crawl: Crawl, monitor: Monitor, page: Any
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    fill(crawl, 150)
+    monitor.start()
+    page.goto(monitor.url)
+    row(page, "archive-003").wait_for()
+
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page, options={"resultTypes": ["violations"]})
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
+
+    assert page.locator("#rows tr").count() == 100
+    page.get_by_role("button", name="Show 50 more").click()
+    assert page.locator("#rows tr").count() == 150
+    page.keyboard.press("/")
+    page.keyboard.type("archive-14")
+    assert page.locator("#rows tr").count() == 10
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="source", exact=True).press("Enter")
+    assert page.locator("th[aria-sort='ascending']").inner_text() == "source"
+    assert page.locator("#rows tr").first.get_attribute("data-source") == "archive-000"
+    page.get_by_label("in this state").select_option("in trouble")
+    assert page.locator("#rows tr").count() == 1
+    button = page.get_by_role("button", name="Resume archive-003")
+    button.focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("archive-003 has been resumed", exact=True).wait_for()
+    assert crawl.redis.scard(KEYS.halted) == 0
+
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    page.get_by_label("in this state").select_option("all states")
+    row(page, "archive-000").get_by_role("button", name="Halt").click()
+    page.get_by_text("archive-000 is halted", exact=True).wait_for()
+    found = Axe().run(page, options={"resultTypes": ["violations"]})
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
+    screenshot(page, "dashboard-narrow")
+    page.get_by_role("button", name="Theme: system").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.complaints == []
+
+
+def report_on(crawl: Crawl, source: str, hours: int) -> None:
+    """Have a report tell of so many hours, and of what a hostile site can put there."""
+    now = int(time.time()) // 3600
+    for ago in range(hours):
+        hour, busy = now - ago, 40 + 30 * (ago % 24 > 12)  # the same sum at any time of the day
+        kinds = ["200", 60 * busy - 300, "404", 200, "503", 100, "txt", 1, "robots", 12, "opt_out", 5]
+        packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
+        crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
+    noted = [f"r:{source}", f"R:https://{source}/{EVIL}"]
+    fetched = {name: msgpack.packb([now * 3600, "200"]) for name in noted}
+    crawl.redis.hset(f"{KEYS.requests_of}{now // 96}:{source}", mapping=fetched)
+    for what, why in (
+        ("opened", EVIL),
+        ("slowed", "status 503: to 50 % of its rate"),
+        ("resumed", "\u202e\0\x1b[2J"),
+    ):
+        packed = msgpack.packb([now * 3600 - 60, what, why])
+        crawl.redis.lpush(KEYS.incidents_of + source, packed)
+    body = (
+        f"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n# {EVIL} </pre></style>\u202e\0\n" + "# x\n" * 5_000
+    )
+    later = int((time.time() + 3600) * 1e6)
+    copy = repacked({"kind": "rules", "body": zlib.compress(body.encode()), "fresh": later})
+    crawl.redis.set(KEYS.robots_of + f"https://{source}/robots.txt", copy)
+
+
+def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(
+    crawl: Crawl, monitor: Monitor, page: Any, tmp_path: Path
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    fill(crawl, 4)
+    report_on(crawl, "archive-001", 60)
+    monitor.start()
+    page.goto(monitor.url)
+    row(page, "archive-001").wait_for()
+    asked: list[str] = []
+    with page.context.expect_page() as opened:
+        row(page, "archive-001").get_by_role("link", name="Report on archive-001").click()
+    report = opened.value
+    report.wait_for_load_state()
+    report.on("request", lambda request: asked.append(request.url))
+    report.complaints = []
+    report.on("console", lambda said: report.complaints.append(said.text))
+    report.on("pageerror", lambda error: report.complaints.append(str(error)))
+    report.reload()
+    assert report.title() == "What crawlproject requested of archive-001"
+    assert asked == [f"{monitor.url}/report?source=archive-001"]
+    assert report.complaints == []
+    assert report.locator("svg").count() == 4
+    assert report.locator("script, img, iframe, form").count() == 0
+    text = report.locator("main").inner_text()
+    assert EVIL in text  # as a text
+    assert "Disallow: /private/" in text
+    assert "the 2 s between requests that it asks for" in text
+    assert "more characters are not shown" in text
+    assert "Contact: mailto:tests@example.org" in text
+    assert "183,600" in text
+    assert text.count("# x") < 60
+    assert not {"\u202e", "\0", "\x1b"} & set(text)
+    for scheme in ("light", "dark"):
+        report.emulate_media(color_scheme=scheme)
+        found = Axe().run(report, options={"resultTypes": ["violations"]})
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
+    report.set_viewport_size({"width": 360, "height": 800})
+    assert report.evaluate("document.documentElement.scrollWidth") == 360
+    report.emulate_media(media="print", color_scheme="dark")
+    assert report.evaluate("getComputedStyle(document.body).color") == "rgb(27, 35, 41)"
+    report.emulate_media(media="screen", color_scheme="light")
+    report.set_viewport_size({"width": 900, "height": 760})
+    screenshot(report, "report", whole=False)
+
+    # As a file, it is the same page.
+    path = tmp_path / "report.html"
+    crawl.command(f"report archive-001 --html {path}")
+    asked.clear()
+    report.goto(path.as_uri())
+    assert asked == [path.as_uri()]
+    assert report.title() == "What crawlproject requested of archive-001"
+    assert report.evaluate("getComputedStyle(document.querySelector('.tiles')).display") == "grid"
+    assert report.complaints == []
+
+
+def test_a_password_is_required_once(monitor: Monitor, page: Any) -> None:
+    monitor.environ["CRAWL_DASHBOARD_PASSWORD"] = PASSWORD
+    monitor.start()
+    page.goto(monitor.url)
+    page.get_by_label("Password").fill("guess")
+    page.keyboard.press("Enter")
+    page.get_by_text("Wrong password.").wait_for()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    page.get_by_text("waiting for the first figures").or_(page.get_by_text("nothing to do")).first.wait_for()
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    page.get_by_text("nothing to do").wait_for()
+    monitor.stop()
+    monitor.start()
+    page.get_by_label("Password").wait_for()  # the session has ended, and the page says so by itself
+
+
+def test_all_pages_that_were_open_at_a_restart_can_be_used_after_it(
+    crawl: Crawl, monitor: Monitor, page: Any
+) -> None:
+    crawl.redis.sadd(KEYS.sources, "museum")
+    monitor.start()
+    pages = [page, *(page.context.new_page() for _ in range(2))]
+    for one in pages:
+        one.goto(monitor.url)
+        row(one, "museum").wait_for()
+    monitor.stop()
+    for one in pages:
+        one.get_by_text("not connected").wait_for()
+    monitor.start()
+    for one in pages:
+        one.get_by_text("not connected").wait_for(state="hidden")
+    for one, button in zip(pages, ("Halt", "Resume", "Halt"), strict=True):
+        row(one, "museum").get_by_role("button", name=f"{button} museum").click()
+        one.locator(
+            "#said", has_text="museum has been resumed" if button == "Resume" else "museum is halted"
+        ).wait_for()
+        assert crawl.redis.sismember(KEYS.halted, "museum") == (button == "Halt")
+
+
+def test_pages_in_the_background_leave_the_connections_of_the_browser_to_the_one_in_use(
+    crawl: Crawl, monitor: Monitor, page: Any
+) -> None:
+    crawl.redis.sadd(KEYS.sources, "museum")
+    monitor.start()
+    turn = """(hidden) => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""  # headless, all pages are in front
+    for one in (page, *(page.context.new_page() for _ in range(7))):  # a browser has six to a site
+        one.goto(monitor.url)
+        row(one, "museum").wait_for()
+        one.evaluate(turn, True)
+    page.evaluate(turn, False)
+    page.locator("#state", has_text="nothing to do").wait_for()
+    row(page, "museum").get_by_role("button", name="Halt museum").click()
+    page.locator("#said", has_text="museum is halted").wait_for()

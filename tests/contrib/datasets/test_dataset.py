@@ -1,0 +1,533 @@
+"""Events in Parquet files: each image one row, whatever happens to the one who writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from crawlproject.contrib.datasets.dataset import ABOUT, Dataset
+from crawlproject.contrib.datasets.event_rows import SCHEMA
+from crawlproject.contrib.datasets.parquet import FOOTER, ParquetForm
+from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
+from crawlproject.state.client import State
+from crawlproject.storage.parts import FolderParts
+from crawlproject.streams.readers import readers
+from tests.sinks.events import KEYS, emit, gone, image, status_of
+from tests.sinks.lines import before_line, die
+from tests.sinks.running import let_leases_end, run, trace
+from tests.streams.records import write
+
+ROOT = Path(__file__).parents[3]
+TRACED = (
+    "crawlproject/contrib/datasets/dataset.py",
+    "crawlproject/contrib/datasets/parquet.py",
+    "crawlproject/storage/parts.py",
+    "crawlproject/streams/readers.py",
+)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+def dataset(state: State, folder: Path, rows: int = 4, name: str | None = None, **more: Any) -> Dataset:
+    parts = FolderParts(folder)
+    return Dataset(state, parts, ParquetForm(parts, rows), **({"every": 600.0, "name": name} | more))
+
+
+async def drained(state: State, folder: Path, rows: int = 4, name: str | None = None) -> int:
+    """Write what there is, and return the number of events."""
+    one = dataset(state, folder, rows, name)
+    async with one.opened():
+        await one.drain()
+        await one.commit()
+    return one.written
+
+
+def drain(client: redis.Redis, folder: Path, rows: int = 4, name: str | None = None) -> int:
+    return run(client, lambda state: drained(state, folder, rows, name))
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
+
+
+def by_duckdb(query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query."""
+    found = duckdb.sql(query)
+    assert found is not None
+    return found.fetchall()
+
+
+def numbers(folder: Path) -> list[int]:
+    """Return the numbers of the images in all parts, as two readers of Parquet see them."""
+    if not parts(folder):
+        return []
+    found = [pq.read_table(path, columns=["identifier"])["identifier"].to_pylist() for path in parts(folder)]
+    [(count, different)] = by_duckdb(f"select count(*), count(distinct identifier) from '{folder}/*.parquet'")
+    identifiers = [name for part in found for name in part]
+    assert (count, different) == (len(identifiers), len(set(identifiers)))
+    return sorted(int(name.partition(".")[2]) for name in identifiers)
+
+
+def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, [0, 2, 5])
+    assert drain(client, tmp_path / "out") == 3
+    [path] = parts(tmp_path / "out")
+    assert path.name == "00000000.parquet"
+    assert pq.read_schema(path).equals(SCHEMA)
+    rows = {row["status"]: row for row in pq.read_table(path).to_pylist()}
+    at = datetime(2026, 11, 22, 6, 44, 34, 200_000, UTC)
+    expected = dict.fromkeys(SCHEMA.names)
+    assert rows["ok"] == expected | {
+        "identifier": "id.0", "url": "http://a.org/0.jpg", "final_url": "http://b.org/0.jpg", "source": "museum",
+        "format": "JPEG", "content_type": "image/jpeg", "status": "ok", "http_status": 200, "width": 1600,
+        "height": 1200, "filesize": 100_000, "compression_quality": 88,
+        "sha256": bytes.fromhex(image(0)["sha256"]), "thumbnail": "ab/id.0.jpg", "thumbnail_width": 1,
+        "thumbnail_height": 2, "fetch_ms": 288, "attempts": 1, "at": at, "opt_out": ["noai"],
+        "exif": '{"0x13b":"Ansel"}',
+        "extra": '{"licence":"https://creativecommons.org/licenses/by/4.0/","alt":"馬 0"}',
+    }  # fmt: skip
+    assert rows["gone"] == expected | {
+        "identifier": "id.2", "url": "http://a.org/2.jpg", "final_url": "http://a.org/2.jpg", "source": "museum",
+        "status": "gone", "http_status": 410, "attempts": 2, "at": at,
+    }  # fmt: skip
+    failed = rows["failed"]
+    assert abs((failed.pop("at") - datetime.now(UTC)).total_seconds()) < 600
+    del expected["at"]
+    assert failed == expected | {
+        "identifier": "id.5", "url": "http://a.org/5.jpg", "source": "museum", "status": "failed",
+        "http_status": 503, "reason": "status 503 (after 3 attempts)", "attempts": 3, "fetch_ms": 1500,
+    }  # fmt: skip
+
+
+def test_a_probe_is_a_row_that_says_what_is_known(client: redis.Redis, tmp_path: Path) -> None:
+    known = {
+        "event": "image_probes",
+        "etag": '"1"',
+        "last_modified": "Sun, 22 Nov 2026 10:30:00 GMT",
+        "revisit": None,
+    }
+    for more in ({"exif": {}, "status": 206}, {"exif": None, "revisit": "changed"}, {"revisit": "unchanged"}):
+        one = {name: value for name, value in image(0).items() if name not in {"thumbnail", "sha256", "exif"}}
+        client.xadd(KEYS.probe_events, {"event": json.dumps(one | known | more)})
+    drain(client, tmp_path)
+    rows = pq.read_table(parts(tmp_path)[0]).to_pylist()
+    assert [(row["status"], row["exif"], row["sha256"]) for row in rows] == [
+        ("probed", "{}", None),
+        ("probed", None, None),
+        ("unchanged", None, None),
+    ]
+    assert {(row["etag"], row["last_modified"]) for row in rows} == {(known["etag"], known["last_modified"])}
+    assert (rows[0]["http_status"], rows[0]["width"]) == (206, 1600)
+
+
+async def test_what_is_of_another_spider_or_is_no_event_is_no_row(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    client.xadd(KEYS.link_rot_events, {"event": json.dumps(gone(1, spider="pages"))})
+    client.xadd(KEYS.page_events, {"event": '{"event": "pages"}'})
+    client.xadd(KEYS.image_events, {"event": "{"})
+    one = dataset(state, out)
+    async with one.opened():
+        assert await one.drain() == 0
+        await one.commit()
+        assert not parts(out)
+        # it holds nothing of that up, and nothing that it does not read
+        [reader] = await readers(state)
+        assert (reader.behind, set(reader.positions)) == (
+            0,
+            {KEYS.image_events, KEYS.probe_events, KEYS.link_rot_events, KEYS.failed_events},
+        )
+    assert one.skipped == 1
+
+
+def test_values_of_other_types_are_null_and_stop_nothing(client: redis.Redis, tmp_path: Path) -> None:
+    wrong = {
+        "width": 2**40, "height": "x", "sha256": "zz", "opt_out": [1], "fetch_s": "x", "fetched_at": "yesterday",
+        "exif": [1], "final_url": "\ud800", "compression_quality": 1e9, "source": {"a": 1}, "thumbnail": 3,
+        "identifier": None, "status": [], "filesize": True, "alt": 5, "thumbnails": "x",
+    }  # fmt: skip
+    client.xadd(KEYS.image_events, {"event": json.dumps(image(0))})
+    client.xadd(KEYS.image_events, {"event": json.dumps(image(1, **wrong))})
+    client.xadd(KEYS.image_events, {"event": json.dumps({"event": "image_metadata_updates"})})
+    assert drain(client, tmp_path) == 3
+    first, second, third = pq.read_table(parts(tmp_path)[0]).to_pylist()
+    assert first["width"] == 1600
+    left = {name for name, value in second.items() if value is not None}
+    assert left <= {"url", "format", "content_type", "status", "attempts", "exif", "extra", "filesize"}
+    assert {name for name, value in third.items() if value is not None} == {"status"}
+
+
+def test_parts_are_full_and_go_on_where_the_last_ended(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(10))
+    drain(client, tmp_path)
+    assert [pq.read_metadata(path).num_rows for path in parts(tmp_path)] == [4, 4, 2]
+    emit(client, range(10, 13))
+    drain(client, tmp_path)
+    assert [path.name for path in parts(tmp_path)] == [f"{number:08d}.parquet" for number in range(4)]
+    assert numbers(tmp_path) == list(range(13))
+    assert drain(client, tmp_path) == 0
+    assert len(parts(tmp_path)) == 4
+
+
+def test_the_footer_alone_says_how_far_it_is(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(8))
+    drain(client, tmp_path)
+    footer = json.loads(pq.read_metadata(parts(tmp_path)[-1]).metadata[FOOTER])
+    db: Any = client
+    newest = {
+        stream: at.decode()
+        for stream in footer["last"]
+        for at, _ in db.xrevrange(stream, count=1) or [(b"0-0", {})]
+    }
+    assert (footer["last"], footer["number"], footer["rows"]) == (newest, 1, 4)
+    client.delete(KEYS.readers)  # Redis has forgotten
+    emit(client, range(8, 10))
+    drain(client, tmp_path)
+    assert numbers(tmp_path) == list(range(10))
+
+
+def test_older_parts_may_be_taken_away(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(8))
+    drain(client, tmp_path)
+    parts(tmp_path)[0].unlink()
+    emit(client, range(8, 10))
+    drain(client, tmp_path)
+    assert [path.name for path in parts(tmp_path)] == ["00000001.parquet", "00000002.parquet"]
+
+
+def test_without_its_newest_part_it_does_not_go_on(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(8))
+    drain(client, tmp_path)
+    newest = parts(tmp_path)[-1]
+    content = newest.read_bytes()
+    newest.unlink()
+    with pytest.raises(CrawlprojectError, match=r"lacks 00000001\.parquet.* restore it"):
+        drain(client, tmp_path)
+    newest.write_bytes(content)
+    assert drain(client, tmp_path) == 0
+
+
+async def test_a_part_appears_when_its_oldest_row_is_old_enough(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
+    one = dataset(state, tmp_path, rows=100, every=0.5)
+    async with one.opened():
+        emit(client, range(3))
+        await one.drain()
+        assert not parts(tmp_path)
+        while not parts(tmp_path):
+            await one.drain(0.1)
+    assert numbers(tmp_path) == [0, 1, 2]
+
+
+async def test_what_is_in_no_part_is_kept_by_redis(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    one = dataset(state, tmp_path, rows=100)
+    emit(client, range(3))
+    async with one.opened():
+        await one.drain()
+        [reader] = await readers(state)
+        assert reader.behind == 3
+        await one.commit()
+        [reader] = await readers(state)
+        assert reader.behind == 0
+
+
+def _trace(line: int) -> None:
+    trace(before_line(TRACED, line, die))
+
+
+@pytest.mark.slow
+def test_killed_at_any_step_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
+    """Children that die when they are about to take some step: each of the first eight, then ever fewer."""
+    line, number, died = 0, 0, True
+    while died:
+        emit(client, range(number, number + 5))
+        number += 5
+        died = drained_by_a_child(redis_url, tmp_path, partial(_trace, line))
+        let_leases_end(client)
+        line += 1 + line // 8
+    drain(client, tmp_path)
+    assert numbers(tmp_path) == list(range(number))
+    assert line > 150
+
+
+def drained_by_a_child(redis_url: str, folder: Path, prepare: Callable[[], object]) -> bool:
+    """Return whether the child has died."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    try:
+        with redis.Redis.from_url(redis_url) as own:
+            prepare()
+            drain(own, folder)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def dies(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
+    """Have this process die before or after a method."""
+    method = getattr(owner, name)
+
+    def deadly(*args: Any, **kwargs: Any) -> None:
+        if after:
+            method(*args, **kwargs)
+        die()
+
+    monkeypatch.setattr(owner, name, deadly)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(pq.ParquetWriter, "close"), (os, "fsync"), (Path, "replace")],
+    ids=["whole", "synced", "renamed"],
+)
+def test_killed_at_each_moment_of_a_commit(
+    redis_url: str,
+    client: redis.Redis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    after: bool,
+) -> None:
+    emit(client, range(6))
+    drain(client, tmp_path)  # the moments of a second start, which has no name to choose
+    emit(client, range(6, 18))
+    assert drained_by_a_child(redis_url, tmp_path, lambda: dies(monkeypatch, owner, name, after=after))
+    appeared = len(parts(tmp_path)) - 2
+    assert appeared == ((name, after) == ("replace", True))
+    let_leases_end(client)
+    drain(client, tmp_path)
+    assert numbers(tmp_path) == list(range(18))
+    assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")]
+
+
+async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    async with dataset(state, tmp_path).opened():
+        with pytest.raises(CrawlprojectError, match="another scrapy events is writing to"):
+            await drained(state, tmp_path)
+
+
+async def test_one_process_reads_under_a_name_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    async with dataset(state, tmp_path / "one", name="daily").opened():
+        with pytest.raises(ReaderTaken, match="daily"):
+            await drained(state, tmp_path / "two", name="daily")
+
+
+def test_a_reader_goes_on_in_an_empty_folder_and_comes_back(client: redis.Redis, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for begin, folder in enumerate((one, two, one)):
+        emit(client, range(begin * 6, begin * 6 + 6))
+        drain(client, folder, name="daily")
+    assert numbers(one) == [*range(6), *range(12, 18)]
+    assert numbers(two) == list(range(6, 12))
+
+
+def test_a_dataset_is_not_written_under_another_name(client: redis.Redis, tmp_path: Path) -> None:
+    drain(client, tmp_path, name="daily")
+    with pytest.raises(CrawlprojectError, match="was begun with reader daily, not with reader hourly: name"):
+        drain(client, tmp_path, name="hourly")
+
+
+async def test_a_part_of_that_number_is_never_replaced(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    """As when this process hung, and another, on a file system without locks, wrote on."""
+    emit(client, range(3))
+    one = dataset(state, tmp_path)
+    async with one.opened():
+        await one.drain()
+        (tmp_path / "00000000.parquet").write_text("another's")
+        with pytest.raises(ReaderTaken, match="by another process meanwhile"):
+            await one.commit()
+    assert (tmp_path / "00000000.parquet").read_text() == "another's"
+
+
+async def test_who_lost_the_lease_writes_no_part(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(3))
+    one = dataset(state, tmp_path, name="daily")
+    async with one.opened():
+        await one.drain()
+        let_leases_end(client)
+        write(client, "daily", KEYS, holder="x", host="other", pid="7")
+        with pytest.raises(ReaderTaken, match="process 7 on other"):
+            await one.commit()
+    assert not parts(tmp_path)
+
+
+async def test_a_look_is_one_call_of_a_function(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    """It keeps the lease, too."""
+    one = dataset(state, tmp_path)
+    async with one.opened():
+        await one.drain()
+        client.config_resetstat()
+        for _ in range(50):
+            await one.drain()
+        calls: Any = client.info("commandstats")
+    by_the_task = 20  # it renews once a second
+    assert 50 <= calls["cmdstat_fcall"]["calls"] <= 50 + by_the_task
+
+
+async def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
+    state: State, client: redis.Redis, tmp_path: Path
+) -> None:
+    """On a file system without locks another process may put a part until then."""
+
+    class Unlocked(FolderParts):
+        @contextmanager
+        def opened(self) -> Iterator[None]:
+            self.folder.mkdir(exist_ok=True)
+            yield
+
+    def unlocked() -> Dataset:
+        parts = Unlocked(tmp_path)
+        return Dataset(state, parts, ParquetForm(parts, 9), every=600)
+
+    async def write_the_rest() -> None:
+        async with second.opened():
+            await second.drain()
+            await second.commit()
+
+    emit(client, range(3))
+    first, second = unlocked(), unlocked()
+    async with first.opened():
+        await first.drain()
+        writing = asyncio.create_task(write_the_rest())
+        await asyncio.sleep(0.5)  # it waits for the lease
+        await first.commit()
+        assert not writing.done()
+        emit(client, range(3, 5))
+        write(client, first.streams.name, KEYS, until=1)  # as if this process hung
+        await writing
+    assert numbers(tmp_path) == list(range(5))
+
+
+def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(
+    redis_url: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    emit(client, range(400))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+
+    child = os.fork()
+    if not child:
+        try:
+            with redis.Redis.from_url(redis_url) as own:
+                limit()
+                drain(own, tmp_path, rows=400)
+        except CrawlprojectError as error:
+            os._exit(7 if "make room" in str(error) else 1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    let_leases_end(client)
+    drain(client, tmp_path, rows=400)
+    assert numbers(tmp_path) == list(range(400))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, r"has 00000000\.parquet, but no _dataset\.json"),
+        ("{", "was not written by scrapy events"),
+        (
+            '{"id": "a", "reader": "b", "format": "webdataset", "namespace": "crawl"}',
+            "begun with format webdataset, not",
+        ),
+        (
+            '{"id": "a", "reader": "b", "format": "parquet", "namespace": "x"}',
+            "begun with namespace x, not with namespace crawl",
+        ),
+    ],
+)
+def test_the_dataset_of_others_is_left_alone(
+    client: redis.Redis, tmp_path: Path, content: str | None, says: str
+) -> None:
+    emit(client, range(3))
+    drain(client, tmp_path)
+    about = tmp_path / ABOUT
+    about.unlink() if content is None else about.write_text(content)
+    with pytest.raises(CrawlprojectError, match=says):
+        drain(client, tmp_path)
+    assert len(parts(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1PAR1", b"x" * 99])
+def test_a_newest_part_that_is_no_parquet_is_told(client: redis.Redis, tmp_path: Path, content: bytes) -> None:
+    emit(client, range(3))
+    drain(client, tmp_path)
+    (tmp_path / "00000007.parquet").write_bytes(content)
+    with pytest.raises(CrawlprojectError, match=r"00000007\.parquet in .* was not written by scrapy events"):
+        drain(client, tmp_path)
+
+
+async def test_a_folder_that_is_away_is_waited_for(state: State, client: redis.Redis, tmp_path: Path) -> None:
+    out, away = tmp_path / "out", tmp_path / "away"
+    emit(client, range(3))
+    one = dataset(state, out)
+
+    class Down(FolderParts):
+        def put_new(self, name: str) -> None:
+            if away.exists():
+                raise StorageDown("away")
+            super().put_new(name)
+
+    async with one.opened():
+        down = Down(out)
+        one._form._parts = one._parts = down
+        await one.drain()
+        away.touch()
+        emit(client, range(3, 9))
+        for _ in range(2):
+            with pytest.raises(StorageDown):
+                await one.drain()
+        away.unlink()
+        await one.drain()
+        await one.commit()
+    assert numbers(out) == list(range(9))
+
+
+def test_statuses_are_counted_by_duckdb(client: redis.Redis, tmp_path: Path) -> None:
+    emit(client, range(60))
+    drain(client, tmp_path, rows=7)
+    rows = by_duckdb(f"select status, count(*) from '{tmp_path}/*.parquet' group by status")
+    assert dict(rows) == {
+        one: sum(status_of(number) == one for number in range(60)) for one in ("ok", "gone", "failed")
+    }
+
+
+def test_the_query_of_the_docs_joins_and_counts_each_picture_once(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [query] = re.findall(
+        r"```sql\n(.*?);\n```", (ROOT / "crawlproject/contrib/datasets/README.md").read_text(), re.DOTALL
+    )
+    same = image(0)["sha256"]
+    for number, source in enumerate(("museum", "museum", "museum", "photos")):
+        event = image(number, source=source, **({"sha256": same} if number == 1 else {}))
+        client.xadd(KEYS.image_events, {"event": json.dumps(event)})
+    client.xadd(KEYS.link_rot_events, {"event": json.dumps(gone(2, time="2026-11-23T00:00:00.000+00:00"))})
+    drain(client, tmp_path / "out")
+    (tmp_path / "seeds.csv").write_text("uuid,caption\n" + "".join(f"id.{number},x\n" for number in range(4)))
+    monkeypatch.chdir(tmp_path)
+    assert sorted(by_duckdb(query)) == [("museum", 2, 1), ("photos", 1, 1)]

@@ -1,0 +1,108 @@
+"""`scrapy events FOLDER:parquet` and `FOLDER:webdataset`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from crawlproject.contrib.datasets import targets
+from crawlproject.contrib.datasets.event_rows import SCHEMA
+from tests.commands.test_events import emit, emit_in, end_leases
+from tests.following import following
+from tests.test_docs import rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+
+def test_a_dataset_is_followed_killed_and_finished(
+    environment: dict[str, str], redis_url: str, tmp_path: Path, scrapy: Scrapy
+) -> None:
+    out = tmp_path / "out"
+
+    def rows() -> int:
+        return sum(pq.read_metadata(path).num_rows for path in out.glob("*.parquet"))
+
+    with redis.Redis.from_url(redis_url) as client:
+        emit(client, 0, 40)
+        with following(environment, f"{out}/:parquet", "--rows", "20") as first:
+            until(lambda: rows() == 40)
+            emit(client, 40, 50)
+            first.kill()
+        end_leases(client)
+        with following(environment, f"{out}/:parquet", "--rows", "20", "--every", "0.5") as second:
+            until(lambda: rows() == 50)
+            emit(client, 50, 53)
+            until(lambda: rows() == 53)
+            second.send_signal(signal.SIGTERM)
+            text, error = second.communicate(timeout=60)
+        assert (second.returncode, error) == (0, "")
+        assert text.endswith(f" written to {out}/\n")
+        emit(client, 53, 55)
+    done = scrapy("events", f"{out}/:parquet", "--json")
+    assert json.loads(done.stdout) == {"events": 2, "skipped": 0}
+    found = [name for path in out.glob("*.parquet") for name in pq.read_table(path)["identifier"].to_pylist()]
+    assert sorted(map(int, found)) == list(range(55))
+
+
+def test_each_shard_has_a_folder(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    several: Any = {"CRAWL_SHARDS": "2"}
+    with redis.Redis.from_url(redis_url) as client:
+        emit_in(client, 0, 0, 2)
+        emit_in(client, 1, 1)
+    scrapy("events", f"{tmp_path}/out/:parquet", **several)
+    rows = pq.read_table(tmp_path / "out").to_pylist()  # its folders are a column
+    assert {(row["identifier"], row["shard"]) for row in rows} == {("0", 0), ("2", 0), ("1", 1)}
+    scrapy("events", f"{tmp_path}/tars/:webdataset", **several)
+    assert sorted(path.name for path in (tmp_path / "tars").iterdir()) == ["shard=00", "shard=01"]
+    assert pq.read_metadata(tmp_path / "tars" / "shard=01" / "00000000.parquet").num_rows == 1
+
+
+def test_a_part_is_no_larger_than_a_shard_keeps(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    """All its rows may be of one shard, which would wait for it."""
+    environ: Any = {"CRAWL_SHARDS": "2", "CRAWL_STREAM_MAXLEN": "40"}
+    done = scrapy("events", f"{tmp_path}/out/:parquet", "--rows", "11", **environ)
+    assert done.returncode == 2
+    assert "11 rows is more than half of CRAWL_STREAM_MAXLEN, 20 for each of 2 shards" in done.stderr
+    with redis.Redis.from_url(redis_url) as client:
+        emit_in(client, 1, *range(12))
+    scrapy("events", f"{tmp_path}/out/:parquet", **environ)
+    parts = sorted((tmp_path / "out" / "shard=01").glob("*.parquet"))
+    assert [pq.read_metadata(path).num_rows for path in parts] == [10, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((":parquet",), "expected a place before :parquet"),
+        (("out/:csv",), "expected out/:parquet or out/:webdataset"),
+        (("s3://bucket/x",), "expected s3://bucket/x:parquet"),
+        (("x.jsonl", "--rows", "5"), "--rows goes with WHERE:parquet or WHERE:webdataset"),
+        (("out:parquet", "--caption", "alt"), "--caption goes with WHERE:webdataset"),
+        (("out:webdataset", "--samples", "100001"), "--samples 100001: expected more than 0, and 100,000 at most"),
+        (("out:parquet", "--originals"), "--originals goes with WHERE:webdataset"),
+        (("out:webdataset", "--originals"), "--originals needs the setting CRAWL_KEEP_ORIGINALS"),
+        (("out:parquet", "--rows", "0"), "--rows 0: expected more than 0"),
+        (("out:parquet", "--rows", "600000"), "more than half of CRAWL_STREAM_MAXLEN"),
+    ],
+)
+def test_what_cannot_be_a_dataset_is_refused(
+    scrapy: Scrapy, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    done = scrapy("events", *words)
+    assert done.returncode == 2
+    assert says in done.stderr + done.stdout
+
+
+def test_the_columns_are_documented() -> None:
+    text = (Path(targets.__file__).parent / "README.md").read_text(encoding="utf-8").split("## Rows\n")[1]
+    named = [name for row in rows(text.split("\n## ")[0]) for name in re.findall(r"`(\w+)`", row[0])]
+    assert named == SCHEMA.names

@@ -1,0 +1,442 @@
+"""Events in Kafka: each at least once, whatever happens to broker and sender, and twice under one id alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from confluent_kafka import KafkaError
+
+from crawlproject import config
+from crawlproject.contrib.kafka.connection import Kafka
+from crawlproject.contrib.kafka.forwarder import READER, Forwarder
+from crawlproject.contrib.kafka.plugin import KafkaSettings
+from crawlproject.errors import ConfigError, KafkaUnavailable, ReaderTaken
+from crawlproject.models import LinkRotEvent
+from crawlproject.state.client import State
+from crawlproject.state.keys import Keys
+from tests.commands.test_events import emit_in
+from tests.contrib.kafka.broker import PRODUCE, Broker
+from tests.following import following
+from tests.leading import lead
+from tests.sinks.lines import before_line, die
+from tests.sinks.running import run, trace
+from tests.state.servers import Server
+from tests.streams.records import record, write
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+KEYS = Keys("crawl", "images")
+IMAGES = "image_metadata_updates"
+ROOT = Path(__file__).parents[3]
+TRACED = (
+    "crawlproject/contrib/kafka/forwarder.py",
+    "crawlproject/streams/streams.py",
+    "crawlproject/streams/readers.py",
+)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) -> None:
+    with client.pipeline(transaction=False) as pipe:
+        for number in numbers:
+            pipe.xadd(stream, {"event": json.dumps({"identifier": str(number), "url": "http://m/"})})
+        pipe.execute()
+
+
+def kafka(broker: Broker | str, **options: str) -> Kafka:
+    address = broker if isinstance(broker, str) else broker.address
+    given = {"CRAWL_KAFKA_BROKERS": address, "CRAWL_KAFKA_OPTIONS": {"linger.ms": "0", **options}}
+    return Kafka(config.read(KafkaSettings, given), lambda _: None)
+
+
+def drain(client: redis.Redis, broker: Broker | str) -> int:
+    async def drained(state: State) -> int:
+        forwarder = Forwarder(state, kafka(broker))
+        async with forwarder.opened():
+            return await forwarder.drain()
+
+    return run(client, drained)
+
+
+def sent(broker: Broker, topic: str = IMAGES) -> list[tuple[int, bytes]]:
+    """Return number and id of each message, sorted."""
+    found = []
+    for message in broker.messages(topic):
+        headers: Any = dict(message.headers() or ())
+        found.append((int(json.loads(message.value() or b"")["identifier"]), headers["id"]))
+    return sorted(found)
+
+
+def check_at_least_once(messages: list[tuple[int, bytes]], numbers: range) -> int:
+    """See that all are there, and return how many came again: under the id that they had."""
+    assert sorted({number for number, _ in messages}) == list(numbers)
+    assert len(set(messages)) == len(numbers)
+    assert len({at for _, at in messages}) == len(numbers)
+    return len(messages) - len(numbers)
+
+
+def position(client: redis.Redis, stream: str = KEYS.image_events) -> str | None:
+    return record(client, READER, KEYS).last.get(stream)
+
+
+def newest(client: redis.Redis) -> str:
+    ((at, _),) = client.xrevrange(KEYS.image_events, count=1)  # type: ignore[misc]
+    return at.decode()  # type: ignore[union-attr]
+
+
+def forwarding(environment: dict[str, str], broker: Broker) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Run `scrapy events --kafka --follow`."""
+    return following(environment | {"CRAWL_KAFKA_BROKERS": broker.address}, "--kafka")
+
+
+async def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(
+    state: State, client: redis.Redis, broker: Broker
+) -> None:
+    emit(client, 1, 2)
+    client.xadd(KEYS.halted_events, {"event": '{"event":"crawl_halted","source":"museum"}'}, id="5-1")
+    for text in ("", "[]", "{", '{"event":"link_rot"}', b"\xff"):
+        client.xadd(KEYS.image_events, {"event": text})
+    forwarder = Forwarder(state, kafka(broker))
+    async with forwarder.opened():
+        assert await forwarder.drain() == 3
+        assert await forwarder.drain() == 0
+    assert forwarder.skipped == 5
+    (halted,) = broker.messages("crawl_halted")
+    assert (halted.key(), halted.value()) == (b"museum", b'{"event":"crawl_halted","source":"museum"}')
+    assert halted.headers() == [("id", b"crawl:crawl_halted/5-1")]
+    assert [message.key() for message in sorted(broker.messages(IMAGES), key=lambda m: m.key() or b"")] == [
+        b"1",
+        b"2",
+    ]
+    assert position(client) == newest(client)
+    assert position(client, KEYS.halted_events) == "5-1"
+
+
+def test_an_image_and_a_link_rot_event_say_their_names_in_kafka_too(client: redis.Redis, broker: Broker) -> None:
+    gone = LinkRotEvent(
+        "1", "http://a.org/1", "a", 404, "2026-01-02T03:04:05.006+00:00",
+        final_url="http://a.org/1", redirects=0, attempts=1, fetch_s=0.2,
+    )  # fmt: skip
+    client.xadd(KEYS.link_rot_events, {"event": gone.to_json()})
+    assert drain(client, broker) == 1
+    (message,) = broker.messages("link_rot")
+    assert json.loads(message.value() or b"")["event"] == "link_rot"
+
+
+def test_a_page_event_goes_by_its_url(client: redis.Redis, broker: Broker) -> None:
+    client.xadd(KEYS.page_events, {"event": '{"event":"pages","url":"http://a.org/1","source":"a.org"}'})
+    assert drain(client, broker) == 1
+    (message,) = broker.messages("pages")
+    assert message.key() == b"http://a.org/1"
+
+
+def test_it_goes_on_where_it_stopped_over_more_than_a_batch(client: redis.Redis, broker: Broker) -> None:
+    emit(client, *range(2500))
+    assert drain(client, broker) == 2500
+    emit(client, *range(2500, 2510))
+    assert drain(client, broker) == 10
+    assert drain(client, broker) == 0
+    assert check_at_least_once(sent(broker), range(2510)) == 0
+
+
+def test_a_process_that_dies_anywhere_costs_no_event(redis_url: str, client: redis.Redis, broker: Broker) -> None:
+    program = (
+        "import sys; from tests.contrib.kafka.test_forwarder import die_everywhere as die; die(*sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, redis_url, broker.address],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=150,
+    )
+    deaths = int(done.stdout)
+    assert deaths > 8
+    emit(client, deaths + 1)
+    drain(client, broker)
+    again = check_at_least_once(sent(broker), range(deaths + 2))
+    assert 0 < again < deaths  # those that died between the acknowledgement and the position
+
+
+def die_everywhere(redis_url: str, address: str) -> None:
+    """Emit an event and have a child send it that dies before a line of the code that sends; print how many did.
+
+    In a process of its own, which may be forked: librdkafka has no threads in it.
+    """
+    deaths = 0
+    with redis.Redis.from_url(redis_url) as client:
+        emit(client, 0)
+        while sent_by_a_child_that_dies(redis_url, address, deaths * 8):
+            write(client, READER, KEYS, until=None)  # as if five seconds had passed
+            assert not sent_by_a_child_that_dies(redis_url, address, sys.maxsize)
+            deaths += 1
+            emit(client, deaths)
+    print(deaths)
+
+
+def sent_by_a_child_that_dies(redis_url: str, address: str, at_line: int) -> bool:
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    try:
+        with redis.Redis.from_url(redis_url) as own:
+            trace(before_line(TRACED, at_line, die))
+            drain(own, address)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def test_a_follower_that_is_killed_again_and_again_loses_nothing(
+    environment: dict[str, str], client: redis.Redis, broker: Broker
+) -> None:
+    broker.tell("slow", 50)
+    emit(client, *range(20_000))
+    for _ in range(2):
+        before = position(client)
+        with forwarding(environment, broker) as follower:
+            until(lambda before=before: position(client) not in (before, None, "0-0"))  # type: ignore[misc]
+            time.sleep(0.03)
+            follower.kill()
+        assert position(client) != newest(client)
+        write(client, READER, KEYS, until=None)  # as if five seconds had passed
+    broker.tell("slow", 0)
+    drain(client, broker)
+    again = check_at_least_once(sent(broker), range(20_000))
+    assert again <= 2 * 1000  # the batch that was on its way
+
+
+def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
+    environment: dict[str, str], client: redis.Redis, broker: Broker
+) -> None:
+    emit(client, *range(10))
+    with forwarding(environment, broker) as follower:
+        until(lambda: position(client) == newest(client))
+        stood = position(client)
+        broker.tell("down")
+        emit(client, *range(10, 200))
+        assert follower.stderr is not None
+        away = follower.stderr.readline()
+        assert position(client) == stood
+        broker.tell("up")
+        until(lambda: position(client) == newest(client))
+        back = follower.stderr.readline()
+        follower.send_signal(signal.SIGTERM)
+        out, err = follower.communicate(timeout=30)
+    assert (follower.returncode, out, err) == (0, "200 events sent to Kafka\n", "")
+    assert away.startswith(f"scrapy events: Kafka at {broker.address} does not answer (")
+    assert back == f"scrapy events: Kafka at {broker.address} answers again\n"
+    assert check_at_least_once(sent(broker), range(200)) == 0  # idempotent: sent once, however often it was tried
+
+
+def test_a_redis_that_hangs_is_outlived_and_nothing_is_sent_twice(
+    environment: dict[str, str], broker: Broker, tmp_path: Path
+) -> None:
+    server = Server(tmp_path)
+    try:
+        emit(server.client, *range(100))
+        with forwarding(environment | {"REDIS_URL": server.url}, broker) as follower:
+            until(lambda: position(server.client) == newest(server.client))
+            server.process.send_signal(signal.SIGSTOP)
+            assert follower.stderr is not None
+            told = [follower.stderr.readline()]
+            server.process.send_signal(signal.SIGCONT)
+            emit(server.client, *range(100, 200))
+            until(lambda: position(server.client) == newest(server.client))
+            told.append(follower.stderr.readline())
+            follower.send_signal(signal.SIGTERM)
+            out, err = follower.communicate(timeout=30)
+    finally:
+        server.close()
+    assert told == [
+        "scrapy events: Redis does not answer, retrying until it does: start it, or check the network\n",
+        "scrapy events: Redis answers again\n",
+    ]
+    assert (follower.returncode, out, err) == (0, "200 events sent to Kafka\n", "")
+    assert check_at_least_once(sent(broker), range(200)) == 0
+
+
+async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state: State, broker: Broker) -> None:
+    fence = await lead(state)
+    with redis.Redis.from_url(state.config.redis_url or "") as client:
+        emit(client, 1)
+        forwarder = Forwarder(state, kafka(broker))
+        async with forwarder.opened():
+            assert await forwarder.drain() == 1
+            broker.tell("down")
+            emit(client, *range(2, 50))
+            await state.scripts.trim(fence, maxlen=20)
+            assert client.xlen(KEYS.image_events) == 49  # but for what the broker has and nothing else may need
+            assert b"kafka" in (client.get(KEYS.paused) or b"")
+            broker.tell("up")
+            assert await forwarder.drain() == 48
+            await state.scripts.trim(fence, maxlen=20)
+            assert client.xlen(KEYS.image_events) == 1
+
+
+def test_a_stop_while_the_broker_is_away_leaves_the_rest_for_later(
+    environment: dict[str, str], client: redis.Redis, broker: Broker
+) -> None:
+    emit(client, 1)
+    with forwarding(environment, broker) as follower:
+        until(lambda: position(client) == newest(client))
+        broker.tell("down")
+        emit(client, 2)
+        time.sleep(1.2)
+        begin = time.monotonic()
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(10) == 0
+        assert time.monotonic() - begin < 8
+    assert position(client) != newest(client)
+    assert record(client, READER, KEYS).until is None  # nobody has to wait for its lease
+    broker.tell("up")
+    assert drain(client, broker) == 1
+    assert check_at_least_once(sent(broker), range(1, 3)) == 0
+
+
+def test_an_event_that_kafka_refuses_ends_it_with_the_remedy_and_stays(
+    scrapy: Scrapy, client: redis.Redis, broker: Broker
+) -> None:
+    emit(client, 1)
+    drain(client, broker)
+    stood = position(client)
+    emit(client, 2)
+    broker.tell("refuse", PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
+    done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS=broker.address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"scrapy events: Kafka refuses event {KEYS.image_events}/{newest(client)} in the topic of its name "
+        "(Broker: Topic authorization failed): allow this user to write to it, and start again; nothing is lost\n"
+    )
+    assert position(client) == stood
+    done = scrapy("events", "--kafka", "--json", CRAWL_KAFKA_BROKERS=broker.address)
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"events": 1, "skipped": 0}\n', "")
+
+
+def test_an_event_that_is_too_large_is_named(client: redis.Redis, broker: Broker) -> None:
+    client.xadd(KEYS.image_events, {"event": json.dumps({"identifier": "1", "url": "x" * 2_000_000})})
+    with pytest.raises(KafkaUnavailable, match=r"too large.*raise its max\.message\.bytes"):
+        drain(client, broker)
+    assert position(client) == "0-0"
+
+
+async def test_a_full_queue_of_librdkafka_is_waited_for(state: State, client: redis.Redis, broker: Broker) -> None:
+    emit(client, *range(300))
+    forwarder = Forwarder(state, kafka(broker, **{"queue.buffering.max.messages": "10"}))
+    async with forwarder.opened():
+        assert await forwarder.drain() == 300
+    assert check_at_least_once(sent(broker), range(300)) == 0
+
+
+async def test_one_process_sends_at_a_time(state: State, client: redis.Redis, broker: Broker) -> None:
+    emit(client, 1)
+    first, second = Forwarder(state, kafka(broker)), Forwarder(state, kafka(broker))
+    async with first.opened():
+        with pytest.raises(ReaderTaken, match="reader kafka is being read by process"):
+            async with second.opened():
+                pass
+        assert await first.drain() == 1
+    async with second.opened():  # the lease was given back
+        emit(client, 2)
+        write(client, READER, KEYS, until=None)  # as if this process had slept; nobody came in between
+        assert await second.drain() == 1
+        write(client, READER, KEYS, holder="another")
+        emit(client, 3)
+        stood = position(client)
+        with pytest.raises(ReaderTaken, match="was taken over by process"):
+            await second.drain()
+        assert position(client) == stood
+    assert record(client, READER, KEYS).holder == "another"
+    assert check_at_least_once(sent(broker), range(1, 3)) == 0
+
+
+async def test_a_redis_that_goes_away_in_between_is_reported_and_waited_for(
+    state: State, client: redis.Redis, broker: Broker
+) -> None:
+    """Events that the broker has are not sent again in the same process, though Redis did not hear of it."""
+    emit(client, 1)
+    forwarder = Forwarder(state, kafka(broker))
+    async with forwarder.opened():
+        note = forwarder.streams.note
+
+        async def fails_once(length: int = 0) -> None:
+            forwarder.streams.note = note  # type: ignore[method-assign]
+            raise redis.ConnectionError("gone")
+
+        forwarder.streams.note = fails_once  # type: ignore[method-assign]
+        with pytest.raises(redis.ConnectionError):
+            await forwarder.drain()
+        emit(client, 2)
+        assert await forwarder.drain() == 1
+    assert position(client) == newest(client)
+    assert check_at_least_once(sent(broker), range(1, 3)) == 0
+
+
+def test_nothing_can_be_sent_without_brokers_extra_or_good_options(
+    scrapy: Scrapy, broker: Broker, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="CRAWL_KAFKA_BROKERS is empty: name"):
+        Kafka(KafkaSettings(brokers=(), options=()), print)
+    with pytest.raises(ConfigError, match=r'^CRAWL_KAFKA_OPTIONS: No such configuration property: "x.y"$'):
+        kafka(broker, **{"x.y": "z"}).producer()
+    (tmp_path / "confluent_kafka.py").write_text("raise ImportError")
+    done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS=broker.address, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == (
+        "scrapy events: Kafka needs confluent-kafka, which is not installed: "
+        "pip install 'confluent-kafka>=2.16,<3'\n"
+    )
+    assert scrapy("events", "x.jsonl", "--kafka").returncode == 2
+
+
+def test_kafka_that_is_not_there_at_the_start_is_reported_without_secrets(scrapy: Scrapy) -> None:
+    options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    options |= {"sasl.username": "agnes", "sasl.password": "127.0.0.1:1"}  # as if it came up in a message
+    done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS="127.0.0.1:1", CRAWL_KAFKA_OPTIONS=json.dumps(options))
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("scrapy events: Kafka at 127.0.0.1:1 does not answer (")
+    assert "Connection refused" in line
+    assert "***" in line
+    assert "correct CRAWL_KAFKA_BROKERS" in line
+
+
+def test_kafka_is_forgotten_without_a_connection_to_it(
+    scrapy: Scrapy, client: redis.Redis, broker: Broker
+) -> None:
+    emit(client, 1)
+    drain(client, broker)
+    assert client.hkeys(KEYS.readers) == [READER.encode()]
+    done = scrapy("events", "--forget", READER)
+    assert done.stdout.startswith("reader kafka forgotten; 0 events that it had not read are no longer kept")
+    assert client.hlen(KEYS.readers) == 0
+
+
+def test_kafka_has_the_events_of_all_shards(scrapy: Scrapy, redis_url: str, broker: Broker) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        emit_in(client, 0, 0, 2)
+        emit_in(client, 1, 1)
+    done = scrapy("events", "--kafka", CRAWL_SHARDS="2", CRAWL_KAFKA_BROKERS=broker.address)
+    assert (done.stdout, done.stderr) == ("3 events sent to Kafka\n", "")
+    found = {
+        json.loads(message.value() or b"")["identifier"] for message in broker.messages("image_metadata_updates")
+    }
+    assert found == {"0", "1", "2"}

@@ -1,0 +1,284 @@
+"""`scrapy feed --kafka`: seeds of a topic into the seed list; none lost, and no more than there is room for."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from crawlproject.ingest.files import LONGEST_LINE
+from crawlproject.state.keys import Keys
+from tests.contrib.kafka.broker import Broker
+from tests.state.servers import Server
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+KEYS = Keys("crawl", "images")
+TOPIC = "inbound_images"
+GROUP = "crawl-images"
+
+
+def urls(first: int, last: int) -> list[str | bytes | None]:
+    return [f"http://museum.org/{number}.jpg" for number in range(first, last)]
+
+
+def fed(client: redis.Redis) -> list[bytes]:
+    """Return the seeds in the order in which they are read."""
+    found: Any = client.lrange(KEYS.seeds, 0, -1)
+    return list(reversed(found))
+
+
+def numbers(client: redis.Redis) -> Counter[int]:
+    return Counter(int(seed.rpartition(b"/")[2].partition(b".")[0]) for seed in fed(client))
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+Feed = subprocess.Popen[str]
+Start = Callable[..., Feed]
+
+
+@pytest.fixture
+def start(environment: dict[str, str], broker: Broker) -> Iterator[Start]:
+    """Start `scrapy feed --kafka ARGS`; a member that dies is missed after a second and a half."""
+    feeds: list[Feed] = []
+
+    def one(*args: str, **environ: str) -> Feed:
+        options = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
+        given = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": json.dumps(options)}
+        feed = subprocess.Popen(
+            [sys.executable, "-m", "scrapy", "feed", "--kafka", *args],
+            env=environment | given | environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        feeds.append(feed)
+        return feed
+
+    yield one
+    for feed in feeds:
+        if feed.poll() is None:
+            feed.kill()
+        feed.communicate()
+
+
+def stopped(feed: Feed, by: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
+    """Stop in good order and return what it said."""
+    feed.send_signal(by)
+    out, err = feed.communicate(timeout=30)
+    assert feed.returncode == 0, err
+    return out, err
+
+
+def next_line(feed: Feed) -> str:
+    """Return the next line of what it says, when it says it."""
+    assert feed.stderr is not None
+    return feed.stderr.readline()
+
+
+@contextmanager
+def held(client: redis.Redis, count: int) -> Iterator[None]:
+    """Have the frontier hold so many requests."""
+    client.hset(KEYS.counters, "outstanding", count)
+    yield
+    client.hdel(KEYS.counters, "outstanding")
+
+
+def test_seeds_go_into_the_list_as_they_came_and_their_offsets_are_committed(
+    client: redis.Redis, broker: Broker, start: Start
+) -> None:
+    values: list[str | bytes | None] = [
+        "http://museum.org/a.jpg",
+        '{"url": "http://museum.org/b.jpg", "uuid": "b", "source": "museum"}',
+        b"\xff\x00",
+        None,
+        "nonsense {",
+    ]
+    broker.tell("topic", TOPIC, 1)
+    broker.send(TOPIC, values)
+    feed = start()
+    until(lambda: len(fed(client)) == 5)
+    assert stopped(feed) == ("5 seeds fed\n", "")
+    expected = [value.encode() if isinstance(value, str) else value or b"" for value in values]
+    assert fed(client) == expected
+    assert broker.committed(TOPIC, GROUP) == 5
+
+    broker.send(TOPIC, ["http://museum.org/c.jpg"])
+    feed = start("--json")
+    until(lambda: len(fed(client)) == 6)
+    assert stopped(feed, signal.SIGINT) == ('{"fed": 1, "rejected": 0}\n', "")
+    assert fed(client)[5] == b"http://museum.org/c.jpg"
+
+    feed = start("--group", "others")  # who have seen none of them
+    until(lambda: len(fed(client)) == 12)
+    stopped(feed)
+
+
+def test_a_message_longer_than_a_mebibyte_is_reported_and_left_out(
+    client: redis.Redis, broker: Broker, start: Start
+) -> None:
+    """A batch of 200 kB may hold a message of 200 MB: what a broker bounds is compressed."""
+    longest = "http://museum.org/?".ljust(LONGEST_LINE, "x")
+    broker.tell("topic", TOPIC, 1)
+    broker.send(TOPIC, ["http://museum.org/a.jpg", longest + "x", longest, "http://museum.org/b.jpg"])
+    feed = start("--json")
+    until(lambda: len(fed(client)) == 3)
+    said = f"scrapy feed: {TOPIC}, partition 0, offset 1: longer than 1 MiB\n"
+    assert stopped(feed, signal.SIGINT) == ('{"fed": 3, "rejected": 1}\n', said)
+    assert fed(client) == [b"http://museum.org/a.jpg", longest.encode(), b"http://museum.org/b.jpg"]
+    assert broker.committed(TOPIC, GROUP) == 4
+
+
+def test_with_no_room_seeds_wait_in_kafka(client: redis.Redis, broker: Broker, start: Start) -> None:
+    broker.tell("topic", TOPIC, 2)
+    broker.send(TOPIC, urls(0, 5000))
+    with held(client, 50):
+        feed = start(CRAWL_FRONTIER_HIGH_WATER="50")
+        time.sleep(4)  # longer than a member may be silent
+        # What came with the assignment, before it was paused.
+        assert len(fed(client)) <= 2
+        assert feed.poll() is None
+    until(lambda: len(numbers(client)) == 5000)
+    with held(client, 50):
+        time.sleep(1)
+        broker.send(TOPIC, urls(5000, 5100))
+        time.sleep(2)
+        assert len(numbers(client)) <= 5002
+    until(lambda: len(numbers(client)) == 5100)
+    assert stopped(feed) == ("5100 seeds fed\n", "")
+    assert numbers(client) == Counter(range(5100))  # paused and resumed, and none came twice
+
+
+def test_a_long_list_is_not_made_longer(client: redis.Redis, broker: Broker, start: Start) -> None:
+    client.rpush(KEYS.seeds, *["http://a/0."] * 100_001)
+    broker.send(TOPIC, urls(1, 100))
+    feed = start()
+    time.sleep(3)
+    assert client.llen(KEYS.seeds) <= 100_002
+    client.delete(KEYS.seeds)
+    until(lambda: broker.committed(TOPIC, GROUP) == 99)
+    stopped(feed)
+
+
+def test_one_that_is_killed_again_and_again_loses_nothing(
+    client: redis.Redis, broker: Broker, start: Start
+) -> None:
+    broker.tell("topic", TOPIC, 2)
+    broker.send(TOPIC, urls(0, 40_000))
+    for _ in range(2):
+        before = client.llen(KEYS.seeds)
+        feed = start()
+        until(lambda before=before: client.llen(KEYS.seeds) > before)  # type: ignore[misc]
+        time.sleep(0.02)
+        feed.kill()
+        feed.wait()
+    feed = start()
+    until(lambda: broker.committed(TOPIC, GROUP) == 40_000)
+    stopped(feed)
+    assert sorted(numbers(client)) == list(range(40_000))
+
+
+def test_members_come_and_go_and_nothing_is_lost(client: redis.Redis, broker: Broker, start: Start) -> None:
+    broker.tell("topic", TOPIC, 4)
+    broker.tell("slow", 20)
+    broker.send(TOPIC, urls(0, 10_000))
+    first = start()
+    until(lambda: client.llen(KEYS.seeds))  # a SIGTERM ends a process that still begins
+    second, third = start(), start()
+    broker.send(TOPIC, urls(10_000, 20_000))
+    until(lambda: client.llen(KEYS.seeds) > 10_000)
+    stopped(first)
+    second.kill()
+    broker.send(TOPIC, urls(20_000, 30_000))
+    until(lambda: len(numbers(client)) == 30_000)
+    until(lambda: broker.committed(TOPIC, GROUP) == 30_000)
+    stopped(third)
+    assert sorted(numbers(client)) == list(range(30_000))
+
+
+def test_a_broker_that_goes_away_is_reported_and_waited_for(
+    client: redis.Redis, broker: Broker, start: Start
+) -> None:
+    broker.send(TOPIC, urls(0, 10))
+    feed = start()
+    until(lambda: client.llen(KEYS.seeds) == 10)
+    broker.tell("down")
+    away = next_line(feed)
+    broker.tell("up")
+    broker.send(TOPIC, urls(10, 20))
+    until(lambda: len(numbers(client)) == 20)
+    back = next_line(feed)
+    out, err = stopped(feed)
+    assert out.endswith(" seeds fed\n")
+    assert away.startswith(f"scrapy feed: Kafka at {broker.address} does not answer (")
+    assert back == f"scrapy feed: Kafka at {broker.address} answers again\n"
+    assert err == ""
+
+
+@pytest.mark.parametrize("how", ["away", "hangs"])
+def test_a_stop_without_a_broker_ends(client: redis.Redis, broker: Broker, start: Start, how: str) -> None:
+    broker.send(TOPIC, urls(0, 10))
+    feed = start()
+    until(lambda: broker.committed(TOPIC, GROUP) == 10)
+    if how == "away":
+        broker.tell("down")
+        assert "does not answer" in next_line(feed)
+    else:
+        broker.process.send_signal(signal.SIGSTOP)
+        time.sleep(1)
+    out, err = stopped(feed)
+    assert out == "10 seeds fed\n"
+    assert how == "hangs" or "the seeds fed last will be fed once more" not in err
+
+
+def test_a_redis_that_goes_away_is_reported_and_waited_for(broker: Broker, start: Start, tmp_path: Path) -> None:
+    server = Server(tmp_path, appendfsync="always")
+    try:
+        broker.send(TOPIC, urls(0, 10))
+        feed = start(REDIS_URL=server.url)
+        until(lambda: server.client.llen(KEYS.seeds) == 10)
+        server.process.kill()
+        server.process.wait()
+        broker.send(TOPIC, urls(10, 30))
+        first = next_line(feed)
+        assert broker.committed(TOPIC, GROUP) <= 10
+        server.start()
+        until(lambda: broker.committed(TOPIC, GROUP) == 30)
+        out, err = stopped(feed)
+        assert sorted(numbers(server.client)) == list(range(30))
+    finally:
+        server.process.kill()
+        server.process.wait()
+    assert out == "30 seeds fed\n"
+    assert first.endswith("trying again\n")
+    assert len(err.splitlines()) <= 1
+
+
+def test_what_cannot_work_is_reported_in_a_sentence(scrapy: Scrapy, broker: Broker) -> None:
+    done = scrapy("feed", "--kafka", "--topic", "nowhere", CRAWL_KAFKA_BROKERS=broker.address)
+    assert (done.returncode, done.stdout) == (1, "0 seeds fed\n")
+    assert done.stderr == (
+        f"scrapy feed: Kafka at {broker.address} does not serve topic nowhere "
+        "(Broker: Unknown topic or partition): create it, allow this user to read it, or name another\n"
+    )
+    assert scrapy("feed", "--kafka", "x.tsv").returncode == 2
+    assert scrapy("feed", "x.tsv", "--topic", "x").returncode == 2
+    done = scrapy("feed", "--kafka", "--resume")
+    assert "--columns, --keep, --resume, --probe and --again need FILEs" in done.stderr

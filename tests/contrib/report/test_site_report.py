@@ -1,0 +1,122 @@
+"""The report of a source: totals of its hours, and each robots.txt that holds for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import msgpack
+import pytest
+
+from crawlproject.contrib.report.site_report import UnknownSource, site_report, source_of
+from crawlproject.models import Requested
+from crawlproject.state.client import State
+from tests.leading import lead
+from tests.robots_copies import keep_copy
+
+HOUR = 3600
+
+
+async def put_hour(state: State, source: str, ago: int, values: list[Any]) -> int:
+    """Have an hour of requests, so many hours ago; return when it began."""
+    redis: Any = state.redis
+    hour = int(time.time()) // HOUR - ago
+    key = f"{state.keys.requests_of}{hour // 96}:{source}"
+    await redis.hset(key, str(hour % 96), msgpack.packb(values))
+    return hour * HOUR
+
+
+async def test_hours_are_added_up(state: State) -> None:
+    old = await put_hour(state, "museum", 500, [11, 1000, 0, 10_000, 2, 7, 1000, "200", 9, "404", 2, "robots", 4])
+    late = await put_hour(state, "museum", 2, [21, 500, 1000, 11_000, 9, 3, 5000, "200", 21, "txt", 1])
+    await put_hour(state, "museum", 1, [0, 0, 3_600_000, 0, 0, 0, 0, "-dns", 3, "lost", 2, "opt_out", 1])
+    await put_hour(state, "museum", 2161, [99, 99, 0, 1, 99, 0, 99_000, "200", 99])  # over 90 days ago
+    said = await site_report(state, "museum")
+    totals = said["totals"]
+    assert [hour["requests"] for hour in said["hours"]] == [11, 21, 0]
+    assert (totals["requests"], totals["bytes"], totals["results"]) == (32, 1500, {"200": 30, "404": 2})
+    assert totals["mean_rps"] == pytest.approx((10 + 20) / (10 + 10))
+    assert totals["first"] == time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(old))
+    assert totals["last"] == time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(late + 11))
+    assert totals["peak"] == {
+        "requests": 9,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(late + 3)),
+        "rate": 5.0,
+        "allowed": 6.5,
+    }
+    assert totals["hours_above_allowed"] == 1
+    assert (totals["not_sent"], totals["maybe_more"], totals["for_robots_txt"]) == ({"dns": 3}, 2, 1)
+    assert (totals["refused_by_robots"], totals["opt_outs_honoured"]) == (4, 1)
+    assert (said["hours"][2]["peak"], said["hours"][2]["first"], said["hours"][2]["mean_rps"]) == (
+        None,
+        None,
+        None,
+    )
+
+
+async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -> None:
+    fence = await lead(state)
+    rows = [("museum.example", 5.0, 5.0), ("archive.example", 5.0, 5.0)]
+    options = {"archive.example": json.dumps({"robots": "ignore", "hosts": ["archive.example"]})}
+    await state.scripts.set_rates(fence, rows, {}, options)
+    hosts = {
+        "www": ("rules", b"User-agent: *\nDisallow: /x\nCrawl-delay: 7\n"),
+        "maps": ("rules", b"Sitemap: https://maps.museum.example/s.xml\n"),
+        "none": ("none", b""),
+        "led": ("redirect", b"https://www.museum.example/robots.txt"),
+        "evil": ("refused", b"it leads to 127.0.0.1"),
+    }
+    pauses: Any = {"retry": 60.0, "retry_max": 3600.0}
+    for number, (host, (kind, body)) in enumerate(hosts.items()):
+        url = f"https://{host}.museum.example/robots.txt"
+        sent = Requested("museum.example", int(time.time() * 1e6), 5.0, str(200 + number), 9)
+        await state.scripts.look_robots("t", url, "museum.example")
+        await state.scripts.keep_robots(
+            "t",
+            url,
+            kind=kind,
+            body=body,
+            ttl=60,
+            source="museum.example",
+            requested=sent,
+            **pauses,
+        )
+    await keep_copy(state, "http://museum.example/robots.txt", "other", kind="none")
+    said = {
+        one["url"].split("//")[1].split(".")[0]: one
+        for one in (await site_report(state, "museum.example"))["robots"]
+    }
+    assert {name: one["status"] for name, one in said.items()} == {
+        **{name: str(200 + number) for number, name in enumerate(hosts)},
+        "museum": None,  # that was not fetched for it
+    }
+    assert said["www"]["text"] == "User-agent: *\nDisallow: /x\nCrawl-delay: 7\n"
+    assert said["www"]["obeyed"] == "its rules are obeyed, and the 7 s between requests that it asks for"
+    assert "only its Sitemap lines are kept" in said["maps"]["obeyed"]
+    assert said["none"]["obeyed"] == "there is none, or it has no rules for us: everything is allowed"
+    assert (said["led"]["read_from"], said["led"]["text"]) == (said["www"]["url"], said["www"]["text"])
+    assert said["evil"]["obeyed"] == "nothing is requested: it leads to 127.0.0.1"
+    assert said["museum"]["fetched"] is None
+    [ignored] = (await site_report(state, "archive.example"))["robots"]
+    assert ignored["obeyed"] == "not asked for: the site has given us permission"
+
+
+async def test_a_long_robots_txt_is_cut(state: State) -> None:
+    await lead(state)
+    redis: Any = state.redis
+    await redis.sadd(state.keys.sources, "museum.example")
+    body = b"User-agent: *\nDisallow: /x\n" + b"# \xff\n" * 10_000
+    await keep_copy(state, "https://museum.example/robots.txt", "museum.example", kind="rules", body=body)
+    [one] = (await site_report(state, "museum.example"))["robots"]
+    assert (len(one["text"]), one["characters"]) == (20_000, 27 + 40_000)
+
+
+async def test_what_nothing_is_known_of_has_no_report(state: State) -> None:
+    await lead(state)
+    with pytest.raises(UnknownSource, match=r"nothing is known of nobody\.example"):
+        await site_report(state, "nobody.example")
+    await put_hour(state, "nobody.example", 1, [1, 1, 0, 1, 1, 0, 1000, "200", 1])
+    assert (await site_report(state, "nobody.example"))["totals"]["requests"] == 1  # the catalogue has had it
+    assert await source_of(state, "nobody.example") == "nobody.example"
+    assert await source_of(state, "www.nobody.example") == "nobody.example"

@@ -1,0 +1,119 @@
+"""Plug-ins: that of docs/plugins.md, installed as a package; and the core without those that come with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from crawlproject.state.keys import Keys
+from tests.monitors import free_port
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.conftest import Scrapy
+
+ROOT = Path(__file__).parents[1]
+CONTRIB = ROOT / "crawlproject" / "contrib"
+KEYS = Keys("crawl", "images")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder for PYTHONPATH in which the plug-in of docs/plugins.md is installed."""
+    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    [point] = re.findall(r'"crawlproject\.plugins"\]\n    (.*)\n', text)
+    about = tmp_path / "crawl_postgres-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: crawl-postgres\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[crawlproject.plugins]\n{point.replace(chr(34), '')}\n")
+    (tmp_path / "crawl_postgres.py").write_text(code)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 40
+    return tmp_path
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[str]:
+    """The DSN of a server, and the folder of its socket."""
+    found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb"), *map(Path, filter(None, [shutil.which("initdb")]))]
+    if not found:
+        pytest.skip("no PostgreSQL server is installed (apt install postgresql)")
+    pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'psycopg[binary]')")
+    programs, data = found[0].parent, Path("/tmp") / f"crawl-postgres-{os.getpid()}"
+    data.mkdir()
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if os.geteuid() == 0:  # it refuses to run as root
+        shutil.chown(data, "nobody")
+        quiet |= {"user": "nobody", "cwd": "/"}
+    db, port = f"{data}/db", str(free_port())
+    made = [f"{programs}/initdb", "-D", db, "-A", "trust", "-U", "crawl", "--no-sync"]
+    subprocess.run(made, check=True, **quiet)
+    served = [f"{programs}/postgres", "-D", db, "-p", port, "-h", "127.0.0.1", "-k", str(data)]
+    server = subprocess.Popen(served, **quiet)
+    try:
+        yield f"postgresql://crawl@127.0.0.1:{port}/postgres"
+    finally:
+        server.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(20)
+        shutil.rmtree(data)
+
+
+def test_the_reader_of_the_docs_upserts_events_into_postgresql(
+    scrapy: Scrapy, redis_url: str, installed: Path, postgres: str
+) -> None:
+    import psycopg
+
+    def emit(stream: str, number: int, **event: Any) -> None:
+        with redis.Redis.from_url(redis_url) as client:
+            client.xadd(stream, {"event": json.dumps({"identifier": str(number), **event})})
+
+    def read() -> list[Any]:
+        path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = scrapy("events", f"{postgres}:postgres", "--json", PYTHONPATH=path)
+        assert done.returncode == 0, done.stderr
+        with psycopg.connect(postgres) as connection:
+            return list(connection.execute("select id, status, event->>'width' from images order by id"))
+
+    for number in range(3):
+        emit(KEYS.image_events, number, width=9, fetched_at=f"2026-11-27T12:00:0{number}+00:00")
+    emit(KEYS.page_events, 7, url="http://a.org/")  # of no interest to it
+    until(lambda: bool(psycopg.connect(postgres)), despite=psycopg.OperationalError)
+    assert read() == [("0", "ok", "9"), ("1", "ok", "9"), ("2", "ok", "9")]
+    emit(KEYS.link_rot_events, 1, time="2026-11-27T13:00:00+00:00")
+    emit(KEYS.image_events, 2, width=5, fetched_at="2026-11-27T11:00:00+00:00")  # older
+    assert read() == [("0", "ok", "9"), ("1", "gone", None), ("2", "ok", "9")]
+
+
+@pytest.mark.parametrize("gone", [None, *sorted(path.name for path in CONTRIB.glob("[a-z]*") if path.is_dir())])
+@pytest.mark.slow
+def test_the_core_runs_without_a_plugin_or_all_of_them(tmp_path: Path, gone: str | None) -> None:
+    shutil.copy(ROOT / "scrapy.cfg", tmp_path)
+    shutil.copytree(ROOT / "crawlproject", tmp_path / "crawlproject", ignore=shutil.ignore_patterns("__pycache__"))
+    contrib = tmp_path / "crawlproject" / "contrib"
+    had = {path.stem for path in (contrib / (gone or "")).rglob("commands/[a-z]*.py")}
+    shutil.rmtree(contrib / gone if gone else contrib)
+
+    def scrapy(*args: str) -> str:
+        command = [sys.executable, "-m", "scrapy", *args]
+        environ = {**os.environ, "PYTHONPATH": "", "CRAWL_CONTACT": "mailto:tests@example.org"}
+        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert scrapy("list").split() == ["images", "pages"]
+    commands = set(re.findall(r"^  ([a-z]+) ", scrapy("--help"), flags=re.MULTILINE))
+    assert {"crawl", "events", "feed"} <= commands
+    assert not had & commands
+    for name in ("events", "feed", "monitor"):
+        scrapy(name, "--help")
