@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crawlproject import __version__
-from crawlproject.config import SETTINGS, Config, environment, load, project_dir
+from crawlproject.config import SETTINGS, environment, load, project_dir
 from crawlproject.errors import ConfigError
 from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
 
@@ -143,7 +143,7 @@ BOUNDS: dict[str, Bounds] = {
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
 }
-FIELDS = {setting["name"]: field for field, setting in zip(Config.__slots__, SETTINGS.values(), strict=True)}
+FIELDS = {name: setting["field"] for name, setting in SETTINGS.items()}
 
 
 def test_the_ipv4_network_is_named_for_one_behind_nat64() -> None:

@@ -6,7 +6,6 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,18 +72,17 @@ def read(kind: type[T], settings: Mapping[str, Any]) -> T:
 
 def _values(kind: type, settings: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for f in fields(kind):
-        name, default, parse = f.metadata["name"], f.metadata["default"], f.metadata["parse"]
-        value = settings.get(name, default)
-        if value is None or (value == "" and default is None):
-            values[f.name] = default
+    for name, setting in table(kind).items():
+        value = settings.get(name, setting["default"])
+        if value is None or (value == "" and setting["default"] is None):
+            values[setting["field"]] = setting["default"]
             continue
         try:
-            values[f.name] = parse(value)
+            values[setting["field"]] = setting["parse"](value)
         except (TypeError, ValueError) as error:
             shown = re.sub(r"//.*@", "//***@", repr(value))  # no password in a message
             shown = re.sub(r"(password=)[^&'\"]*", r"\1***", shown)
-            shown = "***" if f.metadata["secret"] else shown
+            shown = "***" if setting["secret"] else shown
             raise ConfigError(f"{name}={shown} must be {error}") from None
     return values
 

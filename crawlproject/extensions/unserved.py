@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from scrapy.crawler import Crawler
 
 from crawlproject.extensions import Extension
+from crawlproject.frontier.contents import alive_workers
 from crawlproject.frontier.seeds import has_starts
 from crawlproject.frontier.worker import MOVES_TO, worker_of
 from crawlproject.loops import Loops
@@ -52,11 +53,11 @@ class UnservedShards(Extension):
     async def look(self) -> None:
         """Look once; end the crawl of this process if it is to serve another shard."""
         state = self._worker.state
-        here = await _alive(state)
+        here = await alive_workers(state)
         if self._worker.shutdown.has_begun or len(here) < 2 or min(here) != state.worker_id:
             self._unserved.clear()
             return
-        served, _ = await ask_shards([shard for shard in state.shards if shard is not state], _alive)
+        served, _ = await ask_shards([shard for shard in state.shards if shard is not state], alive_workers)
         for shard in self._long_unserved(shard for shard, workers in served.items() if not workers):
             if await shard.claim() == 1:
                 logger.warning("No worker serves %s: this one moves there", shown(shard))
@@ -68,7 +69,3 @@ class UnservedShards(Extension):
         now, found = asyncio.get_running_loop().time(), list(shards)
         self._unserved = {shard.number: self._unserved.get(shard.number, now) for shard in found}
         return [shard for shard in found if now - self._unserved[shard.number] >= _PATIENCE_S]
-
-
-async def _alive(shard: State) -> list[str]:
-    return await shard.scripts.alive(timeout=shard.config.heartbeat_timeout)

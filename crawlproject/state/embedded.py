@@ -21,7 +21,6 @@ from redis.retry import Retry
 from crawlproject.errors import RedisUnavailable
 
 _LONGEST_SOCKET_PATH = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
-_LONGEST_LOG = 10_000_000  # bytes; at a start, a longer log is moved aside
 _START_TIMEOUT_S = 60.0  # a long append-only file takes a while to load
 
 
@@ -144,7 +143,9 @@ def _answers(sock: Path) -> bool:
 
 def _start(folder: Path, sock: Path) -> None:
     log = folder / "redis.log"
-    _move_aside(log)
+    with suppress(FileNotFoundError):
+        log.replace(log.with_name("redis.log.1"))
+    log.touch(0o600)
     options = {
         "--port": "0",
         "--unixsocket": str(sock),
@@ -152,43 +153,25 @@ def _start(folder: Path, sock: Path) -> None:
         "--dir": str(folder),
         "--appendonly": "yes",
         "--save": "",
-        "--daemonize": "yes",
-        "--pidfile": str(folder / "redis.pid"),
-        "--logfile": str(log),
     }
     command = [find_server(), *(word for pair in options.items() for word in pair)]
-    (folder / "redis.pid").unlink(missing_ok=True)  # left by a killed server, it would make this one look dead
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, umask=0o077)
+    with log.open("ab") as output:
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            umask=0o077,
+            start_new_session=True,
+        )
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while done.returncode == 0 and time.monotonic() < deadline:
+    while server.poll() is None and time.monotonic() < deadline:
         if _answers(sock):
+            server.returncode = 0  # it outlives this process, which need not complain
             return
-        if not _alive(folder):
-            break
         time.sleep(0.02)
-    last = (done.stdout + done.stderr).strip() or (log.read_text(errors="replace").strip() if log.exists() else "")
+    last = log.read_text(errors="replace").strip()
     raise RedisUnavailable(
         f"valkey-server did not start in {folder}: {last.splitlines()[-1] if last else 'no error message'}"
     )
-
-
-def _move_aside(log: Path) -> None:
-    """Start a new log if the old one is long, and keep one old log. No server may have it open."""
-    try:
-        if log.stat().st_size > _LONGEST_LOG:
-            log.replace(log.with_name(f"{log.name}.1"))
-    except FileNotFoundError:
-        return
-
-
-def _alive(folder: Path) -> bool:
-    """Tell whether the daemon is alive, or has yet to write its process id."""
-    try:
-        pid = int((folder / "redis.pid").read_text())
-    except (FileNotFoundError, ValueError):
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -26,31 +26,19 @@ async def ask_each(
 ) -> tuple[dict[State, T], dict[State, str]]:
     """Return what `call` returns for each, and of those that did not answer, what is wrong."""
 
-    async def ask(one: State) -> T:
-        return await call(one)
-
-    tasks = {one: asyncio.create_task(ask(one)) for one in asked}
-    if tasks:
-        await asyncio.wait(tasks.values(), timeout=within_s)
+    shards = list(asked)
     answers: dict[State, T] = {}
     away: dict[State, str] = {}
-    for one, task in tasks.items():
-        if not task.done():
-            task.add_done_callback(_forget)
-            task.cancel()
-            away[one] = f"no answer within {within_s:g} s"
-            continue
+
+    async def ask(one: State) -> None:
         try:
-            answers[one] = task.result()
+            async with asyncio.timeout(within_s) as limit:
+                answers[one] = await call(one)
         except REDIS_TROUBLE as error:
-            away[one] = plain(error)
-    return answers, away
+            away[one] = f"no answer within {within_s:g} s" if limit.expired() else plain(error)
 
-
-def _forget(task: asyncio.Task[T]) -> None:
-    """Take note of how a task has ended, so that asyncio does not complain that nobody has."""
-    if not task.cancelled():
-        task.exception()
+    await asyncio.gather(*map(ask, shards))
+    return {one: answers[one] for one in shards if one in answers}, away
 
 
 def shown(state: State) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from crawlproject import config
-from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.errors import ConfigError
 from crawlproject.models import ORIGINALS, THUMBNAIL_FORMATS
-from crawlproject.storage.folder import FolderStorage, is_permanent
+from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_secrets
 
@@ -23,7 +22,6 @@ Storage = FolderStorage | S3Storage  # of thumbnails, or originals; its methods 
 PROBE = ".probe"  # never the name of a picture: those begin with a folder
 PROBE_SIZE = 16_384  # bytes; a nearly full disk would accept a tiny file
 
-_TRIES, _PAUSE_S = 3, 0.2  # for a picture that cannot be read
 
 _LONGEST_NAME = 200  # bytes of a file name; file systems take 255
 
@@ -69,38 +67,6 @@ def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
         return lambda name: (folder / name).read_bytes()
     bucket = functools.cache(lambda: S3Storage(uri, settings))
     return lambda name: bucket().read(name)
-
-
-def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callable[[str], bytes | None]:
-    """Return a function that reads a picture by its name: None where there is none of that name.
-
-    `setting` is what names the storage. The function blocks, may be called from several threads, and raises
-
-        StorageDown: the storage fails at present.
-        CrawlprojectError: it refuses, until an operator acts.
-    """
-    read, in_folder = reader_of(uri, settings), not uri.startswith("s3://")
-
-    def look_up(name: str) -> bytes | None:
-        tries_left = _TRIES
-        while True:
-            tries_left -= 1
-            try:
-                return read(name)
-            except Exception as error:  # whatever boto and the file system find wrong
-                code = getattr(error, "response", {}).get("Error", {}).get("Code")
-                if code == "NoSuchKey" or (isinstance(error, FileNotFoundError) and folder_of(uri).is_dir()):
-                    return None
-                if tries_left and in_folder and not isinstance(error, FileNotFoundError):
-                    time.sleep(_PAUSE_S)
-                    continue
-                what = f"{setting}={printable(uri, 500)}: {name} cannot be read ({described(error)}): "
-                lasts = is_permanent(error) if in_folder else S3Storage(uri, settings).is_permanent(error)
-                if lasts and not isinstance(error, FileNotFoundError):
-                    raise ConfigError(what + "allow that, or remove it to go on without it") from None
-                raise StorageDown(what + "bring it back, or remove it to go on without it") from None
-
-    return look_up
 
 
 def folder_of(uri: str) -> Path:

@@ -37,37 +37,14 @@ def test_a_name_is_excluded_as_a_domain_and_as_a_source(given: str, names: list[
     assert is_domain(names[0]) == (names[0] not in {"museum", "city:museum", "bücher"})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "europeana:123",
-        "europeana.eu:123",
-        ".a",
-        "..",
-        "a.example:80",
-        "müseum.eu:1",
-    ],
-)
+@pytest.mark.parametrize("name", ["europeana.eu:123", ".a", "a.example:80"])
 def test_any_name_of_a_source_is_one(name: str) -> None:
     assert exclusion_names(name.upper()) == [source_name(name)]
     assert not is_domain(name)
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        "",
-        " ",
-        "a b",
-        "https://a.example/",
-        "a" * 200,
-        "*",
-        "*.a.example",
-        "a.example/x",
-        "me@a.example",
-        "[::1]:80",
-        "-a",
-    ],
+    "given", ["", "a b", "https://a.example/", "a" * 200, "*.a.example", "me@a.example", "-a"]
 )
 def test_what_is_neither_domain_nor_source_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match=r"neither a source nor a domain|1 to 128 letters"):

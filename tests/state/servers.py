@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +17,6 @@ __all__ = [
     "Cluster",
     "Pair",
     "Server",
-    "SlowLine",
     "add_user",
     "denied",
     "free_port",
@@ -82,44 +77,3 @@ def tls_options(certificates: Path) -> dict[str, str]:
         "tls_ca_cert_file": f"{certificates}/ca.pem",
         "tls_replication": "yes",
     }
-
-
-class SlowLine:
-    """A TCP proxy before a Redis that holds everything up, each way, by `delay` seconds."""
-
-    def __init__(self, target: int, delay: float) -> None:
-        self.target = target
-        self.delay = delay
-        self.port = 0
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-
-    @contextmanager
-    def running(self) -> Iterator[str]:
-        """Serve; the URL is that of the slow Redis."""
-        self._thread.start()
-        assert self._started.wait(5)
-        try:
-            yield f"redis://127.0.0.1:{self.port}/0"
-        finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._started.set()
-        await self._stop.wait()
-        server.close()
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
-        with suppress(ConnectionError):
-            while data := await reader.read(65536):
-                loop.call_later(self.delay, writer.write, data)
-        loop.call_later(self.delay, writer.close)

@@ -252,13 +252,6 @@ async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
     await state.close()
 
 
-async def test_one_redis_has_no_replica_to_wait_for(redis_url: str) -> None:
-    state = State(config.load({"REDIS_URL": redis_url, "CRAWL_REDIS_WAIT": "all"}), "images")
-    await state.open()
-    assert await state.scripts.lead("leader", ready=True) == 1
-    await state.close()
-
-
 async def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
     cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,35 +104,6 @@ def test_what_was_stored_outlives_the_server(folder: Path) -> None:
         assert client.llen("seeds") == 1001
 
 
-def test_the_pid_file_of_a_killed_server_does_not_confuse_the_next(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder.mkdir()
-    (folder / "redis.pid").write_text(str(2**22 + 1))  # above the largest process id
-    slow = tmp_path / "valkey-server"
-    slow.write_text(f'#!/bin/sh\n(sleep 0.3; exec "{embedded.find_server()}" "$@") > /dev/null 2>&1 &\n')
-    slow.chmod(0o755)
-    monkeypatch.setattr(embedded, "find_server", lambda: str(slow))
-    assert is_alive(pid_of(embedded.ensure(folder)))
-
-
-def test_a_long_log_is_moved_aside_at_a_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_LONGEST_LOG", 5000)
-    folder.mkdir()
-    log, old = folder / "redis.log", folder / "redis.log.1"
-    old.write_text("older\n")
-    log.write_text("short\n")
-    embedded.ensure(folder)
-    embedded.stop(folder)
-    assert log.read_text().startswith("short\n")
-    assert old.read_text() == "older\n"
-    log.write_text("long\n" * 1001)
-    embedded.ensure(folder)
-    assert old.read_text() == "long\n" * 1001
-    assert "eady to accept connections" in log.read_text()
-    assert "long" not in log.read_text()
-
-
 def test_it_is_reachable_by_its_user_only(folder: Path) -> None:
     url = embedded.ensure(folder)
     with redis.Redis.from_url(url) as client:

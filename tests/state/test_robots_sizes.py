@@ -88,12 +88,6 @@ async def test_a_delay_outlives_the_copy_that_asked_for_it(state: State) -> None
     assert (await state.scripts.look_robots("w", origin(1), "museum")).what == "wait"
 
 
-async def test_how_long_a_robots_txt_is_unreachable_is_known_for_months(state: State) -> None:
-    """Everything is allowed after 30 days of that."""
-    await keep_copy(state, origin(1), "museum", kind="unreachable", reason="x")
-    assert await state.redis.ttl(state.keys.robots_of + origin(1)) > 59 * 86_400
-
-
 async def test_what_has_expired_counts_no_more(leading: tuple[State, int]) -> None:
     state, fence = leading
     for number in range(3):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -19,9 +18,8 @@ from crawlproject.config import MasterAddress, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.client import State
 from crawlproject.state.master import Master
-from demo.gallery import Gallery
 from tests.state.servers import Pair, Server, free_port, tls_options, tls_server
-from tests.test_crawl import KEYS, Crawl
+from tests.test_crawl import KEYS
 from tests.waiting import until, until_async
 
 
@@ -86,37 +84,6 @@ def leads(client: Any) -> bool:
     with suppress(redis.ConnectionError):
         return bool(client.info("replication")["role"] == "master")
     return False
-
-
-def test_a_master_that_is_killed_in_the_middle_of_a_crawl(
-    pair: Pair, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    count = 200
-    crawl = Crawl(tmp_path, environment | {"REDIS_URL": pair.url}, pair.master.url)
-    crawl.source("photos", 60, pictures=count)
-    try:
-        with Gallery(crawl.sites, tmp_path / "arrivals.jsonl") as crawl.gallery:
-            crawl.start(2, MAX_IDLE_TIME_BEFORE_CLOSE="5")  # one that starts while no master answers gives up
-            crawl.until(lambda: pair.master.client.zcard(KEYS.workers) == 2)
-            crawl.seed("photos", *(f"{number}.jpg" for number in range(count)))
-            crawl.until(lambda: pair.master.client.xlen(KEYS.image_events) > 40)
-            pair.master.client.wait(1, 1000)
-            pair.master.kill()
-            crawl.redis = pair.replica.client
-            crawl.until(lambda: leads(crawl.redis))
-            crawl.finish()
-            assert crawl.redis.xlen(KEYS.image_events) == count
-            crawl.command("stats")  # commands find it, too
-        assert crawl.outcomes() == Counter(f"photos-{number}.jpg" for number in range(count))
-        assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
-        for worker in (0, 1):
-            log = crawl.log(worker)
-            assert "Traceback" not in log
-            assert "Bug in" not in log
-            faults = [line for line in log.splitlines() if " ERROR: Redis" in line]
-            assert 1 <= len(faults) <= 3, faults
-    finally:
-        crawl.stop()
 
 
 async def test_a_master_that_has_been_replaced_is_left_before_it_knows(pair: Pair) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace, shard_of
@@ -94,13 +91,6 @@ class ShardedCrawl(Crawl):
         identifier: str = json.loads(fields[b"event"])["identifier"]
         return identifier
 
-    def count(self) -> int:
-        """Return how many have ended so far, 0 while a shard is away."""
-        try:
-            return self.ends().total()
-        except (redis.RedisError, LookupError):
-            return 0
-
     def left(self) -> list[bytes]:
         """Return what is still counted as work, by shard."""
         return [self.at(keys.seeds).hget(keys.counters, "outstanding") or b"0" for keys in self.shards]
@@ -158,45 +148,3 @@ def test_a_worker_alone_crawls_all_shards(crawl: ShardedCrawl) -> None:
     check(crawl)
     assert crawl.faults(0) == []
     assert crawl.crawled_by(0) == set(MUSEUMS)
-
-
-def test_a_master_that_is_killed_pauses_its_shards_alone(
-    cluster: Cluster, cluster_url: str, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    """No seed is lost or doubled, no source gets more than its rate, and the other workers never notice."""
-    count = 100
-    crawl = ShardedCrawl(tmp_path, environment, cluster_url, cluster, pictures=count)
-    try:
-        with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-            crawl.start(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="3")
-            for number in range(count):
-                for museum in MUSEUMS:
-                    crawl.push(museum, f"{number}.jpg", source=museum)
-            crawl.until(lambda: crawl.count() > 100)
-            master = cluster.owner_of(crawl.keys_for(MUSEUMS[0]).seeds)
-            there = [museum for museum in MUSEUMS if cluster.owner_of(crawl.keys_for(museum).seeds) is master]
-            assert 0 < len(there) < len(MUSEUMS)
-            master.client.wait(1, 1000)
-            killed_at = time.time()
-            master.kill()
-            try:
-                crawl.until(lambda: crawl.count() > 0)
-                back_after = time.time() - killed_at
-            finally:
-                master.start()
-            crawl.finish()
-            crawl.until(lambda: crawl.ends() == Counter(crawl.pushed))
-            assert crawl.left() == [b"0"] * SHARDS
-            for museum in MUSEUMS:
-                arrivals = crawl.arrivals(museum)
-                assert worst_second(arrivals) <= RATE + 2
-                assert count <= len(arrivals) <= count + 5  # what was settled in that moment comes again
-                if museum not in there:
-                    moments = [killed_at, *(one["t"] for one in arrivals if one["t"] > killed_at)]
-                    during = [moment for moment in sorted(moments) if moment < killed_at + back_after + 1]
-                    silence = max(after - before for before, after in pairwise(during))
-                    assert silence < 2, f"{museum} was silent for {silence:.1f} s of {back_after:.1f}"
-        for worker in range(SHARDS):
-            assert len(crawl.faults(worker)) <= 8, crawl.faults(worker)
-    finally:
-        crawl.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from crawlproject import config
 from crawlproject.config.parsers import address, split, text, whole
@@ -30,28 +30,26 @@ def _origin(value: Any) -> str | None:
 class DashboardSettings:
     """Where it is served, and to whom."""
 
+    PREFIX: ClassVar[str] = "CRAWL_DASHBOARD_"
+
     port: int = config.setting(
-        "CRAWL_DASHBOARD_PORT",
         9411,
         whole(0, 65535),
         "port of `scrapy monitor`'s dashboard; 0: none",
         unit="port",
     )
     address: str = config.setting(
-        "CRAWL_DASHBOARD_ADDRESS",
         "127.0.0.1",
         address,
         "address that the dashboard is bound to; any but a loopback address needs a password",
     )
     password: str | None = config.setting(
-        "CRAWL_DASHBOARD_PASSWORD",
         None,
         text,
         "password of the dashboard; none: open to everybody on this machine; never shown",
         secret=True,
     )
     origin: str | None = config.setting(
-        "CRAWL_DASHBOARD_ORIGIN",
         None,
         _origin,
         "the dashboard's address as browsers see it behind a proxy, as in `https://crawl.example.org`",

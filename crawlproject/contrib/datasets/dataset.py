@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crawlproject.contrib.datasets.parquet import FOOTER, ParquetForm, name_of
+from crawlproject.contrib.datasets.parts import PartExists, Parts
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.entries import default_name, event_of
 from crawlproject.sinks.sink import Sink
 from crawlproject.state.client import State
-from crawlproject.storage.parts import PartExists, Parts
 from crawlproject.streams.readers import StreamReader, is_behind, is_entry_id
 from crawlproject.streams.streams import EventEntry
 from crawlproject.texts import printable, scrapy_command

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crawlproject.contrib.datasets.event_rows import Rows, row_of
+from crawlproject.contrib.datasets.parts import Parts
 from crawlproject.errors import CrawlprojectError
 from crawlproject.storage.blobs import described
-from crawlproject.storage.parts import Parts
 
 FOOTER = b"crawlproject"  # the key of what a part's footer says, as JSON
 ROW_GROUP = 50_000  # rows

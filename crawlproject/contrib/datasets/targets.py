@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings
 
-from crawlproject.errors import CrawlprojectError
+from crawlproject.contrib.datasets.parts import Parts, parts_of
+from crawlproject.errors import ConfigError, CrawlprojectError, StorageDown
 from crawlproject.sinks.sink import Target
 from crawlproject.state.client import State
-from crawlproject.storage.blobs import lookup_of
-from crawlproject.storage.parts import Parts, parts_of
-from crawlproject.texts import counted, without_pyarrow
+from crawlproject.storage.blobs import described, folder_of, reader_of
+from crawlproject.storage.folder import is_permanent
+from crawlproject.storage.s3 import S3Storage
+from crawlproject.texts import counted, printable, without_pyarrow
 
 if TYPE_CHECKING:
     from crawlproject.contrib.datasets.dataset import Dataset
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from crawlproject.contrib.datasets.webdataset import WebDatasetForm
 
 ROWS, SAMPLES, EVERY_S = 50_000, 10_000, 600.0  # of a part
+_TRIES, _PAUSE_S = 3, 0.2  # for a picture that cannot be read
 _MOST = {"rows": 10_000_000, "samples": 100_000, "every": 86_400}  # a sample's number has five digits
 
 
@@ -124,3 +128,35 @@ class WebDatasetTarget(ParquetTarget):
         if not missing:
             return []
         return [f"{counted(missing, self._column)} missing in {self._setting}: rows without a sample"]
+
+
+def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callable[[str], bytes | None]:
+    """Return a function that reads a picture by its name: None where there is none of that name.
+
+    `setting` is what names the storage. The function blocks, may be called from several threads, and raises
+
+        StorageDown: the storage fails at present.
+        CrawlprojectError: it refuses, until an operator acts.
+    """
+    read, in_folder = reader_of(uri, settings), not uri.startswith("s3://")
+
+    def look_up(name: str) -> bytes | None:
+        tries_left = _TRIES
+        while True:
+            tries_left -= 1
+            try:
+                return read(name)
+            except Exception as error:  # whatever boto and the file system find wrong
+                code = getattr(error, "response", {}).get("Error", {}).get("Code")
+                if code == "NoSuchKey" or (isinstance(error, FileNotFoundError) and folder_of(uri).is_dir()):
+                    return None
+                if tries_left and in_folder and not isinstance(error, FileNotFoundError):
+                    time.sleep(_PAUSE_S)
+                    continue
+                what = f"{setting}={printable(uri, 500)}: {name} cannot be read ({described(error)}): "
+                lasts = is_permanent(error) if in_folder else S3Storage(uri, settings).is_permanent(error)
+                if lasts and not isinstance(error, FileNotFoundError):
+                    raise ConfigError(what + "allow that, or remove it to go on without it") from None
+                raise StorageDown(what + "bring it back, or remove it to go on without it") from None
+
+    return look_up

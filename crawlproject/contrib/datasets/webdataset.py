@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from crawlproject.contrib.datasets.event_rows import row_of
 from crawlproject.contrib.datasets.parquet import ParquetFile, ParquetForm, name_of, writing
-from crawlproject.storage.parts import Parts
+from crawlproject.contrib.datasets.parts import Parts
 from crawlproject.texts import one_line
 
 _THREADS = 8  # that read pictures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from crawlproject import config
 from crawlproject.config.parsers import listed
@@ -48,14 +48,14 @@ def _options(value: Any) -> tuple[tuple[str, str], ...]:
 class KafkaSettings:
     """Where Kafka is."""
 
+    PREFIX: ClassVar[str] = "CRAWL_KAFKA_"
+
     brokers: tuple[str, ...] = config.setting(
-        "CRAWL_KAFKA_BROKERS",
         (),
         _brokers,
         "Kafka's brokers, as `host:port`, for `--kafka` of `feed` and `events`",
     )
     options: tuple[tuple[str, str], ...] = config.setting(
-        "CRAWL_KAFKA_OPTIONS",
         (),
         _options,
         "further options for librdkafka, a JSON object; never shown",

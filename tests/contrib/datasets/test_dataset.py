@@ -22,9 +22,9 @@ import redis
 from crawlproject.contrib.datasets.dataset import ABOUT, Dataset
 from crawlproject.contrib.datasets.event_rows import SCHEMA
 from crawlproject.contrib.datasets.parquet import FOOTER, ParquetForm
+from crawlproject.contrib.datasets.parts import FolderParts
 from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
 from crawlproject.state.client import State
-from crawlproject.storage.parts import FolderParts
 from crawlproject.streams.readers import readers
 from tests.sinks.events import KEYS, emit, gone, image, status_of
 from tests.sinks.lines import before_line, die
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 TRACED = (
     "crawlproject/contrib/datasets/dataset.py",
     "crawlproject/contrib/datasets/parquet.py",
-    "crawlproject/storage/parts.py",
+    "crawlproject/contrib/datasets/parts.py",
     "crawlproject/streams/readers.py",
 )
 

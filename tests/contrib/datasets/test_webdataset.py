@@ -23,11 +23,12 @@ from scrapy.settings import Settings
 from crawlproject.contrib.datasets import webdataset as webdataset_sink
 from crawlproject.contrib.datasets.dataset import Dataset
 from crawlproject.contrib.datasets.parquet import ParquetForm
+from crawlproject.contrib.datasets.parts import FolderParts, Parts, S3Parts, parts_of
+from crawlproject.contrib.datasets.targets import lookup_of
 from crawlproject.contrib.datasets.webdataset import WebDatasetForm
 from crawlproject.errors import ConfigError, CrawlprojectError, ReaderTaken, StorageDown
 from crawlproject.state.client import State
-from crawlproject.storage.blobs import lookup_of, original_name
-from crawlproject.storage.parts import FolderParts, Parts, S3Parts, parts_of
+from crawlproject.storage.blobs import original_name
 from tests.contrib.datasets.test_dataset import dies
 from tests.sinks.events import KEYS, emit, image, status_of
 from tests.sinks.lines import die

@@ -125,24 +125,6 @@ async def test_a_slow_answer_counts_in_its_second_and_a_very_late_one_alone(craw
     assert (hour.requests, hour.peak) == (7, 3)
 
 
-async def test_a_moment_that_cannot_be_is_taken_for_the_present(crawl: State) -> None:
-    at = await moment(crawl)
-    await send(crawl, [at + 3600 * SECOND, at - 7200 * SECOND])
-    found = await read_requests(crawl, "museum")
-    assert sum(hour.requests for hour in found.hours) == 2
-    assert all(at / SECOND < hour.last < found.now for hour in found.hours)
-
-
-async def test_the_kinds_of_an_hour_are_bounded(crawl: State) -> None:
-    at = await moment(crawl)
-    for status in range(200, 600, 9):
-        await send(crawl, [at], result=str(status))
-    hour = joined((await read_requests(crawl, "museum")).hours)
-    assert hour.requests == sum(hour.kinds.values()) == 45
-    assert len(hour.kinds) <= 29
-    assert hour.kinds["5xx"] > 1
-
-
 async def test_an_hour_is_small_and_ends(crawl: State) -> None:
     at = await moment(crawl)
     await send(crawl, [at])

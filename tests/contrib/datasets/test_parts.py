@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crawlproject.contrib.datasets.parts import FolderParts, S3Parts
 from crawlproject.errors import CrawlprojectError
-from crawlproject.storage.parts import FolderParts, S3Parts
 from tests.storage.s3_gate import aws
 
 
