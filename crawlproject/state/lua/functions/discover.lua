@@ -60,7 +60,7 @@ register('discover', function(ctx, K, A)
     if not seen_filter.mark(ctx, group.digests[index]) then return 'k' end
     budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
-    queues.add(ctx, source, entry)
+    queues.add(ctx, source, entry, has_room)
     return 'a'
   end
 
