@@ -85,8 +85,8 @@ class Command(cli.Command):
             raise UsageError(f"expected exactly one FILE, or {others}--readers, or --forget NAME")
         if opts.reader is not None and not _NAME.fullmatch(opts.reader):
             raise UsageError(
-                f"--reader {opts.reader!r}: a name has 1 to 100 letters, digits, dots, hyphens and underscores, "
-                "and begins with a letter or digit"
+                f"--reader {opts.reader!r}: a name has 1 to 100 letters, digits, dots, hyphens, underscores, and "
+                "begins with a letter or digit"
             )
         if opts.reader is not None and not (args or chosen):
             raise UsageError(f"--reader goes with FILE{''.join(f' or --{name}' for name in flags)}")
