@@ -29,8 +29,8 @@ _BATCH = 500  # dead letters a call
 
 
 class Command(cli.Command):
-    """list shows what could not be fetched or read, and why; retry puts it back into the crawl as if it were new;
-    drop deletes it permanently.
+    """list shows the requests and seeds that failed for good, with their reasons; retry puts them back into the
+    crawl as if they were new; drop deletes them permanently.
     """
 
     arguments = "[options] list|retry|drop"
@@ -41,8 +41,8 @@ class Command(cli.Command):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--source", help="only those of this source")
-        parser.add_argument("--reason", help="only those with this text in the reason")
-        parser.add_argument("--all", action="store_true", help="drop: all of them, without --source and --reason")
+        parser.add_argument("--reason", help="only those whose reason contains this text")
+        parser.add_argument("--all", action="store_true", help="with drop: delete all of them")
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
