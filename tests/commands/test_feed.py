@@ -19,8 +19,8 @@ import pytest
 import redis
 from pyarrow import parquet as pq
 
-from crawlproject.contrib.datasets.event_rows import Rows
 from crawlproject.state.keys import Keys
+from tests.ingest import datasets
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -248,11 +248,12 @@ def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> 
 
 def rows_of_dataset(path: Path, numbers: range, at: int) -> None:
     """Write a part as `scrapy events` does."""
-    rows = Rows()
-    for number in numbers:
-        url = f"https://museum.org/{number}"
-        rows.add({"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at})
-    pq.write_table(rows.take(), path)
+    urls = {number: f"https://museum.org/{number}" for number in numbers}
+    rows = [
+        {"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at}
+        for number, url in urls.items()
+    ]
+    datasets.write(path, rows)
 
 
 def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(
