@@ -219,67 +219,19 @@ def test_broken_encodings_are_read(charset: str, body: bytes) -> None:
     check(page)
 
 
+# fmt: off
 PIECES = st.sampled_from(
     [
-        *(
-            "<a href=",
-            "<a rel=nofollow href='",
-            "<img src=",
-            "<img srcset='",
-            "<base href=",
-            "<link rel=canonical href=",
-        ),
-        *(
-            "<meta name=robots content=",
-            "<meta http-equiv=refresh content='0;url=",
-            LD,
-            '{"@type":"ImageObject","url":"',
-        ),
-        *(
-            "</script>",
-            "<figure>",
-            "</figure>",
-            "<div typeof=x about=",
-            "<a rel=license href=",
-            ">",
-            "'",
-            '"',
-            "}",
-            "]",
-            " ",
-        ),
-        *(
-            "http://",
-            "//",
-            "b.example",
-            "user:pw@",
-            ":80",
-            ":0",
-            "ü",
-            "\ud800",
-            "\0",
-            "javascript:",
-            "data:,",
-            "#",
-            "?a=1",
-        ),
-        *(
-            "<title>",
-            "<html lang=",
-            "<!--",
-            "-->",
-            "<svg>",
-            "<p>",
-            "x",
-            "/",
-            "&#xd800;",
-            "&amp",
-            "&#0;",
-            "300w,",
-            "2x",
-        ),
+        "<a href=", "<a rel=nofollow href='", "<img src=", "<img srcset='", "<base href=",
+        "<link rel=canonical href=", "<meta name=robots content=",
+        "<meta http-equiv=refresh content='0;url=", LD, '{"@type":"ImageObject","url":"', "</script>",
+        "<figure>", "</figure>", "<div typeof=x about=", "<a rel=license href=", ">", "'", '"', "}", "]",
+        " ", "http://", "//", "b.example", "user:pw@", ":80", ":0", "ü", "\ud800", "\x00", "javascript:",
+        "data:,", "#", "?a=1", "<title>", "<html lang=", "<!--", "-->", "<svg>", "<p>", "x", "/", "&#xd800;",
+        "&amp", "&#0;", "300w,", "2x"
     ]
 )
+# fmt: on
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
