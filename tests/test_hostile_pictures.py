@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import slow_pictures
-from benchmarks.hostile.answers import coding_samples, flood_samples
 from benchmarks.hostile.pictures import bombs
 from benchmarks.hostile.server import Server, plain
 from crawlproject.models import IMAGE_FORMATS
@@ -151,21 +150,6 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
     sizes = {name: (images[name]["width"], images[name]["height"]) for name in ("svg", "svg-deep")}
     assert sizes == {"svg": (794, 1123), "svg-deep": (4, 3)}
     assert {(images[name]["format"], images[name]["thumbnail"]) for name in sizes} == {("SVG", None)}
-    assert peak < 1024 * MIB
-    assert "Traceback" not in crawl.log()
-
-
-def test_hostile_servers_end_with_their_reason_within_a_gibibyte(crawl: Crawl) -> None:
-    hostile = coding_samples() | flood_samples()
-    with Server({name: answer for name, (answer, _) in hostile.items()}) as server:
-        seed(crawl, server)
-        crawl.start(DOWNLOAD_TIMEOUT="4", DOWNLOAD_MAXSIZE="10000000", CRAWL_MAX_RETRIES="0")
-        peak = watch(crawl)
-    dead = crawl.dead()
-    expected = {name: words for name, (_, words) in hostile.items() if words}
-    assert {name: reason for name, reason in dead.items() if expected.get(name, "?") not in reason} == {}
-    assert dead.keys() == expected.keys()
-    assert {event["identifier"] for event in crawl.events(KEYS.image_events)} == hostile.keys() - expected.keys()
     assert peak < 1024 * MIB
     assert "Traceback" not in crawl.log()
 
