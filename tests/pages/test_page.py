@@ -122,14 +122,9 @@ def test_encodings(body: bytes, content_type: str, title: str) -> None:
 
 
 def test_the_first_bytes_are_read_and_no_character_cut_in_two_changes_the_encoding() -> None:
-    page = read_page(
-        URL, {}, "<title>é</title><a href=one><a href=two>".encode(), NOW, max_bytes=len("<title>é") + 1
-    )
-    assert page is not None
     cut = read_page(URL, {}, "<title>é".encode() + "é".encode()[:1], NOW)
     assert cut is not None
     assert cut.title == "é"
-    assert page.links == ()
     assert read("<a href=one>" + "x" * MAX_BYTES + "<a href=two>").links == read("<a href=one>").links
 
 
