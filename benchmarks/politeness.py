@@ -55,7 +55,6 @@ from benchmarks.politeness_scenarios import (
 )
 from benchmarks.set_clock import Clocks
 from crawlproject import config
-from crawlproject.contrib.report.site_report import site_report
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.source_counts import counts_in
@@ -435,6 +434,8 @@ def account(crawl: Crawl, seeds: int, held: int, *, with_rest: bool) -> list[str
 
 async def read_reports(crawl: Crawl, sources: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the report of each source, as `scrapy report --json` has it."""
+    from crawlproject.contrib.report.site_report import site_report  # a plug-in, which may be deleted
+
     state = State(config.load({"REDIS_URL": crawl.redis_url}), "images")
     await state.open()
     try:

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TextIO, TypeVar
+from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Protocol, TextIO, TypeVar
 
 from scrapy import Spider
 from scrapy.commands import ScrapyCommand
@@ -256,40 +256,28 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
         await state.close()
 
 
-class Connection:
-    """The connection of a command that blocks, as it waits for its input: its loop has a thread of its own."""
+class Connection(NamedTuple):
+    """The connection of a command that blocks, as it waits for its input; `run` runs a coroutine meanwhile."""
 
-    def __init__(self, state: State, loop: asyncio.AbstractEventLoop) -> None:
-        self.state = state
-        self._loop = loop
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns, which runs there."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+    state: State
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @contextmanager
 def connected(settings: config.Config, spider: str = "images") -> Iterator[Connection]:
-    """Open the frontier of `spider` for a command that blocks, on a loop in a thread, until the end of the block.
+    """Open the frontier of `spider` for a command that blocks, until the end of the block.
 
     Raises:
         ConfigError, RedisUnavailable: see State.open.
 
     """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="redis", daemon=True)
-    thread.start()
-    try:
-        one = Connection(State(settings.of_any_shard, spider), loop)
-        one.run(one.state.open())
+    with asyncio.Runner() as runner:
+        state = State(settings.of_any_shard, spider)
+        runner.run(state.open())
         try:
-            yield one
+            yield Connection(state, runner.run)
         finally:
-            one.run(one.state.close())
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+            runner.run(state.close())
 
 
 def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:

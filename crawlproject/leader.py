@@ -19,7 +19,7 @@ from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.over_shards import shown
-from crawlproject.texts import printable, scrapy_command, without_secrets
+from crawlproject.texts import printable, without_secrets
 from crawlproject.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
-_REMIND_EVERY_S = 60.0  # between two remarks on halted sources that have work
-_MOST_REMINDED = 200
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _MORE = 2  # answer of such a call: it has not looked at all
 _SOURCES_A_TICK = 1_000  # looked at for overrides; those with an override are looked at in each tick
@@ -44,10 +42,9 @@ class Leader:
     """In every worker, and in `scrapy monitor`: stands for the lead of a shard.
 
     One at a time leads, by a lock in Redis that outlives it by 5 s. The leader renews the pulse each second,
-    without which no slot is granted. It reads the catalogue, and
-    sets each source's rate: the operator's override, else by size, else the minimum. When the catalogue
-    cannot be read the last rates stay. What it writes carries its fence number, so that a leader that slept
-    through its replacement changes nothing.
+    without which no slot is granted. It reads the catalogue, and sets each source's rate: the operator's override,
+    else by size, else the minimum. When the catalogue cannot be read the last rates stay. What it writes carries
+    its fence number, so that a leader that slept through its replacement changes nothing.
 
     Of the sources of other shards it writes what says which requests belong to them, and nothing else: so each
     shard knows by itself where a request goes.
@@ -61,11 +58,8 @@ class Leader:
         self.exclusions = ExclusionList(settings.exclude)
         self._overridden: dict[str, bytes] = {}
         self._cursor = 0
-        self._writing = (
-            asyncio.Lock()
-        )  # held from the comparison of some rates until those that differ are written
+        self._writing = asyncio.Lock()  # held from the comparison of rates until those that differ are written
         self._paused = ""
-        self._remind_at = 0.0
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -105,7 +99,7 @@ class Leader:
         if fence is None:
             return
         await self._follow_overrides(fence)
-        await self._watch(fence)
+        await self._look_at_watchlist(fence)
         maxlen, drop = self.state.bounds.stream_maxlen, self.config.events_unread == "drop"
         reason, dropped = await self.state.scripts.trim(fence, maxlen=maxlen, drop=drop)
         if dropped:
@@ -115,24 +109,6 @@ class Leader:
             if reason:
                 of, part = ("", "") if self.state.count == 1 else (f" of {shown(self.state)}", "its part of ")
                 logger.warning("Unread events%s have reached %sCRAWL_STREAM_MAXLEN: %s", of, part, reason)
-
-    async def _watch(self, fence: int) -> None:
-        """Look at the sources on the watchlist; remind of halted ones that have work."""
-        await self._look_at_watchlist(fence)
-        now = asyncio.get_running_loop().time()
-        if now < self._remind_at:
-            return
-        self._remind_at = now + _REMIND_EVERY_S
-        halted = await source_table.halted_sources(self.state)
-        for status in await self.state.scripts.inspect(halted[:_MOST_REMINDED]):
-            if work := status.queued + status.waiting + status.delayed:
-                logger.warning(
-                    "Source %s is halted with %d requests: %s",
-                    status.source,
-                    work,
-                    scrapy_command("resume", of=[status.source]),
-                    extra={"source": status.source},
-                )
 
     async def _look_at_watchlist(self, fence: int) -> None:
         for _ in range(_WATCHES_A_TICK):

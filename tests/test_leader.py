@@ -18,14 +18,10 @@ import pytest
 from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.errors import CatalogueError
-from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
 from crawlproject.sources import catalogue_reader
 from crawlproject.sources.catalogue_reader import read_catalogue
-from crawlproject.state.scripts import NewRequest
-from tests.pasting import HOSTILE, pasted
-from tests.settings_of_functions import within
 from tests.waiting import until_async
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
@@ -323,32 +319,12 @@ async def test_one_leads_and_another_takes_over_when_it_is_gone(
         assert await redis.get(keys.fence) == b"8"
 
 
-async def test_the_leader_heeds_operators_and_reminds_of_work_on_halted_sources(
-    scheduler: FrontierScheduler, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_leader_heeds_operators(scheduler: FrontierScheduler) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
-    async with leading(scheduler) as one:
+    async with leading(scheduler):
         await until_async(lambda: redis.get(keys.pulse))
-        items = [NewRequest(bytes((1, 0, 0)) + b"x", digest_of("", "1"), again=True, source="museum")]
-        await within(scheduler.state.scripts, high_water=9).enqueue("w", items)
         await redis.sadd(keys.halted, "museum")
         await until_async(lambda: redis.xlen(keys.halted_events))
-        one._remind_at = 0.0
-
-        async def reminded() -> bool:
-            return "museum is halted with 1 requests: scrapy resume -- museum" in caplog.text
-
-        await until_async(reminded)
-        await redis.sadd(keys.halted, *HOSTILE)  # by somebody else: no command and no seed has such names
-        for name in HOSTILE:
-            await redis.rpush(f"{keys.queue_of}0:{name}", "x")
-        caplog.clear()
-        one._remind_at = 0.0
-        await until_async(lambda: len([r for r in caplog.messages if "halted with" in r]) > len(HOSTILE))
-        calls = [call for message in caplog.messages for call in pasted(message.replace("\n", " "))]
-        assert {call[-1] for call in calls if call[0] == "resume"} == {
-            "museum", *(name.replace("\n", "?") for name in HOSTILE)
-        }  # fmt: skip
         await redis.srem(keys.halted, "museum")
         await until_async(lambda: redis.xlen(keys.resumed_events))
 

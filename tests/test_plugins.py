@@ -102,6 +102,7 @@ def test_the_core_runs_without_a_plugin_or_all_of_them(tmp_path: Path, gone: str
     shutil.copy(ROOT / "scrapy.cfg", tmp_path)
     shutil.copytree(ROOT / "crawlproject", tmp_path / "crawlproject", ignore=shutil.ignore_patterns("__pycache__"))
     contrib = tmp_path / "crawlproject" / "contrib"
+    contrib.mkdir(exist_ok=True)
     had = {path.stem for path in (contrib / (gone or "")).rglob("commands/[a-z]*.py")}
     shutil.rmtree(contrib / gone if gone else contrib)
 

@@ -29,7 +29,7 @@ from crawlproject.streams.readers import EventsLost, ReaderStatus, forget, reade
 from crawlproject.texts import counted, printable
 
 _BLOCK_S = 1.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def _targets() -> dict[str, type[Target]]:
@@ -85,7 +85,8 @@ class Command(cli.Command):
             raise UsageError(f"expected exactly one FILE, or {others}--readers, or --forget NAME")
         if opts.reader is not None and not _NAME.fullmatch(opts.reader):
             raise UsageError(
-                f"--reader {opts.reader!r}: a name has up to 100 letters, digits and ._:- after a letter or digit"
+                f"--reader {opts.reader!r}: a name has 1 to 100 letters, digits, dots, hyphens, underscores, and "
+                "begins with a letter or digit"
             )
         if opts.reader is not None and not (args or chosen):
             raise UsageError(f"--reader goes with FILE{''.join(f' or --{name}' for name in flags)}")

@@ -1,4 +1,4 @@
-"""The stored form of a request: a header of three bytes, then msgpack. Nothing of it is ever executed.
+"""The stored form of a request, and its digest: a header of three bytes, then msgpack. Nothing of it is executed.
 
 The first byte is the version of this format, the second counts the deliveries, the third is the priority: Lua
 reads and writes these. The rest is a map of the request's attributes that differ from the defaults, with

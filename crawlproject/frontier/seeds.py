@@ -209,7 +209,7 @@ class SeedReader:
         state = self.state
         if not self.full and not self.unfinished and not await await_seed(state.redis, state.keys.seeds):
             # A call that was given up while Redis hung may have been carried out since.
-            self.unfinished = await has_taken(state)
+            self.unfinished = bool(await state.redis.exists(state.keys.processing_of + state.worker_id))
             return 0.0
         room = await read_room(state)
         if room.overflow >= _BATCH:
@@ -264,12 +264,6 @@ async def await_seed(redis: Any, seeds: str) -> bool:
     wait already, none is sent here.
     """
     return bool(await redis.llen(seeds)) or await redis.blmove(seeds, seeds, _WAIT_S, "RIGHT", "RIGHT") is not None
-
-
-async def has_taken(state: State) -> bool:
-    """Tell whether this worker's processing list holds seeds."""
-    taken: Any = await state.redis.llen(state.keys.processing_of + state.worker_id)
-    return bool(taken)
 
 
 def has_starts(spider: Spider) -> bool:

@@ -23,6 +23,37 @@ _CALL_S = 0.15
 _MAX_REMEMBERED = 10_000  # sources
 
 
+class Pace:
+    """Bounds the leases of a call: half as many while too many are late, then an eighth more with each call.
+
+    Sources may together grant more than a worker can do. What it takes beyond that goes back, for nothing.
+    Only what was in time when it came here says how fast this worker is. What it turns back in time, as a host
+    hangs, counts like what it starts: else hosts that hang would keep a worker slow that once was too slow.
+    """
+
+    def __init__(self) -> None:
+        self._most = MOST_A_CALL
+        self._in_time = 0
+        self._missed = 0
+
+    def keep_up(self) -> None:
+        """Note that this worker came to a request in time."""
+        self._in_time += 1
+
+    def miss(self) -> None:
+        """Note that this worker came to a request too late."""
+        self._missed += 1
+
+    def next(self) -> int:
+        """Return how many leases the next call may take, by what became of those since the one before."""
+        if self._missed * _TOLERATED > self._in_time + self._missed:
+            self._most = max(self._most // 2, _LEAST_A_CALL)
+        elif self._in_time:
+            self._most = min(self._most + max(self._most // 8, 1), MOST_A_CALL)
+        self._in_time = self._missed = 0
+        return self._most
+
+
 @dataclass(slots=True)
 class _Use:
     rate: float = 0.0  # requests a second, at the last grant
@@ -185,37 +216,6 @@ def _dosed(rooms: dict[str, int], prompt: float) -> dict[str, int]:
     for source in random.sample(wanting, min(len(wanting), dose)):
         dosed[source] = min(rooms[source], max(dose // len(wanting), 1))
     return dosed
-
-
-class Pace:
-    """Bounds the leases of a call: half as many while too many are late, then an eighth more with each call.
-
-    Sources may together grant more than a worker can do. What it takes beyond that goes back, for nothing.
-    Only what was in time when it came here says how fast this worker is. What it turns back in time, as a host
-    hangs, counts like what it starts: else hosts that hang would keep a worker slow that once was too slow.
-    """
-
-    def __init__(self) -> None:
-        self._most = MOST_A_CALL
-        self._in_time = 0
-        self._missed = 0
-
-    def keep_up(self) -> None:
-        """Note that this worker came to a request in time."""
-        self._in_time += 1
-
-    def miss(self) -> None:
-        """Note that this worker came to a request too late."""
-        self._missed += 1
-
-    def next(self) -> int:
-        """Return how many leases the next call may take, by what became of those since the one before."""
-        if self._missed * _TOLERATED > self._in_time + self._missed:
-            self._most = max(self._most // 2, _LEAST_A_CALL)
-        elif self._in_time:
-            self._most = min(self._most + max(self._most // 8, 1), MOST_A_CALL)
-        self._in_time = self._missed = 0
-        return self._most
 
 
 def fair_level(needs: Iterable[int], available: int) -> int:

@@ -46,13 +46,6 @@ async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     return [source for source, in_set, limit in known if not in_set and limit is None]
 
 
-async def halted_sources(state: State) -> list[str]:
-    """Return the sources that are halted until an operator resumes them, sorted."""
-    redis: Any = state.redis
-    members = {name async for name in redis.sscan_iter(state.keys.halted, count=_PAGE)}
-    return sorted(name.decode(errors="replace") for name in members)
-
-
 class Stored(NamedTuple):
     """What is stored of a source, each None where there is nothing; rates in requests a second, as written.
 

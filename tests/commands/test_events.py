@@ -75,11 +75,6 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
     assert scrapy("events").returncode == 2
 
 
-def on_host(name: str) -> dict[str, str]:
-    """Return the environment of a process whose host has another name."""
-    return {"PYTHONPATH": str(ROOT / "benchmarks" / "other_host"), "HOST_NAME": name}
-
-
 def test_a_follower_that_is_killed_and_started_again_misses_nothing(
     environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:
@@ -103,28 +98,6 @@ def test_a_follower_that_is_killed_and_started_again_misses_nothing(
     assert out.endswith(f" events written to {path}\n")
     assert err == ""
     assert numbers(path) == list(range(410))
-
-
-def test_a_recreated_container_goes_on_as_the_same_reader(
-    environment: dict[str, str], redis_url: str, tmp_path: Path
-) -> None:
-    """Killed, and started again under another host's name; the files are kept."""
-    path = tmp_path / "events.jsonl"
-    with redis.Redis.from_url(redis_url) as client:
-        for number in range(2):
-            emit(client, number * 100, number * 100 + 100)
-            with following(environment | on_host(f"container-{number}"), str(path)) as follower:
-                until_it_holds(path, number * 100 + 50)
-                follower.kill()
-            end_leases(client)
-        with following(environment | on_host("container-2"), str(path)) as follower:
-            name = json.loads(path.with_name("events.jsonl.position").read_text())["reader"]
-            until(lambda: record(client, name, KEYS).host == "container-2")
-            until(
-                lambda: has_read_all(client, name)
-            )  # lines that the killed one wrote may be cut off and read again
-        assert client.hlen(KEYS.readers) == 1
-    assert numbers(path) == list(range(200))
 
 
 def test_a_second_process_under_one_name_is_refused_and_the_first_one_goes_on(
@@ -234,7 +207,8 @@ def test_readers_are_listed_and_forgotten_by_name(
         }
         assert client.hkeys(KEYS.readers) == [b"now"]
     assert scrapy("events", "--readers", "x.jsonl").returncode == 2
-    assert scrapy("events", "x.jsonl", "--reader", "a b").returncode == 2
+    for name in ("a b", "host:path"):
+        assert f"--reader {name!r}: a name has 1 to 100" in scrapy("events", "x.jsonl", "--reader", name).stderr
 
 
 def test_what_is_gone_unread_ends_a_reader_unless_it_may_skip_that(

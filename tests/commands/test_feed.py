@@ -10,7 +10,6 @@ import pty
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,8 @@ import pytest
 import redis
 from pyarrow import parquet as pq
 
-from crawlproject.contrib.datasets.event_rows import Rows
 from crawlproject.state.keys import Keys
+from tests.ingest import datasets
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -123,24 +122,6 @@ def test_what_was_read_before_a_file_breaks_is_fed(scrapy: Scrapy, redis_url: st
     fed = len(seeds(redis_url))
     assert fed > 1000
     assert done.stdout == f"{fed} seeds fed, 0 rejected\n"
-
-
-def test_it_waits_while_the_list_is_long(environment: dict[str, str], redis_url: str) -> None:
-    with redis.Redis.from_url(redis_url) as client:
-        client.rpush(KEYS.seeds, *["http://a/"] * 100_001)
-        command = [sys.executable, "-m", "scrapy", "feed", "-"]
-        with subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as feed:
-            assert feed.stdin is not None
-            feed.stdin.write(f"{A}\n")
-            feed.stdin.close()
-            time.sleep(1.5)
-            assert feed.poll() is None
-            assert client.llen(KEYS.seeds) == 100_001
-            client.rpop(KEYS.seeds)
-            assert feed.wait(30) == 0
-        assert client.llen(KEYS.seeds) == 100_001
 
 
 def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
@@ -265,27 +246,14 @@ def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> 
     return fed
 
 
-def test_a_feed_with_other_options_is_none_to_resume(
-    scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
-) -> None:
-    file = str(tmp_path / "0.parquet")
-    pq.write_table(table(0, 13_500), file, row_group_size=2_000)
-    fed = broken_off(environment, redis_url, file)
-    assert fed < 13_500, "it was not killed in time"
-    done = scrapy("feed", "--probe", "--resume", file)
-    assert done.stdout == "13500 seeds fed, 0 rejected\n"
-    assert "there is no feed of these files with these options to resume" in done.stderr
-    done = scrapy("feed", "--resume", file)
-    assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
-
-
 def rows_of_dataset(path: Path, numbers: range, at: int) -> None:
     """Write a part as `scrapy events` does."""
-    rows = Rows()
-    for number in numbers:
-        url = f"https://museum.org/{number}"
-        rows.add({"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at})
-    pq.write_table(rows.take(), path)
+    urls = {number: f"https://museum.org/{number}" for number in numbers}
+    rows = [
+        {"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at}
+        for number, url in urls.items()
+    ]
+    datasets.write(path, rows)
 
 
 def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(

@@ -452,3 +452,20 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
     seconds, _ = await worker.redis.time()
     assert due / 1_000_000 > seconds + 0.5
     await worker.robots.close()
+
+
+async def test_after_a_call_that_redis_did_not_answer_the_next_asks_for_as_many(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(state, capacity=512)
+    await worker.ready(rate=1000)
+    await worker.put(*(str(n) for n in range(200)))
+
+    async def unanswered(*args: Any, **kwargs: Any) -> Any:
+        raise redis.RedisError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Scripts, "lease", unanswered)
+        with pytest.raises(redis.RedisError):
+            await worker.queue.fill()
+    assert len((await worker.queue.fill()).grants) == MOST_A_CALL

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyarrow import parquet as pq
 
-from crawlproject.contrib.datasets.event_rows import Rows
 from crawlproject.errors import BadInput
 from crawlproject.ingest import again
 from crawlproject.ingest.again import Latest
 from crawlproject.ingest.files import read
 from crawlproject.ingest.seed_files import SeedFile, find
 from crawlproject.ingest.seed_rows import Columns
+from tests.ingest import datasets
 
 DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
 
@@ -23,11 +23,11 @@ DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
 def dataset(folder: Path, *parts: list[dict[str, Any]]) -> list[SeedFile]:
     """Write parts as `scrapy events` does, of rows named by one letter each."""
     for number, part in enumerate(parts):
-        rows = Rows()
+        rows = []
         for row in part:
             url = f"https://museum.org/{row['identifier']}.jpg"
-            rows.add({"url": url, "final_url": url, "source": "museum", "status": "ok", "at": 0} | row)
-        pq.write_table(rows.take(), folder / f"{number:08d}.parquet")
+            rows.append({"url": url, "final_url": url, "source": "museum", "status": "ok", "at": 0} | row)
+        datasets.write(folder / f"{number:08d}.parquet", rows)
     return find([str(folder)], {})
 
 

@@ -326,16 +326,6 @@ async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: 
     assert await dead() == 0
 
 
-async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:
-    await crawl.feed("museum", 1)
-    assert len(await crawl.lease(1)) == 1
-    await crawl.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=1)
-    await crawl.redis.zadd(state.keys.workers, {"w": 0})
-    await crawl.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=1)
-    overview = await crawl.collect()
-    assert (overview.totals["failed"], overview.totals["deliveries_lost"]) == (1, 1)
-
-
 async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(crawl: Crawl, state: State) -> None:
     urls = {
         "museum": ["http://a.museum.org/1", "http://b.museum.org/2", "https://museum.net/3"],

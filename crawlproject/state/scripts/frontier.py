@@ -378,7 +378,7 @@ class FrontierScripts(Caller):
         `rooms` says of some sources how many leases they may get; any other gets at most `room`. A request that
         was lost with a worker is a suspect: it comes only to a worker that does not hold a `suspect` already."""
         sent = local_time()
-        ran, state, due, *grants = await self._run(
+        ran, state, due, *batches = await self._run(
             "lease",
             worker=worker,
             want=want,
@@ -390,18 +390,17 @@ class FrontierScripts(Caller):
         )
         self._observe(sent, ran)
         kind, reason = texts(state)
-        given = list(zip(*(grants[n::4] for n in range(4)), strict=True))
-        return LeaseReply(
-            kind,
-            reason,
-            self._clock.local(int(due)) if due else None,
-            [
-                Grant(lease.decode(), self._clock.local(int(slot)), float(rate), entry, int(slot))
-                for lease, slot, rate, entry in given
-                if slot
-            ],
-            [Stray(lease.decode(), entry) for lease, slot, _, entry in given if not slot],
-        )
+        grants, strays = [], []
+        for source, generation, number, slot, step, rate, entries in batches:
+            ending = f".{generation.decode()}:{source.decode()}"
+            for place, entry in enumerate(entries):
+                lease = f"{int(number) + place}{ending}"
+                if slot:
+                    at = int(slot) + round(place * float(step))
+                    grants.append(Grant(lease, self._clock.local(at), float(rate), entry, at))
+                else:
+                    strays.append(Stray(lease, entry))
+        return LeaseReply(kind, reason, self._clock.local(int(due)) if due else None, grants, strays)
 
     async def settle(self, worker: str, settlements: Sequence[Settlement]) -> SettleReply:
         """End leases."""

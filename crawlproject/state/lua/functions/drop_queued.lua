@@ -44,7 +44,8 @@ register('drop_queued', function(ctx, K, A)
     queues.count(ctx, 'outstanding', from_overflow - #entries)
     queues.count(ctx, 'overflow', -from_overflow - of_extents)
     queues.count(ctx, 'spilled', -of_extents)
-    due_index.schedule_all(ctx, {[source] = true})
+    due_index.schedule(ctx, source, true)
+    due_index.save(ctx)
   end
   if A.by then
     local name = audit.shown_name(ctx, source)

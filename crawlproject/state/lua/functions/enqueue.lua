@@ -34,11 +34,6 @@ register('enqueue', function(ctx, K, A)
   local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
   local forwarded, unstored, stayed = 0, {}, {}
 
-  local function has_room(source, entry)
-    if queues.takes(ctx, source, queues.rank_of(entry)) then return ctx.counters.outstanding + ctx.added.queued < A.high_water end
-    return tails + ctx.added.waiting < A.overflow_maxlen
-  end
-
   local function reject(seed, entry, source, reason)
     dead_letters.add(ctx, seed and 'seed' or 'entry', seed and shards.as_pushed(seed) or entry, source, reason, 0)
     dead = dead + 1
@@ -55,42 +50,42 @@ register('enqueue', function(ctx, K, A)
     end
   end
 
-  -- Has the request of a forwarded seed wait here until the shards agree.
-  local function keep(item, source, index)
+  -- Stores a request that is new: in its queue, its overflow, or, for a source of another shard, here until both shards agree.
+  local function store(item, source, index, is_queued, is_elsewhere)
     if not seen_filter.admits(ctx, item) then
       duplicates = duplicates + 1
-    else
-      queues.arrive(ctx, source, item.entry, text(ctx.now) .. '.' .. index, STAYS_US)
-      queues.count(ctx, 'outstanding', 1)
-      admitted, stayed[source] = admitted + 1, true
+      return
     end
+    rates.register(ctx, source)
+    admitted = admitted + 1
+    if not is_elsewhere then return queues.add(ctx, source, item.entry, is_queued) end
+    queues.delay(ctx, source, item.entry, text(ctx.now) .. '.' .. index, STAYS_US)
+    queues.count(ctx, 'outstanding', 1)
+    stayed[source] = true
   end
 
   for index, item in ipairs(A.items) do
     local seed, source, name, entry = seeds[index], sources[index], item.source, item.entry
+    local is_elsewhere = source and shards.is_elsewhere(ctx, source)
+    local unknown = name and rates.refused(ctx, name) and name or source and rates.refused(ctx, source) and source
     if item.reason then
       reject(seed, nil, source or '', item.reason)
-    elseif source and shards.is_elsewhere(ctx, source) then
-      if seed and shards.is_forwarded(seed) then
-        keep(item, source, index)
-      else
-        forward(seed, item, shards.shard_of(ctx, source), index)
-      end
+    elseif is_elsewhere and seed and shards.is_forwarded(seed) then
+      store(item, source, index, false, true)
+    elseif is_elsewhere then
+      forward(seed, item, shards.shard_of(ctx, source), index)
     elseif exclusions.has_request(ctx, source, entry, name) then
       excluded_of[source] = (excluded_of[source] or 0) + 1
-    elseif name and rates.refused(ctx, name) then
-      reject(seed, entry, name, 'unknown source: ' .. name)
-    elseif rates.refused(ctx, source) then
-      reject(seed, entry, source, 'unknown source: ' .. source)
-    elseif seed and not has_room(source, entry) then
-      returned[#returned + 1] = seed
+    elseif unknown then
+      reject(seed, entry, unknown, 'unknown source: ' .. unknown)
     else
-      if not seen_filter.admits(ctx, item) then
-        duplicates = duplicates + 1
+      local is_queued = queues.takes(ctx, source, queues.rank_of(entry))
+      local has_room = is_queued and ctx.counters.outstanding + ctx.added.queued < A.high_water
+        or not is_queued and tails + ctx.added.waiting < A.overflow_maxlen
+      if seed and not has_room then
+        returned[#returned + 1] = seed
       else
-        rates.register(ctx, source)
-        queues.add(ctx, source, entry)
-        admitted = admitted + 1
+        store(item, source, index, is_queued)
       end
     end
   end

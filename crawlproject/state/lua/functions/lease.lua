@@ -3,9 +3,11 @@
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
 --    suspect (the worker holds one, see below; none: it does not); horizon (us ahead that slots are reserved); spread (us
 --    between sources that have waited); min_rate; circuit; pace; refuse_unknown; dead_maxlen; high_water.
--- Reply: {moment, state, next due (us, '' if none), id, slot, rate, entry, id, slot, ...}
---    A lease whose slot is '' is of a request that does not belong to its source (see belonging.lua): it must not go
---    out, but back to where it belongs, which the caller finds by its domain.
+-- Reply: {moment, state, next due (us, '' if none), batch, batch, ...}
+--    batch: {source, generation, number, slot, step, rate, requests}: the first of these requests is leased as
+--    `number.generation:source`, and goes out at `slot`; each further one has the next number, and goes out a `step` (us) later.
+--    Without a slot ('') they do not belong to this source (see belonging.lua): they must not go out, but back to where they
+--    belong, which the caller finds by their domains.
 --    state: {'ok', ''}, {'lapsed', ''} (this worker lost its leases), or why leasing is paused: {kind, sentence},
 --    see pause.lua.
 --
@@ -41,16 +43,17 @@ register('lease', function(ctx, K, A)
     return reply
   end
 
-  local MOST_ROUNDS = 4
   local LEAST_READ = 8 -- sources of a tier
+  local SHARES = {{2, 2, 1}, {1, 1, 1}, {1, 1, 1}} -- of what is left, of each tier, each time round
   local PUT_OFF_US, FURTHER_US = 250000, 40000 -- suspects: the first one of a call, and how far each is behind the one before
-  local rooms, leases, has_overflows = A.rooms, K.leases_of .. A.worker, ctx.counters.overflow ~= 0
+  local rooms, has_overflows = A.rooms, ctx.counters.overflow ~= 0
   -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
-  local sequence = math.max(ctx.counters.lease, ctx.now)
+  local number, leases = math.max(ctx.counters.lease, ctx.now), {}
   -- Requests that this call may take out of queues and not lease, or a few more; and those of sources that get no leases: apart,
   -- so that these keep none from others.
   local spare, may_end = 250, 250
   local holds_suspect, put_off = A.suspect, 0
+  local looked_at, had, others_had = {}, {}, {} -- sources; for how long they have slots by this call (us), and by others before
   local inhabited = {} -- places of due sets that are not empty
   local is_full, stays_full = has_overflows and ctx.counters.outstanding >= A.high_water, {}
 
@@ -58,7 +61,7 @@ register('lease', function(ctx, K, A)
   -- and of two that are short of slots the higher one waits half as long. Sources that may get no more stay at the head of a
   -- tier, and are passed over; so they hide no others.
   local function read_due()
-    local most, tiers = math.max(2 * A.want, LEAST_READ * MOST_ROUNDS), {} -- halted ones among them give nothing
+    local most, tiers = math.max(2 * A.want, 4 * LEAST_READ), {} -- halted ones among them give nothing
     for _, room in pairs(rooms) do
       if room <= 0 then most = most + 1 end
     end
@@ -67,7 +70,7 @@ register('lease', function(ctx, K, A)
     for index, set in ipairs(ctx.due_sets) do
       if others == 0 then break end
       local place = PLACES[index]
-      local tier, weight = tiers[3 - place:sub(1, 1)], 2 ^ due_index.class_in(place)
+      local tier, weight = tiers[3 - place:sub(1, 1)], 2 ^ RANK_IN[place]
       local rows = redis.call('ZRANGE', set, 0, most - 1, 'WITHSCORES')
       if #rows > 0 then inhabited[place], others, tier.classes = true, others - 1, tier.classes + 1 end
       for row = 1, #rows, 2 do
@@ -100,6 +103,7 @@ register('lease', function(ctx, K, A)
       end
       left, tier.known = left - math.min(budget, math.max(last - tier.at + 1, 0)), math.max(tier.known, last)
     end
+    if #unknown == 0 then return end
     due_index.look_up(ctx, unknown)
     queues.look_up_delayed(ctx, unknown)
     exclusions.look_up(ctx, unknown)
@@ -108,27 +112,17 @@ register('lease', function(ctx, K, A)
     waits.look_up(ctx, unknown)
   end
 
-  -- Leases `entries`, with the slots from `slot` on, or without (nil); returns the slot after the last one.
-  local function hand_out(source, entries, generation, rate, slot, step)
-    local ending, stored = '.' .. text(generation) .. ':' .. source, {}
-    for _, entry in ipairs(entries) do
-      sequence = sequence + 1
-      local id, last = text(sequence) .. ending, #reply
-      stored[#stored + 1], stored[#stored + 2] = id, entry
-      reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = id, slot and text(slot) or '', rate, entry
-      slot = slot and slot + step
+  -- Leases requests, with the slots from `slot` on, or without (nil).
+  local function hand_out(source, requests, generation, slot, step, rate)
+    if #requests == 0 then return end
+    generation = text(generation)
+    reply[#reply + 1] = {source, generation, text(number + 1), slot and text(slot) or '', string.format('%.17g', step),
+      string.format('%.17g', rate), requests}
+    local ending = '.' .. generation .. ':' .. source
+    for _, entry in ipairs(requests) do
+      number = number + 1
+      leases[#leases + 1], leases[#leases + 2] = text(number) .. ending, entry
     end
-    if #stored > 0 then redis.call('HSET', leases, unpack(stored)) end
-    return slot
-  end
-
-  local function give(source, slot, interval, rate, entries)
-    local circuit, step = circuits.of(ctx, source), math.max(interval, A.pace)
-    if circuit.state == 'half_open' then circuits.change(ctx, source).probing = circuit.probing + #entries end
-    slot = hand_out(source, entries, circuit.generation, string.format('%.17g', rate), slot, step)
-    slots.set(ctx, source, slot - step + interval)
-    if A.pace > 0 then pace.set(ctx, source, slot - step + A.pace) end
-    return slot
   end
 
   -- How many requests the circuit lets out now; a period that is over gives way to probes, and a source that an
@@ -158,7 +152,7 @@ register('lease', function(ctx, K, A)
   -- Ends work of a source that gets no leases: it is excluded, or there is a reason for dead letters.
   local function end_work_of(source, reason)
     if may_end <= 0 then return end
-    local entries = queues.take(ctx, source, may_end)
+    local entries = queues.take(ctx, source, may_end, 5)
     may_end = may_end - #entries
     if reason then
       for _, entry in ipairs(entries) do dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry)) end
@@ -167,7 +161,7 @@ register('lease', function(ctx, K, A)
       drop(source, entries)
     end
     if has_overflows then queues.promote(ctx, source) end
-    due_index.schedule(ctx, source)
+    looked_at[source] = true
   end
 
   -- Leaves those of `entries` that may go out. What goes to an excluded host is dropped. What belongs to another source by now is leased
@@ -175,14 +169,16 @@ register('lease', function(ctx, K, A)
   local function sort_out(source, entries)
     local stays, strays, dropped = {}, {}, {}
     local is_foreign = shards.is_elsewhere(ctx, source) -- however it has come here: its slots are given out elsewhere
-    for _, entry in ipairs(entries) do
+    local has_exclusions, belief = ctx.has_exclusions, belonging.belief_in(ctx, source)
+    for index = 1, #entries do
+      local entry = entries[index]
       local is_suspect = queues.deliveries_of(entry) > 0
-      if exclusions.has_request(ctx, source, entry) then
+      if has_exclusions and exclusions.has_request(ctx, source, entry) then
         dropped[#dropped + 1] = entry
-      elseif is_foreign or not belonging.belongs(ctx, source, entry) then
+      elseif is_foreign or belief ~= true and not belonging.belongs(ctx, source, entry) then
         strays[#strays + 1] = entry
       elseif is_suspect and holds_suspect then
-        queues.delay(ctx, source, entry, text(sequence) .. '.' .. put_off, PUT_OFF_US + put_off * FURTHER_US)
+        queues.delay(ctx, source, entry, text(number) .. '.' .. put_off, PUT_OFF_US + put_off * FURTHER_US)
         put_off = put_off + 1
       else
         stays[#stays + 1], holds_suspect = entry, holds_suspect or is_suspect
@@ -192,12 +188,37 @@ register('lease', function(ctx, K, A)
     if #strays > 0 and is_full then -- what waits in its overflow may not take their places: so the very last one waits, too
       stays_full[source] = true
       if #stays == 0 and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
-        queues.delay(ctx, source, table.remove(strays), text(sequence) .. '.full', 1000000)
+        queues.delay(ctx, source, table.remove(strays), text(number) .. '.full', 1000000)
       end
     end
-    hand_out(source, strays, 0, '') -- of no generation: none is a probe
+    hand_out(source, strays, 0, nil, 0, 0) -- of no generation: none is a probe
     spare = spare - (#entries - #stays)
     return stays
+  end
+
+  -- Leases requests of a source that is to have work, at most `room`; returns how many.
+  local function give(source, room, rate, interval)
+    local circuit, step, given = circuits.of(ctx, source), math.max(interval, A.pace), 0
+    local free = slots.free_at(ctx, source) or 0
+    local slot = spread(math.max(free, ctx.now, pace.free_at(ctx, source)))
+    local last = ctx.now + waits.horizon_at(ctx, source)
+    while given < room and slot <= last and spare > 0 do
+      local count = math.min(room - given, math.floor((last - slot) / step) + 1)
+      local taken = queues.take(ctx, source, count, due_index.rank_of(ctx, source))
+      local entries = sort_out(source, taken)
+      hand_out(source, entries, circuit.generation, slot, step, rate)
+      slot, given = slot + #entries * step, given + #entries
+      if #taken < count then break end
+    end
+    if given > 0 then
+      if circuit.state == 'half_open' then circuits.change(ctx, source).probing = circuit.probing + given end
+      slots.set(ctx, source, slot - step + interval)
+      if A.pace > 0 then pace.set(ctx, source, slot - step + A.pace) end
+    end
+    -- The next slot was where the source stands: what is beyond that others have taken.
+    if not had[source] then had[source], others_had[source] = 0, free - ctx.standing[source].at end
+    had[source] = had[source] + given * interval
+    return given
   end
 
   -- Leases requests of a source, at most `budget`; returns how many.
@@ -209,28 +230,15 @@ register('lease', function(ctx, K, A)
       end_work_of(source, not is_excluded and reason or nil)
       return 0
     end
-    local rate = due_index.effective_rate(ctx, source)
-    local interval = rates.interval_of(rate)
-    local room = math.min(budget, rooms[source] or A.room, admitted(source))
-    if room <= 0 then
-      if due_index.held_until(ctx, source) > 0 or circuits.of(ctx, source).state == 'half_open' then due_index.schedule(ctx, source) end
-      return 0
+    local may_go, rate = admitted(source), due_index.effective_rate(ctx, source)
+    local interval, room, given = rates.interval_of(rate), math.min(budget, rooms[source] or A.room), 0
+    if may_go > 0 and interval then
+      if room <= 0 then return 0 end -- it comes first for whoever has room
+      given = give(source, math.min(room, may_go), rate, interval)
+      rooms[source] = (rooms[source] or A.room) - given
     end
-    local slot, given = spread(math.max(slots.next(ctx, source), pace.free_at(ctx, source))), 0
-    local last = ctx.now + waits.horizon_at(ctx, source)
-    local stands = ctx.standing[source] -- where its next slot was
-    local others_had = stands and (slots.free_at(ctx, source) or 0) - stands.at or 0
-    while interval and given < room and slot <= last and spare > 0 do
-      local count = math.min(room - given, math.floor((last - slot) / math.max(interval, A.pace)) + 1)
-      local entries = queues.take(ctx, source, count, due_index.class_of(ctx, source))
-      if #entries == 0 then break end
-      entries = sort_out(source, entries)
-      if #entries > 0 then slot, given = give(source, slot, interval, rate, entries), given + #entries end
-    end
-    rooms[source] = (rooms[source] or A.room) - given
+    looked_at[source] = true
     if has_overflows and not stays_full[source] then queues.promote(ctx, source) end
-    due_index.schedule(ctx, source)
-    if interval and ctx.standing[source] then waits.note(ctx, source, given * interval, others_had) end
     return given
   end
 
@@ -245,18 +253,24 @@ register('lease', function(ctx, K, A)
     return given
   end
 
-  local tiers, left, shares = read_due(), A.want, {2, 2, 1}
-  for _ = 1, MOST_ROUNDS do
-    local before = left
+  local tiers, left = read_due(), A.want
+  for _, shares in ipairs(SHARES) do
     look_up(tiers, left, shares)
     for index, tier in ipairs(tiers) do
       if left > 0 then left = left - serve(tier, math.ceil(left / shares[index])) end
     end
-    if left <= 0 or left == before and tiers[1].at + tiers[2].at + tiers[3].at > #tiers[1].sources + #tiers[2].sources + #tiers[3].sources then break end
-    shares = {1, 1, 1}
+    if left <= 0 then break end
   end
 
-  if #reply > 3 then redis.call('HSET', K.counters, 'lease', text(sequence)) end
+  queues.look_at_rest(ctx, looked_at)
+  for source in pairs(looked_at) do
+    due_index.schedule(ctx, source, not ctx.has.queued[source])
+    if had[source] and ctx.standing[source] then waits.note(ctx, source, had[source], others_had[source]) end
+  end
+  if #leases > 0 then
+    write_all('HSET', K.leases_of .. A.worker, leases)
+    redis.call('HSET', K.counters, 'lease', text(number))
+  end
   for place in pairs(due_index.save(ctx)) do inhabited[place] = true end
   waits.save(ctx)
   circuits.save(ctx)

@@ -10,25 +10,25 @@
 -- before an hour is over (sweep_packs.lua). Whoever holds leases or seeds is among the workers: a dead one is silent from now
 -- on, and loses them as usual.
 register('mend', function(ctx, K, A)
-  local sources, least, sums, others, is_needed = {}, {}, {0, 0, 0}, 0, {}
+  local sources, has_work, sums, others, is_needed = {}, {}, {0, 0, 0}, 0, {}
 
-  -- Notes that a source has work, of that class if it is queued. A key may have gone since it was found.
-  local function note(source, class, place, count)
+  -- Notes that a source has work. A key may have gone since it was found.
+  local function note(source, place, count)
     if count == 0 then return end
-    if not least[source] then sources[#sources + 1] = source end
-    least[source], sums[place] = math.max(least[source] or 0, class), sums[place] + count
+    if not has_work[source] then sources[#sources + 1] = source end
+    has_work[source], sums[place] = true, sums[place] + count
   end
 
-  for _, name in ipairs(A.delayed) do note(name, 0, 1, redis.call('ZCARD', K.delayed_of .. name)) end
-  for _, name in ipairs(A.queues) do note(name:sub(3), tonumber(name:sub(1, 1)), 1, redis.call('LLEN', K.queue_of .. name)) end
+  for _, name in ipairs(A.delayed) do note(name, 1, redis.call('ZCARD', K.delayed_of .. name)) end
+  for _, name in ipairs(A.queues) do note(name:sub(3), 1, redis.call('LLEN', K.queue_of .. name)) end
   for _, name in ipairs(A.overflows) do
-    note(name:sub(3), 0, 2, redis.call('LLEN', K.overflow_of .. name))
+    note(name:sub(3), 2, redis.call('LLEN', K.overflow_of .. name))
     queues.note_waiting(ctx, name:sub(3), K.overflow_of .. name)
   end
   for _, name in ipairs(A.extents) do
     for _, reference in ipairs(redis.call('LRANGE', K.extents_of .. name, 0, -1)) do
       local pack, number = reference:match('^[^:]*'), queues.requests_in(reference)
-      note(name:sub(3), 0, 2, number)
+      note(name:sub(3), 2, number)
       sums[3] = sums[3] + number
       if not is_needed[pack] and tonumber(redis.call('ZSCORE', K.packs, pack) or 0) <= 0 then
         redis.call('ZADD', K.packs, 1, pack)
@@ -41,7 +41,7 @@ register('mend', function(ctx, K, A)
   for _, names in ipairs({A.overflows, A.extents}) do
     for _, name in ipairs(names) do queues.promote(ctx, name:sub(3)) end
   end
-  local unscheduled, unwatched = due_index.mend(ctx, sources, least), 0
+  local unscheduled, unwatched = due_index.mend(ctx, sources), 0
   if #sources > 0 then others = others + redis.call('SADD', K.sources, unpack(sources)) end
   for _, source in ipairs(sources) do
     rates.register(ctx, source)

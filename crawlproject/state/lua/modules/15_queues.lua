@@ -13,8 +13,9 @@ local queues = {}
 
 -- source -> the keys of its queues
 function state.queues() return {} end
--- Source -> the highest rank that requests were queued at, or false: none is queued; whether it has requests delayed
-function state.has() return {queued = {}, delayed = {}} end
+-- Source -> up to which rank requests may be queued, as taking or looking has left it (0: none); the highest that this call has
+-- queued at; false: none of its requests waits for its time
+function state.has() return {queued = {}, added = {}, delayed = {}} end
 -- What is counted of the frontier, as this call has found and left it: requests `outstanding`, those in the `overflow`, those of them
 -- that are `spilled`; the number of the last `lease`
 function state.counters(ctx)
@@ -22,9 +23,8 @@ function state.counters(ctx)
   for index, value in ipairs(redis.call('HMGET', ctx.K.counters, unpack(names))) do counters[names[index]] = tonumber(value) or 0 end
   return counters
 end
--- Source -> by rank, how many more requests its queues take; and whether some wait in its overflow, where that was asked for
+-- Source -> by rank, how many more requests its queues take, and whether some wait in its overflow (`waits`), where that was asked for
 function state.rooms() return {} end
-function state.overflowing() return {} end
 -- What is to be stored, by list; how many requests of it in queues, and in overflows, of all sources and of each
 function state.added() return {batches = {}, queued = 0, waiting = 0, waiting_of = {}} end
 
@@ -77,9 +77,9 @@ function queues.backlog_of(ctx, source, least)
   return count + redis.call('ZCARD', delayed)
 end
 
--- Notes that a source has this request queued; those taken meanwhile may have been the last ones.
+-- Notes that a source has this request queued.
 function queues.note_queued(ctx, source, entry)
-  ctx.has.queued[source] = math.max(ctx.has.queued[source] or 0, queues.rank_of(entry))
+  ctx.has.added[source] = math.max(ctx.has.added[source] or 0, queues.rank_of(entry))
 end
 
 -- Appends requests of one priority to their queue.
@@ -112,27 +112,28 @@ end
 -- The delayed requests of a source whose time has come, at most `count`.
 function queues.take_delayed(ctx, source, count)
   local entries, key = {}, ctx.K.delayed_of .. source
-  if ctx.has.delayed[source] == nil then ctx.has.delayed[source] = redis.call('EXISTS', key) == 1 end
-  if not ctx.has.delayed[source] then return entries end
+  if ctx.has.delayed[source] == false then return entries end
   local ready = redis.call('ZRANGEBYSCORE', key, '-inf', text(ctx.now), 'LIMIT', 0, count)
   for index, member in ipairs(ready) do entries[index] = queues.entry_of(member) end
   write_all('ZREM', key, ready)
   return entries
 end
 
--- The next requests of a source, at most `count`: those whose delay is over, then the heads of its queues. `class`: the
--- best that it may have queued; nil: any.
-function queues.take(ctx, source, count, class)
-  ctx.has.queued[source] = nil
-  local entries = queues.take_delayed(ctx, source, count)
-  local keys, best = queues.keys_of(ctx, source), class and class + 1 or 5
-  for rank = best, 1, -1 do
-    if #entries == count then return entries end
+-- The next requests of a source, at most `count`: those whose delay is over, then the heads of its queues, from `rank` down, the
+-- highest at which it may have any. A queue that had as many as were wanted may be empty now: see look_at_rest().
+function queues.take(ctx, source, count, rank)
+  local entries, keys = queues.take_delayed(ctx, source, count), queues.keys_of(ctx, source)
+  local best = rank
+  while rank > 0 and #entries < count do
     -- Most have requests of one class: when these are taken, all others are looked for at once.
-    if rank == best - 1 and rank > 1 and redis.call('EXISTS', unpack(keys, 1, rank)) == 0 then break end
+    if rank == best - 1 and redis.call('EXISTS', unpack(keys, 1, rank)) == 0 then
+      rank = 0
+      break
+    end
     for _, entry in ipairs(redis.call('LPOP', keys[rank], count - #entries) or {}) do entries[#entries + 1] = entry end
+    if #entries < count then rank = rank - 1 end
   end
-  if #entries < count then ctx.has.queued[source] = false end
+  ctx.has.queued[source] = rank
   return entries
 end
 
@@ -150,52 +151,41 @@ function queues.has_overflow(ctx, source)
   return redis.call('EXISTS', unpack(keys)) > 0
 end
 
--- Whether any request of a source waits, wherever.
-function queues.has_any(ctx, source)
-  return redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(queues.keys_of(ctx, source))) > 0
-    or queues.has_overflow(ctx, source)
-end
-
--- How many more requests of a rank the queues of a source take.
-function queues.room_of(ctx, source, rank)
+-- By rank, how many more requests the queues of a source take.
+function queues.rooms_of(ctx, source)
   local rooms = ctx.rooms[source]
-  if not rooms then
-    local keys, room = queues.keys_of(ctx, source), queues.window_of(ctx, source)
-    rooms = {room - redis.call('LLEN', keys[1]), room, room, room, room}
-    if redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(keys, 2)) > 0 then
-      for of_rank = 1, #keys do rooms[of_rank] = room - queues.backlog_of(ctx, source, of_rank) end
-    end
-    ctx.rooms[source] = rooms
+  if rooms then return rooms end
+  local keys, room = queues.keys_of(ctx, source), queues.window_of(ctx, source)
+  rooms = {room - redis.call('LLEN', keys[1]), room, room, room, room, waits = {}}
+  if redis.call('EXISTS', ctx.K.delayed_of .. source, unpack(keys, 2)) > 0 then
+    for rank = 1, #keys do rooms[rank] = room - queues.backlog_of(ctx, source, rank) end
   end
-  return rooms[rank]
+  ctx.rooms[source] = rooms
+  return rooms
 end
 
--- Whether requests of a rank wait in the overflow of a source; of none, while there are no others at all.
-function queues.waits(ctx, source, rank)
-  local list = ctx.K.overflow_of .. (rank - 1) .. ':' .. source
-  if ctx.overflowing[list] == nil then
-    local extents = ctx.K.extents_of .. (rank - 1) .. ':' .. source
-    ctx.overflowing[list] = ctx.counters.overflow ~= 0 and redis.call('EXISTS', list, extents) > 0
-  end
-  return ctx.overflowing[list]
-end
-
--- Whether the queues of a source take one more request of a rank; `first`: before those that wait in its overflow.
+-- Whether the queues of a source take one more request of a rank: there is room, and none waits in its overflow, or this one comes
+-- `first`.
 function queues.takes(ctx, source, rank, first)
-  return queues.room_of(ctx, source, rank) > 0 and (first or not queues.waits(ctx, source, rank))
+  local rooms = queues.rooms_of(ctx, source)
+  if rooms[rank] <= 0 or first then return rooms[rank] > 0 end
+  if rooms.waits[rank] == nil then
+    local keys = {queues.overflow_lists_of(ctx, source)[rank], queues.extents_of(ctx, source)[rank]}
+    rooms.waits[rank] = ctx.counters.overflow ~= 0 and redis.call('EXISTS', unpack(keys)) > 0
+  end
+  return not rooms.waits[rank]
 end
 
 -- Notes that a request goes to a queue, or to the overflow.
 function queues.note_stored(ctx, source, rank, is_queued)
-  local rooms = ctx.rooms[source]
-  if not is_queued then ctx.overflowing[ctx.K.overflow_of .. (rank - 1) .. ':' .. source] = true end
+  local rooms = queues.rooms_of(ctx, source)
+  if not is_queued then rooms.waits[rank] = true end
   for below = 1, is_queued and rank or 0 do rooms[below] = rooms[below] - 1 end
 end
 
--- Stores a request, where its source has room for it, when queues.save() is called.
-function queues.add(ctx, source, entry)
+-- Stores a request in the queue of its source (`is_queued`), or its overflow, when queues.save() is called.
+function queues.add(ctx, source, entry, is_queued)
   local rank, added = queues.rank_of(entry), ctx.added
-  local is_queued = queues.takes(ctx, source, rank)
   queues.note_stored(ctx, source, rank, is_queued)
   local list = (is_queued and queues.keys_of or queues.overflow_lists_of)(ctx, source)[rank]
   local batch = added.batches[list]
@@ -288,19 +278,30 @@ function queues.needed_extent(ctx, source)
   end
 end
 
--- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `class`: the
--- best that it may have had before this call, none: it had no work, as far as is known.
-function queues.has_work_at(ctx, source, class)
-  local added = ctx.has.queued[source]
-  if added ~= false then
-    local best, keys = math.max(class and class + 1 or 0, added or 0), queues.keys_of(ctx, source)
-    if best == 0 and redis.call('EXISTS', unpack(keys)) > 0 then best = #keys end
-    for rank = best, 1, -1 do
-      if rank == added or redis.call('EXISTS', keys[rank]) > 0 then return ctx.now, rank - 1 end
-      -- Most have requests of one class: when these are done, all others are looked for at once.
-      if rank == best and best > 2 and not added and redis.call('EXISTS', unpack(keys, 1, best - 1)) == 0 then break end
-    end
+-- The highest rank that a source has requests queued at; 0: none.
+function queues.best_of(ctx, source)
+  local keys = queues.keys_of(ctx, source)
+  local rank = redis.call('EXISTS', unpack(keys)) > 0 and #keys or 0
+  while rank > 0 and redis.call('EXISTS', keys[rank]) == 0 do rank = rank - 1 end
+  return rank
+end
+
+-- Finds out whether queues that gave as much as was wanted have more: as a rule all have.
+function queues.look_at_rest(ctx, sources)
+  local keys, asked = {}, {}
+  for source in pairs(sources) do
+    local rank = ctx.has.queued[source] or 0
+    if rank > 0 then keys[#keys + 1], asked[#asked + 1] = queues.keys_of(ctx, source)[rank], source end
   end
+  if #keys == 0 or redis.call('EXISTS', unpack(keys)) == #keys then return end
+  for _, source in ipairs(asked) do ctx.has.queued[source] = queues.best_of(ctx, source) end
+end
+
+-- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `rank`: the highest
+-- that it may have had queued before this call; nil: that is looked for.
+function queues.has_work_at(ctx, source, rank)
+  rank = math.max(ctx.has.queued[source] or rank or queues.best_of(ctx, source), ctx.has.added[source] or 0)
+  if rank > 0 then return ctx.now, rank - 1 end
   local first = ctx.has.delayed[source] ~= false and redis.call('ZRANGE', ctx.K.delayed_of .. source, 0, 0, 'WITHSCORES')
   if not first or not first[1] then return nil end
   return tonumber(first[2]), queues.rank_of(queues.entry_of(first[1])) - 1

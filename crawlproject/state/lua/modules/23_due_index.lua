@@ -1,16 +1,21 @@
 -- How fast a source is crawled, and when it is due.
 --
--- A source with work stands in one due set, by the moment its next request is due: that of its tier (by its rate, see
--- due_index.tier_of) and its class (the best priority that it has queued). Its `place` is these two digits. Several classes
--- of a tier share what goes out by how long their sources wait: see lease.lua.
+-- A source with work stands in one due set, by the moment its next request is due: that of its tier (2: 10 requests a second and
+-- more, 1: 1 and more, 0: less) and its class (the best priority that it has queued). Its `place` is these two digits. Several classes
+-- of a tier share what goes out by how long their sources wait: see lease.lua. One that stands may have
+-- nothing but delayed requests, or none of its class: a lease call finds that out when its turn comes.
 --
 -- What is read of a source is kept for the rest of the call. Where sources stand is written once, at its end, by
 -- due_index.save() or schedule_all(). One that stands in another set, too, leaves that when a lease call reads it.
 local due_index = {}
 
-local BEST_CLASS = 4
-local FAR_AHEAD_US = 10000000
-local PLACES = {'20', '10', '00', '21', '11', '01', '22', '12', '02', '23', '13', '03', '24', '14', '04'} -- most requests are of 0 and 1
+local PLACES, RANK_IN = {}, {} -- of a place the rank of its class
+for rank = 1, 5 do -- most requests are of 1 and 2
+  for tier = 2, 0, -1 do
+    local place = tier .. (rank - 1)
+    PLACES[#PLACES + 1], RANK_IN[place] = place, rank
+  end
+end
 
 -- All due sets.
 function state.due_sets(ctx)
@@ -23,14 +28,6 @@ function state.standing() return {} end
 -- What is to be written: source -> where it is to stand; place -> the sources that leave it
 function state.moves() return {} end
 function state.departures() return {} end
-
--- 2 for sources of 10 requests a second and more, 1 for those of 1 and more, 0 for slower ones.
-function due_index.tier_of(ctx, source)
-  local rate = rates.of(ctx, source)
-  return rate >= 10 and 2 or rate >= 1 and 1 or 0
-end
-
-function due_index.class_in(place) return tonumber(place:sub(2)) end
 
 -- Looks at several sources at once, in all sets: a change of their rates may have left them in one that this spider has not heard of.
 function due_index.look_up_standing(ctx, sources)
@@ -50,10 +47,10 @@ function due_index.standing_of(ctx, source)
   return ctx.standing[source]
 end
 
--- The best class that a source may have queued; nil: any.
-function due_index.class_of(ctx, source)
+-- The highest rank that a source may have requests queued at, by where it stands, if that is known.
+function due_index.rank_of(ctx, source)
   local stands = ctx.standing[source]
-  return stands and due_index.class_in(stands.place) or nil
+  return stands and RANK_IN[stands.place] or nil
 end
 
 -- Reads of several sources at once: rates, slots, who is halted; circuits and delays where there are none.
@@ -90,20 +87,21 @@ function due_index.depart(ctx, source, place)
   ctx.departures[place], sources[#sources + 1] = sources, source
 end
 
--- Puts a source where its next request is due, or nowhere when it has no work. `anew`: whatever class it is noted to have.
+-- Puts a source where its next request is due, or nowhere when it has no work. `anew`: its queues are looked at, wherever it stands.
 function due_index.schedule(ctx, source, anew)
   local stands = due_index.standing_of(ctx, source)
-  local at, class = queues.has_work_at(ctx, source, anew and BEST_CLASS or stands and due_index.class_in(stands.place))
-  local place = at and due_index.tier_of(ctx, source) .. class
+  local at, class = queues.has_work_at(ctx, source, not anew and due_index.rank_of(ctx, source) or nil)
+  local rate = rates.of(ctx, source)
+  local place = at and (rate >= 10 and 2 or rate >= 1 and 1 or 0) .. class
   if stands and stands.place ~= place then due_index.depart(ctx, source, stands.place) end
   if not at then
     ctx.standing[source], ctx.moves[source] = false, nil
     return
   end
-  if rates.of(ctx, source) <= 0 then
+  if rate <= 0 then
     at = ctx.now + 1000000
   else
-    at = math.max(at, slots.next(ctx, source), due_index.held_until(ctx, source), pace.free_at(ctx, source))
+    at = math.max(at, slots.free_at(ctx, source) or 0, due_index.held_until(ctx, source), pace.free_at(ctx, source))
     -- All probes are out: whoever waits for them must not stand in the way of others.
     local is_probed = circuits.of(ctx, source).state == 'half_open'
     if is_probed and circuits.probes_left(ctx, source) == 0 then at = math.max(at, ctx.now + 250000) end
@@ -172,20 +170,16 @@ function due_index.schedule_all(ctx, sources)
   due_index.save(ctx)
 end
 
--- Puts sources where they should be that stand nowhere, below the class that `least` says they have queued, or far ahead: that of
--- one spider hears nothing of it when a change of rate, or a resumption, has brought the other's forward. Returns how many of the
--- first two there were.
-function due_index.mend(ctx, sources, least)
+-- Puts sources with work where they should be: they may stand nowhere, below their class, or far ahead, as this spider hears nothing of
+-- it when a change of rate, or a resumption, has brought another's forward. Returns how many of the first two there were.
+function due_index.mend(ctx, sources)
   local count = 0
   due_index.look_up(ctx, sources)
   due_index.look_up_standing(ctx, sources)
   for _, source in ipairs(sources) do
-    local stands = ctx.standing[source]
-    local is_wrong = not stands or due_index.class_in(stands.place) < least[source]
-    if is_wrong or stands.at > ctx.now + FAR_AHEAD_US then
-      due_index.schedule(ctx, source, true)
-      if is_wrong and ctx.moves[source] then count = count + 1 end
-    end
+    local rank = due_index.rank_of(ctx, source) or 0
+    due_index.schedule(ctx, source, true)
+    if (due_index.rank_of(ctx, source) or 0) > rank then count = count + 1 end
   end
   due_index.save(ctx)
   return count

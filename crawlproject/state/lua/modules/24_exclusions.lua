@@ -74,14 +74,3 @@ function exclusions.drop(ctx, source, what, entries)
   seen_filter.forget(ctx, entries)
   exclusions.count_dropped(ctx, source, what, #entries)
 end
-
--- Leaves in `entries` those that may go out, and drops the others; returns how many these were.
-function exclusions.drop_excluded(ctx, source, entries)
-  if not ctx.has_exclusions then return 0 end
-  local gone = {}
-  for index = #entries, 1, -1 do
-    if exclusions.has_request(ctx, source, entries[index]) then gone[#gone + 1] = table.remove(entries, index) end
-  end
-  exclusions.drop(ctx, source, 'excluded', gone)
-  return #gone
-end
