@@ -37,8 +37,7 @@ def read_page(url: str, headers: Headers, body: bytes, now: datetime) -> Page | 
     """Return what a page says, None if the body is no HTML.
 
     `url` is the one that answered, absolute; `headers` are the response's, `body` its bytes without content
-    codings, of which `MAX_BYTES` are read. Costs a bounded time, and raises nothing, whatever they
-    are.
+    codings, of which `MAX_BYTES` are read. Costs a bounded time, and raises nothing, whatever they are.
     """
     content_type = header(headers, "content-type")
     nosniff = (header(headers, "x-content-type-options") or "").strip().lower() == "nosniff"
