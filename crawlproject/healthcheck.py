@@ -13,7 +13,6 @@ import sys
 
 from crawlproject import config
 from crawlproject.errors import CrawlprojectError
-from crawlproject.frontier.contents import alive_workers
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.texts import visible
@@ -31,7 +30,7 @@ async def check(settings: config.Config, machine: str, spider: str = "images") -
     state = State(settings.of_any_shard, spider, timeout=_TIMEOUT_S)
     await state.open()
     try:
-        found, away = await ask_shards(state.shards, alive_workers)
+        found, away = await ask_shards(state.shards, State.workers)
     finally:
         await state.close()
     if any(worker.startswith(f"{machine}:") for workers in found.values() for worker in workers):

@@ -67,6 +67,11 @@ _NICE = 5
 # take more than half of the time of all others: they wait for clocks, or try each key, picture or file.
 _SLOW = "slow"
 _SLOW_FILES = (
+    "deploy/test_files.py",
+    "frontier/test_codec.py",
+    "frontier/test_shares.py",
+    "ingest/test_parquet.py",
+    "tests/test_linear.py",
     "commands/test_imports.py",
     "dashboard/test_site.py",
     "extensions/test_lease_keeper.py",
@@ -89,7 +94,6 @@ _SLOW_FILES = (
     "sources/test_names.py",
     "sources/test_parquet.py",
     "state/test_circuit_script.py",
-    "state/test_readers.py",
     "state/test_shared_clock.py",
     "status/test_reporter.py",
     "storage/test_writer.py",

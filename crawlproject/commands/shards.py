@@ -95,7 +95,7 @@ async def _status_of(state: State) -> dict[str, Any]:
         "tag": keys.namespace,
         "node": node_of(state),
         "leader": leader and leader.decode(errors="replace"),
-        "workers": len(await state.scripts.alive(timeout=state.config.heartbeat_timeout)),
+        "workers": len(await state.workers()),
         "sources": sources,
         "requests": int(requests or 0),
         "sent": sum(waiting),

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from scrapy.crawler import Crawler
 
 from crawlproject.extensions import Extension
-from crawlproject.frontier.contents import alive_workers
 from crawlproject.frontier.seeds import has_starts
 from crawlproject.frontier.worker import MOVES_TO, worker_of
 from crawlproject.loops import Loops
@@ -53,17 +52,16 @@ class UnservedShards(Extension):
     async def look(self) -> None:
         """Look once; end the crawl of this process if it is to serve another shard."""
         state = self._worker.state
-        here = await alive_workers(state)
+        here = await state.workers()
         if self._worker.shutdown.has_begun or len(here) < 2 or min(here) != state.worker_id:
             self._unserved.clear()
             return
-        served, _ = await ask_shards([shard for shard in state.shards if shard is not state], alive_workers)
+        served, _ = await ask_shards([shard for shard in state.shards if shard is not state], State.workers)
         for shard in self._long_unserved(shard for shard, workers in served.items() if not workers):
-            if await shard.claim() == 1:
-                logger.warning("No worker serves %s: this one moves there", shown(shard))
-                os.environ[MOVES_TO] = str(shard.number)
-                self._closing = asyncio.create_task(self.crawler.engine.close_spider_async(reason="moved"))
-                return
+            logger.warning("No worker serves %s: this one moves there", shown(shard))
+            os.environ[MOVES_TO] = str(shard.number)
+            self._closing = asyncio.create_task(self.crawler.engine.close_spider_async(reason="moved"))
+            return
 
     def _long_unserved(self, shards: Iterable[State]) -> list[State]:
         now, found = asyncio.get_running_loop().time(), list(shards)

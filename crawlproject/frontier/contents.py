@@ -49,11 +49,6 @@ async def room(state: State) -> Room:
     )
 
 
-async def alive_workers(state: State) -> list[str]:
-    """Return the workers that have sent a heartbeat to a shard within CRAWL_HEARTBEAT_TIMEOUT."""
-    return await state.scripts.alive(timeout=state.config.heartbeat_timeout)
-
-
 async def stored_leases(state: State) -> dict[str, bytes]:
     """Return the leases that Redis counts as this worker's, by id: the stored request of each."""
     stored: Any = await state.redis.hgetall(state.keys.leases_of + state.worker_id)

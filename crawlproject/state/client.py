@@ -34,7 +34,6 @@ __all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "keys_for", "re
 _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
 
 _MIN_VERSION = (7, 0)  # Valkey says that it is Redis 7.2
-_CLAIM_S = 60  # after which a worker that has chosen a shard is among its workers
 
 
 def crawl_dir() -> Path:
@@ -272,13 +271,9 @@ class State:
             **({"shard": self.number, "shards": self.count} if self.count > 1 else {}),
         )
 
-    async def claim(self) -> int:
-        """Note that a worker is to serve this shard; return how many have done so within the last minute."""
-        async with self.redis.pipeline() as pipe:
-            pipe.incr(self.keys.starting)
-            pipe.expire(self.keys.starting, _CLAIM_S, nx=True)  # one that died is forgotten, whoever else looks
-            count, _ = await pipe.execute()
-        return int(count)
+    async def workers(self) -> list[str]:
+        """Return the living workers of this shard, the one that was silent for longest first."""
+        return await self.scripts.alive(timeout=self.config.heartbeat_timeout)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -296,21 +291,19 @@ class State:
 async def _least_served(shards: Sequence[State], *, serves: bool) -> State:
     """Return the shard with the fewest workers, any one of several; those that do not answer do not count.
 
-    Who `serves` it claims it, so that workers which start at the same time choose different ones.
+    Who `serves` it is one of its workers from now on; of several that come at once the later ones look again.
     """
     while len(shards) > 1:
-        served, _ = await ask_each(shards, _served)
-        least = min(map(sum, served.values()), default=0)
-        shard = random.choice([one for one, counts in served.items() if sum(counts) == least] or list(shards))
-        if not serves or not served or await shard.claim() == served[shard][1] + 1:
+        served, _ = await ask_each(shards, State.workers)
+        least = min(map(len, served.values()), default=0)
+        shard = random.choice([one for one, there in served.items() if len(there) == least] or list(shards))
+        if not serves or not served:
             return shard
+        await shard.scripts.heartbeat(shard.worker_id, join=True, timeout=shard._timeout, max_deliveries=1)
+        if (await shard.workers()).index(shard.worker_id) <= least:
+            return shard
+        await shard.scripts.leave(shard.worker_id)
     return shards[0]
-
-
-async def _served(shard: State) -> tuple[int, int]:
-    """Return how many workers serve a shard, and how many have just chosen it."""
-    alive = await shard.scripts.alive(timeout=shard.config.heartbeat_timeout)
-    return len(alive), int(await shard.redis.get(shard.keys.starting) or 0)
 
 
 async def check_redis(config: Config) -> None:

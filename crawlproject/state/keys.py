@@ -156,7 +156,6 @@ class Keys:
         "Prefix + source, set of integers: 32-bit hashes of the hosts below its domain that links led to."
     )
     workers = _OfSpider("Sorted set: workers by their last heartbeat (µs).")
-    starting = _OfSpider("Integer, TTL 1 min, with CRAWL_SHARDS: how many workers have just chosen this shard.")
     leases_of = _OfSpider("Prefix + worker, hash: lease id to stored request.")
 
     # Politeness

@@ -81,7 +81,6 @@ def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(crawl: Crawl) -
     }
     crawl.feed(crawl.home + "/")
     crawl.run(**HOUR)
-    crawl.run(**HOUR)
     assert crawl.seen == ["/", "/a"]  # not due yet
     make_due(crawl)
     crawl.answers["/"] = Answer(html("/a", "/b", text="home, with news" + image))

@@ -113,19 +113,6 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
     assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
 
 
-@pytest.mark.parametrize("stream", ["image_metadata_updates", "link_rot", "pages"])
-async def test_an_event_goes_to_its_stream_once(state: State, stream: str) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
-    (grant,) = (await lease(state)).grants
-    done = Settlement(grant.id, "museum", event=(stream, '{"a":1}'))
-    assert (await state.scripts.settle("w", [done])).settled == [True]
-    assert (await state.scripts.settle("w", [done])).settled == [False]
-    ((_, fields),) = await db(state).xrange(f"{state.keys.namespace}:{stream}")
-    assert fields == {b"event": b'{"a":1}'}
-
-
 async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 1000))

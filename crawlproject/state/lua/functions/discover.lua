@@ -56,7 +56,7 @@ register('discover', function(ctx, K, A)
     end
     if not has_room and full_for(source) then return 'w' end
     if A.most_outstanding and ctx.counters.outstanding + ctx.added.queued >= A.most_outstanding then return 'w' end
-    if A.sitemaps and ctx.sitemaps_of[A.sitemaps.source] >= A.sitemaps.most then return 's' end
+    if A.sitemaps and ctx.ledgers[A.sitemaps.source].sitemaps >= A.sitemaps.most then return 's' end
     if not seen_filter.mark(ctx, group.digests[index]) then return 'k' end
     budgets.spend(ctx, source, rank, host)
     if A.sitemaps then budgets.note_sitemap(ctx, A.sitemaps.source) end
@@ -80,7 +80,7 @@ register('discover', function(ctx, K, A)
       local letter = whole or shard and forward(shard, group, index) or judge(source, group, index)
       letters[#letters + 1] = letter
       if RESULTS[letter] then
-        statistics.note(counts, ctx.admitted_of[source] > 0 and source or '', 'links_' .. RESULTS[letter], 1)
+        statistics.note(counts, ctx.ledgers[source].all > 0 and source or '', 'links_' .. RESULTS[letter], 1)
       end
       if letter == 'a' then rates.register(ctx, source) end
       if letter == 'w' then whole = letter end

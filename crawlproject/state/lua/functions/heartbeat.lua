@@ -21,6 +21,12 @@ register('heartbeat', function(ctx, K, A)
   if before and not A.join and latest and latest < ctx.now - A.timeout / 2 then
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do redis.call('ZADD', K.workers, now, worker) end
   end
-  if before and before >= ctx.now - A.timeout / 2 then grants.return_lost(ctx, reply) end
+  if not before or before < ctx.now - A.timeout / 2 then return reply end
+  local silent = redis.call('ZRANGEBYSCORE', K.workers, '-inf', text(ctx.now - A.timeout), 'LIMIT', 0, 1)[1]
+  if silent then
+    local given_back, dead = grants.take_all(ctx, silent, true)
+    statistics.add(K.totals, 'deliveries_lost', dead + given_back)
+    reply[3], reply[4], reply[5] = silent, given_back, dead
+  end
   return reply
 end, {'allow-oom'})

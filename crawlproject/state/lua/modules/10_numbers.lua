@@ -39,7 +39,7 @@ end
 function statistics.add_all(key, counts)
   local fields, sums = {}, {}
   for field in pairs(counts) do fields[#fields + 1] = field end
-  if #fields <= 1 then return fields[1] and statistics.add(key, fields[1], counts[fields[1]]) end
+  if #fields == 0 then return end
   for index, before in ipairs(redis.call('HMGET', key, unpack(fields))) do
     local field = fields[index]
     sums[2 * index - 1], sums[2 * index] = field, (before or 0) + counts[field]

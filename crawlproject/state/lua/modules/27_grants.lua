@@ -24,10 +24,10 @@ function grants.of_worker(ctx, worker)
   return leases
 end
 
-function grants.return_one(ctx, lease)
+-- Returns a lease that was lost with its worker, or makes it a dead letter; returns whether it was returned.
+function grants.return_lost(ctx, lease)
   local deliveries = math.min(queues.deliveries_of(lease.entry) + 1, 255)
   local entry = lease.entry:sub(1, 1) .. string.char(deliveries) .. lease.entry:sub(3)
-  circuits.free_probe(ctx, lease.source, lease.generation)
   report.note_kind(ctx, lease.source, 'lost', 1)
   if deliveries < ctx.A.max_deliveries then
     queues.put_back(ctx, lease.source, entry)
@@ -38,22 +38,21 @@ function grants.return_one(ctx, lease)
   return false
 end
 
--- Appends {lost worker, leases returned, dead letters} to `reply`, for one worker that is silent, if there is any: the 2,000
--- leases that it may have had take up to 20 ms.
-function grants.return_lost(ctx, reply)
-  local worker = redis.call('ZRANGEBYSCORE', ctx.K.workers, '-inf', text(ctx.now - ctx.A.timeout), 'LIMIT', 0, 1)[1]
-  if not worker then return end
+-- Takes all from a worker that it holds: its leases and seeds go back. Returns how many leases did, and how many became dead letters,
+-- as happens where it `is_lost`. The 2,000 leases that it may have had take up to 20 ms.
+function grants.take_all(ctx, worker, is_lost)
   local touched, given_back, dead = {}, 0, 0
   for _, lease in ipairs(grants.of_worker(ctx, worker)) do
     touched[lease.source] = true
-    if grants.return_one(ctx, lease) then given_back = given_back + 1 else dead = dead + 1 end
+    circuits.free_probe(ctx, lease.source, lease.generation)
+    if not is_lost then queues.put_back(ctx, lease.source, lease.entry) end
+    if not is_lost or grants.return_lost(ctx, lease) then given_back = given_back + 1 else dead = dead + 1 end
   end
   redis.call('DEL', ctx.K.leases_of .. worker)
   redis.call('ZREM', ctx.K.workers, worker)
   seed_list.give_back(ctx, worker)
   queues.count(ctx, 'outstanding', -dead)
-  statistics.add(ctx.K.totals, 'deliveries_lost', dead + given_back)
   due_index.schedule_all(ctx, touched)
-  for _, value in ipairs({worker, given_back, dead}) do reply[#reply + 1] = value end
   circuits.save(ctx)
+  return given_back, dead
 end
