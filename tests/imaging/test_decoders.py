@@ -112,8 +112,6 @@ async def reason(one: Decoders, body: bytes, codings: Sequence[str] = ()) -> str
     return str(caught.value)
 
 
-
-
 async def test_a_jpeg_2000_of_many_tiles_gets_the_memory_that_they_take(make: Make) -> None:
     body = picture("JPEG2000", (2400, 2400), tile_size=(16, 16))
     made = await make(formats=("JPEG2000",)).analyse(body)
