@@ -198,7 +198,8 @@ async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_f
 
     async def all_told() -> bool:
         [(newest, _)] = await crawl.redis.xrevrange(state.keys.audit, count=1)
-        return bool(await crawl.redis.get(state.keys.audit_told) == newest)
+        groups = await crawl.redis.xinfo_groups(state.keys.audit)
+        return bool(groups and groups[0]["last-delivered-id"] == newest)
 
     try:
         await crawl.settle("museum", ["500"] * 6)  # before anybody leads
