@@ -12,7 +12,9 @@ from typing import Any
 from PIL import Image
 
 from crawlproject.imaging.analyse import load_plugins
+from crawlproject.imaging.messages import Job
 from crawlproject.models import IMAGE_FORMATS
+from crawlproject.plugins import format_at, offered
 
 INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 
@@ -61,8 +63,9 @@ def psd(image: Image.Image, packed: bool = False) -> bytes:
 
 def readable() -> tuple[str, ...]:
     """Return the formats that can be read here."""
-    formats = tuple(name for name, module in IMAGE_FORMATS.items() if module is None or find_spec(module))
-    load_plugins(*formats)
+    needs = {name: format_at(path).module for name, path in offered("formats").items()}
+    formats = (*IMAGE_FORMATS, *(name for name, module in needs.items() if not module or find_spec(module)))
+    load_plugins(Job(1, 1, 1, 1, formats=formats))
     return formats
 
 

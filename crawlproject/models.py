@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -81,16 +82,6 @@ class FileType(NamedTuple):
     content_type: str
 
 
-# The formats of pictures that can be read, by their names in events and in the setting CRAWL_FORMATS (Pillow's,
-# and SVG), each with the module that it needs beside Pillow: from the extra `formats`.
-IMAGE_FORMATS: Mapping[str, str | None] = {
-    **dict.fromkeys(("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF"), None),
-    **dict.fromkeys(("JPEG2000", "ICO", "PPM", "TGA", "PCX", "PSD", "SGI", "QOI", "SVG"), None),
-    "HEIF": "pillow_heif",
-    "JXL": "pillow_jxl",
-}
-DEFAULT_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
-
 # By the names of the setting CRAWL_THUMBNAIL_FORMAT, which are Pillow's but for case.
 THUMBNAIL_FORMATS: Mapping[str, FileType] = {
     "JPEG": FileType(".jpg", "image/jpeg"),
@@ -105,8 +96,9 @@ THUMBNAIL_MODES: Mapping[str, str] = {
     "border": "a white square around it",
 }
 
-# How originals are stored, by their formats.
-ORIGINALS: Mapping[str, FileType] = {
+# The formats of pictures that can be read without plug-ins, by their names in events and in the setting
+# CRAWL_FORMATS, which are Pillow's; and how originals in them are stored.
+IMAGE_FORMATS: Mapping[str, FileType] = {
     "JPEG": FileType(".jpg", "image/jpeg"),
     "PNG": FileType(".png", "image/png"),
     "GIF": FileType(".gif", "image/gif"),
@@ -122,16 +114,38 @@ ORIGINALS: Mapping[str, FileType] = {
     "PSD": FileType(".psd", "image/vnd.adobe.photoshop"),
     "SGI": FileType(".sgi", "image/x-sgi"),
     "QOI": FileType(".qoi", "image/qoi"),
-    "SVG": FileType(".svg", "image/svg+xml"),
-    "HEIF": FileType(".heic", "image/heic"),
-    "JXL": FileType(".jxl", "image/jxl"),
 }
 
 
-def content_type_of(name: str) -> str:
-    """Return the content type of a thumbnail or an original by its name; of any other, that of any bytes."""
-    found = (each.content_type for each in ORIGINALS.values() if name.endswith(each.suffix))
-    return next(found, "application/octet-stream")
+DEFAULT_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of pictures that a plug-in reads (docs/plugins.md). Decoders load it, which load little else.
+
+    `file` is how originals are stored, `begins` how a picture begins, in its first 256 bytes. `load` makes Pillow
+    read the format, by the name that it has in the plug-in; afterwards nothing can be imported. It needs `module`,
+    which pip installs as `package`.
+
+    With `read_size` pictures have a size and no pixels: nothing is decoded, there are no thumbnails, and no limit
+    on pixels holds. It returns width and height, or None if a body, or its beginning, is something else.
+
+    Decoding takes at least `bytes_a_pixel`. It starts threads, if `has_threads`; its errors do not tell too little
+    memory from broken bytes, if `hides_memory`. `is_upright`: whether the library has turned a picture of Pillow's
+    upright, so that its EXIF no longer counts.
+    """
+
+    file: FileType
+    begins: re.Pattern[bytes]
+    load: Callable[[], None]
+    module: str = ""
+    package: str = ""
+    read_size: Callable[[bytes], tuple[int, int] | None] | None = None
+    bytes_a_pixel: int = 4
+    has_threads: bool = False
+    hides_memory: bool = False
+    is_upright: Callable[[Any], bool] | None = None
 
 
 def utc_now() -> str:
@@ -248,7 +262,7 @@ class ImageFacts:
 
     `width` and `height` are stored pixels, before any EXIF orientation. `compression_quality` is the JPEG quality
     1-100 as ImageMagick estimates it, None for other formats. `exif` maps hex tags to JSON values, None when there
-    are none. `format` is one of `IMAGE_FORMATS`. `filesize` is in bytes.
+    are none. `format` is one of `IMAGE_FORMATS`, or of a plug-in's. `filesize` is in bytes.
     """
 
     width: int

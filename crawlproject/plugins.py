@@ -6,9 +6,11 @@ import functools
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+from crawlproject.models import IMAGE_FORMATS, FileType, Format
 
 GROUP = "crawlproject.plugins"  # of the entry points of installed packages
 FOLDER = "crawlproject.contrib"  # each of whose folders has a module `plugin`
@@ -23,6 +25,7 @@ class Plugin:
     `readers`: what `scrapy events` writes to, by name (`sinks.sink.Target`).
     `feeders`: what `scrapy feed` reads from besides files, by name (`ingest.seed_stream.SeedStream`).
     `analyses`: functions of a PIL image for `CRAWL_ANALYSES`, as `module:function`, by the names that stand there.
+    `formats`: what `CRAWL_FORMATS` can name beside Pillow's own: a `models.Format`, as `module:object`, by name.
     `services`: what `scrapy monitor` runs beside its reports, by name (`status.service.Service`).
     `pages_of_source`: functions of a `State` and the name of a source that return a page about it, by name: its
     HTML, and its Content-Security-Policy. LookupError: nothing is known of that source.
@@ -34,6 +37,7 @@ class Plugin:
     readers: Mapping[str, str] = field(default_factory=dict)
     feeders: Mapping[str, str] = field(default_factory=dict)
     analyses: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
     pages_of_source: Mapping[str, str] = field(default_factory=dict)
     scrapy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -42,6 +46,8 @@ class Plugin:
 @functools.cache
 def found() -> Mapping[str, Plugin]:
     """Return all plug-ins, by name: those in the folders of `contrib`, then those of installed packages."""
+    from importlib import metadata  # here: decoders import this module, and find none
+
     folder = find_spec(FOLDER)
     paths = folder.submodule_search_locations if folder else None
     names = [one.name for one in pkgutil.iter_modules(paths or []) if one.ispkg]
@@ -52,6 +58,24 @@ def found() -> Mapping[str, Plugin]:
 def offered(what: str) -> dict[str, Any]:
     """Return what all plug-ins offer of one kind, such as `readers`, by name."""
     return {name: path for one in found().values() for name, path in getattr(one, what).items()}
+
+
+@functools.cache
+def format_at(path: str) -> Format:
+    """Return the format at a path, as in `formats`; decoders, too, which find no plug-ins."""
+    one: Format = pkgutil.resolve_name(path)
+    return one
+
+
+def file_types() -> dict[str, FileType]:
+    """Return how originals are stored, by the names of all formats."""
+    return {**IMAGE_FORMATS, **{name: format_at(path).file for name, path in offered("formats").items()}}
+
+
+def content_type_of(name: str) -> str:
+    """Return the content type of a thumbnail or an original by its name; of any other, that of any bytes."""
+    found = (each.content_type for each in file_types().values() if name.endswith(each.suffix))
+    return next(found, "application/octet-stream")
 
 
 def scrapys_settings() -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crawlproject import __version__
+from crawlproject import __version__, plugins
 from crawlproject.config import SETTINGS, environment, load, project_dir
 from crawlproject.errors import ConfigError
 from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
@@ -94,7 +94,7 @@ BOUNDS: dict[str, Bounds] = {
         ["", "a b", "a:b", "ä", "x" * 65, "a\n"],
     ),
     "CRAWL_FORMATS": (
-        [("svg, Jpeg2000,,JPEG,", ("JPEG", "JPEG2000", "SVG")), (["PNG", "GIF", "PNG"], ("PNG", "GIF"))],
+        [("psd, Jpeg2000,,JPEG,", ("JPEG", "JPEG2000", "PSD")), (["PNG", "GIF", "PNG"], ("PNG", "GIF"))],
         ["", " , ", "JPG", "jpeg;png", "all", True],
     ),
     "CRAWL_THUMBNAIL_SIZES": (
@@ -200,6 +200,15 @@ def test_an_unknown_format_is_named_and_the_known_ones_are_listed() -> None:
     with pytest.raises(ConfigError, match=r"^CRAWL_FORMATS='jpeg, eps, WMF' must be .*; not eps, WMF$") as caught:
         load({"CRAWL_FORMATS": "jpeg, eps, WMF"})
     assert all(f" {name}," in str(caught.value).replace(";", ",") for name in IMAGE_FORMATS)
+
+
+def test_a_format_whose_plugin_is_deleted_is_refused_with_the_place_of_plugins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "offered", lambda what: {})
+    words = r"^CRAWL_FORMATS='HEIF' must be .* plug-ins add \(crawlproject/contrib/formats\); not HEIF$"
+    with pytest.raises(ConfigError, match=words):
+        load({"CRAWL_FORMATS": "HEIF"})
 
 
 def test_each_shard_may_have_a_redis_of_its_own() -> None:

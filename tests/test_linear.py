@@ -17,7 +17,7 @@ import pytest
 from scrapy.http import Response
 
 import crawlproject
-from crawlproject.imaging import svg
+from crawlproject.models import Format
 from crawlproject.net.heads import Heads
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.images import largest
@@ -37,7 +37,7 @@ MOST_RATIO = 2.5  # of it to the first
 # Of lines of the log, in which strangers have no more than some KiB: a name is looked for at every character.
 _LONGER = {"crawlproject.texts._SHAPES": 4}
 # How patterns are used that go by another name
-_USED = {"crawlproject.imaging.analyse._BEGINNINGS": ["match"], "crawlproject.texts._SHAPES": ["sub"]}
+_USED = {"crawlproject.texts._SHAPES": ["sub"]}
 _METHODS = {"match": "match", "fullmatch": "fullmatch", "search": "search"}  # others find all
 _KINDS = {code.CATEGORY_DIGIT: "1", code.CATEGORY_SPACE: " ", code.CATEGORY_WORD: "a"}
 _REPEATS = {code.MAX_REPEAT, code.MIN_REPEAT, code.POSSESSIVE_REPEAT}
@@ -141,7 +141,7 @@ def patterns() -> Iterator[Any]:
             for number, pattern in enumerate(_in(value)):
                 of_it = re.findall(rf"\b{name}\.(\w+)\(", source)
                 used = (
-                    of_it
+                    (["match"] if isinstance(value, Format) else of_it)
                     or _USED.get(f"{info.name}.{name}")
                     or re.findall(r"(?<!\bre)\.(match|fullmatch|search|finditer|findall|sub|split)\(", source)
                 )
@@ -153,6 +153,8 @@ def patterns() -> Iterator[Any]:
 def _in(value: Any) -> Iterator[re.Pattern[Any]]:
     if isinstance(value, re.Pattern):
         yield value
+    elif isinstance(value, Format):
+        yield value.begins
     elif isinstance(value, list | tuple | dict):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _in(one)
@@ -259,10 +261,6 @@ def _parsers() -> dict[str, tuple[Callable[[str], object], list[Case]]]:
         "page": (_page, [*in_page, *ld]),
         "sitemap": (lambda text: read_sitemap("https://a.example/", text.encode()), [*xml, *lines]),
         "url": (lambda text: canonical_url(f"https://a.example/{text}"), separators),
-        "svg": (
-            lambda text: svg.read_size(text.encode()),
-            [Case("<svg ", unit, ">") for unit in ("a", " ", "a='' ")],
-        ),
         "heads": (_heads, [*heads, blank, Case("HTTP/1.1 100 C\r\n\r\n" * 200, "a", "")]),
         "kept head": (lambda text: kept_head(text.encode(), 1), [*heads, blank]),
         "log": (without_secrets, [*separators, Case("https://", "@", "/"), Case("password", "\\", '"')]),

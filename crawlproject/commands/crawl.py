@@ -7,15 +7,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from scrapy.commands import crawl
 
-from crawlproject import cli, config
+from crawlproject import cli, config, plugins
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
-from crawlproject.models import IMAGE_FORMATS
 from crawlproject.state.client import check_redis
 from crawlproject.storage.blobs import check_storage, is_same_place
 
@@ -52,10 +51,10 @@ class Command(crawl.Command):
                 "CRAWL_CONTACT is not set: give the sites a way to reach you, "
                 "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
             )
-        if missing := [name for name in settings.formats if not _is_installed(IMAGE_FORMATS[name])]:
+        if missing := dict(_not_installed(settings.formats)):
             raise ConfigError(
-                f"CRAWL_FORMATS names {' and '.join(missing)}, which the extra `formats` reads: "
-                "pip install pillow-heif pillow-jxl-plugin, or leave it out"
+                f"CRAWL_FORMATS names {' and '.join(missing)}, whose libraries are not installed: "
+                f"pip install {' '.join(missing.values())}, or leave out what needs them"
             )
         if settings.sources is not None:
             check_catalogue(settings.sources)
@@ -120,5 +119,8 @@ class Command(crawl.Command):
         yield from filter(None, faults)
 
 
-def _is_installed(module: str | None) -> bool:
-    return module is None or find_spec(module) is not None
+def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield which formats are without the library that they need, and its package."""
+    for name, path in plugins.offered("formats").items():
+        if name in formats and (module := plugins.format_at(path).module) and find_spec(module) is None:
+            yield name, plugins.format_at(path).package

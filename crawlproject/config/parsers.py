@@ -184,11 +184,12 @@ def analyses(value: Any) -> tuple[str, ...]:
 
 
 def formats(value: Any) -> tuple[str, ...]:
-    known = ", ".join(IMAGE_FORMATS)
-    names = listed(f"formats, separated by commas, of {known}", one_of(IMAGE_FORMATS, str.upper))(value)
+    known = (*IMAGE_FORMATS, *plugins.offered("formats"))
+    all_known = f"{', '.join(known)}, to which plug-ins add (crawlproject/contrib/formats)"
+    names = listed(f"formats, separated by commas, of {all_known}", one_of(known, str.upper))(value)
     if not names:
-        raise ValueError(f"at least one format of {known}")
-    return tuple(name for name in IMAGE_FORMATS if name in names)
+        raise ValueError(f"at least one format of {', '.join(known)}")
+    return tuple(name for name in known if name in names)
 
 
 def split(url: str) -> SplitResult:

@@ -6,15 +6,13 @@ The bytes may be anything: a page of HTML, half a file, an attack. Whatever is w
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import logging
 import math
-import re
 import struct
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
@@ -22,13 +20,14 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging import analysis_runner, headers, svg
+from crawlproject.imaging import analysis_runner, headers
 from crawlproject.imaging.facts import read_facts, stored_size
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
 from crawlproject.imaging.messages import MAX_MEMORY, Job
 from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
-from crawlproject.models import IMAGE_FORMATS, Analysis, ImageFacts
+from crawlproject.models import IMAGE_FORMATS, Analysis, Format, ImageFacts
+from crawlproject.plugins import format_at
 
 # Pillow copies up to a megabyte for each comment among the plain numbers of a PPM: a megabyte of comments would
 # take minutes.
@@ -49,7 +48,9 @@ def set_up_pillow() -> None:
     """Set what holds for the whole process, whatever other libraries have set.
 
     `max_pixels` decides, per call, and Pillow's limit neither warns nor raises. What is cut short is unreadable.
+    Several pictures are decoded at a time instead of one in several threads.
     """
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     Image.MAX_IMAGE_PIXELS = None
     ImageFile.LOAD_TRUNCATED_IMAGES = False
 
@@ -60,7 +61,9 @@ set_up_pillow()
 def analyse(
     body: bytes, job: Job, memory: float = math.inf, functions: Mapping[str, analysis_runner.Analyse] | None = None
 ) -> Analysis:
-    """Return facts and thumbnails of the picture in `body`, in one of the job's formats; an SVG has no thumbnail.
+    """Return facts and thumbnails of the picture in `body`, in one of the job's formats.
+
+    One whose format has no pixels has no thumbnails.
 
     `functions` are analyses by their names; each gets the picture in the largest of its sizes.
 
@@ -70,18 +73,17 @@ def analyse(
     """
     if not body:
         raise UnreadableImage("empty body")
-    formats = job.formats
-    load_plugins(*formats)
-    names = [name for name in formats if name != "SVG" and begins_like(name, body)]
-    name = names[0] if names else "SVG"
+    load_plugins(job)
+    names = [name for name in job.formats if job.has_pixels(name) and begins_like(name, body, job)]
+    if not names:
+        name, side = measured(body, job)
+        return Analysis(_bare_facts(name, side, body))
+    name = names[0]
+    plugin = job.plugin(name)
     image: ImageFile.ImageFile | None = None
     facts: ImageFacts | None = None
     header: Header | None = None
     try:
-        if not names:
-            if "SVG" in formats and (size := svg.read_size(body)) is not None:
-                return Analysis(_bare_facts("SVG", size, body))
-            raise UnreadableImage(unsupported(body, formats))
         if name in headers.BOUNDS:
             with suppress(struct.error, OverflowError):  # Pillow will say what is broken
                 headers.BOUNDS[name](body)
@@ -89,7 +91,7 @@ def analyse(
             check_size(name, header[:2], job.max_pixels, memory, header.memory)
         image = opened(body, names)
         for size in _sizes(image):
-            needed = size[0] * size[1] * _bytes_a_pixel(image)
+            needed = size[0] * size[1] * (plugin.bytes_a_pixel if plugin else _bytes_a_pixel(image))
             check_size(str(image.format), size, job.max_pixels, memory, needed)
         if isinstance(image, JpegImageFile):
             headers.bound_scans(body)
@@ -99,31 +101,48 @@ def analyse(
         if image.format == "PNG":
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
-        miniature = miniature_of(image, job.sizes, job.mode)
+        upright = plugin is not None and plugin.is_upright is not None and plugin.is_upright(image)
+        miniature = miniature_of(image, job.sizes, job.mode, upright)
         thumbnails = thumbnails_of(miniature, job.sizes, job.mode, job.quality, job.form)
         return Analysis(facts, thumbnails, b"", *analysis_runner.run(functions or {}, miniature.image))
     except MemoryError:
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
-        if name in {"JPEG2000", "JXL"} and memory < MAX_MEMORY:  # they do not tell that from too little memory
+        hides_memory = name == "JPEG2000" if plugin is None else plugin.hides_memory
+        if hides_memory and memory < MAX_MEMORY:  # it does not tell that from too little memory
             raise MemoryNeeded(reason_of(name, error)) from error
         reason = str(error) if isinstance(error, UnreadableImage) else reason_of(name, error)
         raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error
 
 
-@functools.cache
-def load_plugins(*formats: str) -> None:
-    """Have Pillow read these formats, too, in one thread each: several pictures are decoded at a time instead."""
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
-    if "HEIF" in formats:
-        import pillow_heif
+def load_plugins(job: Job) -> list[Format]:
+    """Have Pillow read what plug-ins add to the job's formats; return that."""
+    for path in job.plugins.values():  # those that are left out, too: they are known by their beginnings
+        format_at(path)
+    added = [one for name in job.formats if (one := job.plugin(name)) is not None]
+    for one in added:
+        if one not in _loaded:
+            one.load()
+            _loaded.append(one)
+    return added
 
-        # Without these, a small picture that comes with the picture might be decoded instead of it.
-        pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
-    if "JXL" in formats:
-        from pillow_jxl import JpegXLImagePlugin
 
-        JpegXLImagePlugin.DECODE_THREADS = 0
+_loaded: list[Format] = []
+
+
+def measured(body: bytes, job: Job) -> tuple[str, tuple[int, int]]:
+    """Return format and size of a picture without pixels. Raises UnreadableImage if it is none."""
+    for name in job.formats:
+        one = job.plugin(name)
+        try:
+            size = one.read_size(body) if one is not None and one.read_size is not None else None
+        except (MemoryError, UnreadableImage):
+            raise
+        except Exception as error:  # as on all broken bytes
+            raise UnreadableImage(reason_of(name, error)) from error
+        if size is not None:
+            return name, size
+    raise UnreadableImage(unsupported(body, job))
 
 
 def _facts_of_header(
@@ -180,10 +199,10 @@ def _bytes_a_pixel(image: ImageFile.ImageFile) -> int:
     """Return roughly how many bytes decoding takes per stored pixel; an underestimate, if anything."""
     if isinstance(image, JpegImageFile):
         return 1  # at least; `headers.jpeg` knows better
-    # Pillow keeps a picture at 4 bytes a pixel. AVIF, HEIF and JPEG 2000 add planes and copies, what Pillow
-    # decodes in Python a copy or two. An icon and a JPEG XL are decoded by now.
+    # Pillow keeps a picture at 4 bytes a pixel. AVIF and JPEG 2000 add planes and copies, what Pillow
+    # decodes in Python a copy or two. An icon is decoded by now.
     slow = _codec(image) in ("ppm", "ppm_plain", "qoi")
-    return {"AVIF": 12, "HEIF": 16, "JPEG2000": 28}.get(str(image.format), 12 if slow else 4)
+    return {"AVIF": 12, "JPEG2000": 28}.get(str(image.format), 12 if slow else 4)
 
 
 def _codec(image: ImageFile.ImageFile) -> str:
@@ -198,26 +217,18 @@ def reason_of(name: str, error: Exception) -> str:
     return f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}"
 
 
-def unsupported(body: bytes, formats: Collection[str]) -> str:
+def unsupported(body: bytes, job: Job) -> str:
     """Return one line on a body that begins like none of the formats."""
-    known = next((name for name in IMAGE_FORMATS if name not in formats and begins_like(name, body)), None)
-    if known is not None:
+    others = (name for name in (*IMAGE_FORMATS, *job.plugins) if name not in job.formats)
+    if (known := next((name for name in others if begins_like(name, body, job)), None)) is not None:
         return f"not a picture in a supported format: {known}, which CRAWL_FORMATS leaves out"
-    return f"not a picture in a supported format ({', '.join(formats)}), begins with {body[:16]!r}"
+    return f"not a picture in a supported format ({', '.join(job.formats)}), begins with {body[:16]!r}"
 
 
-# How pictures begin that Pillow may know nothing of.
-_BEGINNINGS = {
-    "HEIF": re.compile(rb".{4}ftyp(he[iv].|mif1|msf1)", re.DOTALL),
-    "JXL": re.compile(rb"\xff\n|\0\0\0\x0cJXL \r\n\x87\n"),
-    "SVG": re.compile(rb"\s*(<\?xml[^>]*>\s*)?(<!--[^>]*>\s*)?<(!DOCTYPE )?svg[\s>]"),
-}
-
-
-def begins_like(name: str, body: bytes) -> bool:
+def begins_like(name: str, body: bytes, job: Job) -> bool:
     """Tell whether a body begins like a picture of this format; a TGA is known by its end."""
-    if name in _BEGINNINGS:
-        return _BEGINNINGS[name].match(body[:256]) is not None
+    if (plugin := job.plugin(name)) is not None:
+        return plugin.begins.match(body[:256]) is not None
     if name == "TGA":
         return body.endswith(_TGA_FOOTER)
     accept = Image.OPEN[name][1]

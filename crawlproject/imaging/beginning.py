@@ -11,20 +11,27 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from crawlproject.imaging import headers, svg
-from crawlproject.imaging.analyse import begins_like, check_size, load_plugins, opened, reason_of, unsupported
+from crawlproject.imaging import headers
+from crawlproject.imaging.analyse import (
+    begins_like,
+    check_size,
+    load_plugins,
+    measured,
+    opened,
+    reason_of,
+)
 from crawlproject.imaging.facts import read_exif, stored_size
 from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.imaging.messages import Job
 from crawlproject.imaging.quality import estimate_quality
 from crawlproject.models import ProbedFacts
 
 _Size = tuple[int, int]
 
-_TURNED = ("HEIF", "JXL")  # the size in events is that of the picture as it is turned: it is left open
 _EXIF_IN_PNG = re.compile(rb"eXIf|[tzi]TXt")  # kinds of chunks
 _SIZE_IN_AVIF = re.compile(rb"ispe....(........)", re.DOTALL)
 
@@ -37,8 +44,10 @@ class _Found(NamedTuple):
     exif: Mapping[str, Any] | None = None
 
 
-def read_beginning(data: bytes, *, whole: bool, max_pixels: int, formats: Sequence[str]) -> ProbedFacts:
-    """Return what `data`, the beginning of a picture in one of `formats`, or the `whole` of it, says about it.
+def read_beginning(data: bytes, job: Job, *, whole: bool) -> ProbedFacts:
+    """Return what `data`, the beginning of a picture in one of the job's formats, or the `whole` of it, says.
+
+    Of a format whose pixels a plug-in decodes that is nothing else: its library may want all of it, and turn it.
 
     Raises:
         UnreadableImage: it is none, or none that would be decoded: of too many pixels, or without a size.
@@ -46,15 +55,15 @@ def read_beginning(data: bytes, *, whole: bool, max_pixels: int, formats: Sequen
     """
     if not data:
         raise UnreadableImage("empty body")
-    load_plugins(*formats)
-    name = next((each for each in formats if each != "SVG" and begins_like(each, data)), "SVG")
+    load_plugins(job)
+    name = next((each for each in job.formats if job.has_pixels(each) and begins_like(each, data, job)), "")
     found = _Found()
+    is_left_open = name in job.plugins
     try:
-        if name == "SVG":
-            found = _Found(svg.read_size(data) if "SVG" in formats else None, exif={})
-            if found.size is None:
-                raise UnreadableImage(unsupported(data, formats))
-        elif name not in _TURNED:
+        if not name:
+            name, measures = measured(data, job)
+            found = _Found(measures, exif={})
+        elif not is_left_open:
             found = _Found(_png_size(data) if name == "PNG" else None)
             found = _read(name, data, whole)
     except (MemoryError, UnreadableImage):
@@ -63,10 +72,10 @@ def read_beginning(data: bytes, *, whole: bool, max_pixels: int, formats: Sequen
         if whole:
             raise UnreadableImage(reason_of(name, error)) from error
     size = found.size
-    if (size is None and whole and name not in _TURNED) or (size is not None and min(size) < 1):
+    if (size is None and whole and not is_left_open) or (size is not None and min(size) < 1):
         raise UnreadableImage(f"{name}: broken header, or no width or height")
-    if size is not None and name != "SVG":
-        check_size(name, size, max_pixels, math.inf, 0)
+    if size is not None and job.has_pixels(name):
+        check_size(name, size, job.max_pixels, math.inf, 0)
     digest = hashlib.sha256(data).hexdigest() if whole else None
     width, height = size or (None, None)
     return ProbedFacts(name, width, height, found.quality, found.exif, digest)

@@ -20,7 +20,7 @@ from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 
-from crawlproject.imaging import analysis_runner, sandbox, svg
+from crawlproject.imaging import analysis_runner, sandbox
 from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.analyse import analyse, load_plugins, set_up_pillow
@@ -37,10 +37,8 @@ def main() -> None:
     channel = socket.socket(fileno=0)
     stream = channel.makefile("rb")
     # All that decoding may ever import; nothing can be imported afterwards.
-    load_plugins(*job.formats)
+    loaded = load_plugins(job)
     content_codings.load()
-    if "SVG" in job.formats:
-        svg.load_encodings()
     try:
         functions = analysis_runner.load(job.analyses)
     except analysis_runner.BadAnalysis as error:
@@ -50,7 +48,7 @@ def main() -> None:
     idle = _address_space()
     if idle is not None:
         _limit_memory(idle + protocol.MAX_MEMORY, hard=True)
-    missing = sandbox.enter(threads="HEIF" in job.formats)  # libde265 has a thread of its own
+    missing = sandbox.enter(threads=any(one.has_threads for one in loaded))
     _send(channel, protocol.READY, json.dumps(missing))
     # Silence stderr, too: from here on only C libraries write there, and nothing of use.
     os.dup2(1, 2)
@@ -95,7 +93,7 @@ def _probe(codings: list[str], body: bytes, job: protocol.Job, whole: bool) -> P
     if codings:
         body = content_codings.decoded_beginning(body, codings, job.beginning)
         whole = whole and len(body) < job.beginning
-    return read_beginning(body, whole=whole, max_pixels=job.max_pixels, formats=job.formats)
+    return read_beginning(body, job, whole=whole)
 
 
 def _address_space() -> int | None:

@@ -15,13 +15,14 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeVar
 
+from crawlproject import plugins
 from crawlproject.imaging.failures import MemoryNeeded, TooLargeImage, UnreadableImage
-from crawlproject.models import DEFAULT_FORMATS, Analysis, ImageFacts, ProbedFacts, Thumbnail
+from crawlproject.models import DEFAULT_FORMATS, Analysis, Format, ImageFacts, ProbedFacts, Thumbnail
 from crawlproject.texts import printable
 
 MAX_MEMORY = 640 << 20  # bytes that one picture may have, beyond those of an idle decoder
@@ -57,7 +58,7 @@ class Job:
     `THUMBNAIL_FORMATS`. A picture of another of the `formats`, or of more than `max_pixels` pixels, is refused.
     `max_size` is the largest size of a body in bytes, without its content codings; with `return_bodies` it is
     returned like that, if it had any. `analyses` are functions, named as in `CRAWL_ANALYSES`. Of what is only
-    probed, `beginning` bytes are looked at.
+    probed, `beginning` bytes are looked at. `plugins` are the paths of all formats that plug-ins read, by name.
     """
 
     max_pixels: int
@@ -71,6 +72,16 @@ class Job:
     return_bodies: bool = False
     analyses: tuple[str, ...] = ()
     beginning: int = 32_768
+    plugins: Mapping[str, str] = field(default_factory=lambda: plugins.offered("formats"))
+
+    def plugin(self, name: str) -> Format | None:
+        """Return a format that a plug-in reads; None for another."""
+        return plugins.format_at(self.plugins[name]) if name in self.plugins else None
+
+    def has_pixels(self, name: str) -> bool:
+        """Tell whether pictures of a format are decoded."""
+        one = self.plugin(name)
+        return one is None or one.read_size is None
 
     @property
     def analysis_names(self) -> tuple[str, ...]:
@@ -115,7 +126,7 @@ def unpacked(reply: Reply) -> Analysis:
     if body and (reply.size is not None or not job.return_bodies):
         raise ValueError("a body that was not asked for")
     facts = _facts(ImageFacts, told["facts"], reply._replace(size=len(body)) if body else reply, job.max_pixels)
-    count = 0 if facts.format == "SVG" else len(job.sizes)
+    count = len(job.sizes) if job.has_pixels(facts.format) else 0
     if len(thumbnails) != count or not all(_is_thumbnail(each, job.form) for each in thumbnails):
         raise ValueError(f"no {count} thumbnails in {job.form}")
     results, errors = dict(told["results"]), dict(told["errors"])
@@ -207,7 +218,7 @@ def _facts(kind: type[F], told: Any, reply: Reply, max_pixels: float = math.inf)
             raise ValueError(f"its {name} is {value!r:.100}")
     if facts.format not in reply.job.formats:
         raise ValueError(f"of unknown format {facts.format!r:.100}")
-    if facts.format != "SVG" and (facts.width or 1) * (facts.height or 1) > max_pixels:
+    if reply.job.has_pixels(facts.format) and (facts.width or 1) * (facts.height or 1) > max_pixels:
         raise ValueError(f"{facts.width} x {facts.height} pixels")
     size = told.get("filesize", reply.size)
     if size != reply.size and (reply.size is not None or size > reply.job.max_size):

@@ -59,10 +59,10 @@ class Miniature(NamedTuple):
     whole: tuple[int, int]
 
 
-def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str) -> Miniature:
+def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str, upright: bool = False) -> Miniature:
     """Decode the picture, a JPEG perhaps at reduced size, and scale it down to the largest of its sizes.
 
-    What Pillow raises on broken pixels passes through.
+    `upright`: whatever its EXIF says. What Pillow raises on broken pixels passes through.
     """
     whole = image.size
     largest = max(fit(whole, size, mode) for size in sizes)
@@ -73,7 +73,7 @@ def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str) -> Miniatu
     # At reduced size the last row and column may cover less than a whole pixel; the box is exact.
     box: Box = drafted[1] if drafted else (0, 0, *image.size)
     small = _small(image, largest, _middle(box) if mode == "center_crop" else box)
-    orientation = _orientation(image)
+    orientation = 1 if upright else _orientation(image)
     if orientation in _UPRIGHT:
         small = small.transpose(_UPRIGHT[orientation])
     return Miniature(small, whole[::-1] if orientation in _SIDEWAYS else whole)
@@ -195,8 +195,6 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation that is left after decoding: Pillow turns a TIFF itself, then reports 1."""
-    if image.format == "JXL" and not getattr(image, "jpeg", False):
-        return 1  # libjxl has turned it, whatever its EXIF says
     try:
         return int(image.getexif().get(Base.Orientation, 1))
     except Exception:  # Pillow raises nearly anything on broken EXIF

@@ -88,7 +88,7 @@ async def _tried(job: Job) -> Mapping[str, str]:
 
 
 class ThumbnailPipeline:
-    """Turns a `FetchedImage` into an event, with facts and stored thumbnails; an SVG has none.
+    """Turns a `FetchedImage` into an event, with facts and stored thumbnails; one without pixels has none.
 
     `originals` is where the body itself is kept, once for all pictures that have it; None: it is not.
 
@@ -193,7 +193,7 @@ class ThumbnailPipeline:
         )
 
     async def _store(self, identifier: str, thumbnails: tuple[Thumbnail, ...]) -> tuple[StoredThumbnail, ...]:
-        """Store the thumbnails, the first of which has no size in its name; an SVG has none."""
+        """Store the thumbnails, the first of which has no size in its name."""
         form, (_, *further) = self.settings.thumbnail_format, self.settings.thumbnail_sizes
         stored = []
         for size, made in zip((None, *further), thumbnails, strict=False):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from crawlproject import config
+from crawlproject import config, plugins
 from crawlproject.errors import ConfigError
-from crawlproject.models import ORIGINALS, THUMBNAIL_FORMATS
+from crawlproject.models import THUMBNAIL_FORMATS
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_secrets
@@ -45,7 +45,7 @@ def thumbnail_name(identifier: str, form: str = "JPEG", size: int | None = None)
 
 def original_name(sha256: str, form: str) -> str:
     """Return the path of an original by the SHA-256 of its bytes, in hex, and its format."""
-    return f"{sha256[:2]}/{sha256}{ORIGINALS[form].suffix}"
+    return f"{sha256[:2]}/{sha256}{plugins.file_types()[form].suffix}"
 
 
 def open_storage(uri: str, settings: Any) -> Storage:

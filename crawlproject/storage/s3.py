@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crawlproject.errors import ConfigError
-from crawlproject.models import content_type_of
+from crawlproject.plugins import content_type_of
 from crawlproject.texts import printable, without_secrets
 
 

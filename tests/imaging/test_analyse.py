@@ -65,7 +65,6 @@ def test_gives_facts_and_thumbnail(format_: str) -> None:
     [
         (b"", "empty body"),
         (b"<!DOCTYPE html><title>Not found</title>", "begins with b'<!DOCTYPE html><'"),
-        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "supported format: SVG, which CRAWL_FORMATS leaves out"),
         (b"\0\n\r\t" * 9, "not a picture in a supported format"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture in a supported format"),
         (b"P6 2 2 255 abcdefghijkl", "not a picture in a supported format: PPM, which CRAWL_FORMATS leaves out"),

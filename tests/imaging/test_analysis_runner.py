@@ -17,6 +17,7 @@ from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import AnalysesNotLoaded, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import MOST_BYTES, Job
 from crawlproject.models import Analysis
+from tests.imaging.analysing import PLUGINS
 
 TRAPS = Path(__file__).parents[1] / "traps"
 JOB: dict[str, Any] = {"max_pixels": 10**8, "max_size": 10**7, "quality": 85, "timeout": 60}
@@ -115,10 +116,9 @@ async def test_results_come_with_the_picture_as_its_largest_thumbnail_shows_it(m
     assert made.errors == {}
 
 
-async def test_an_svg_is_not_analysed(make: Make) -> None:
-    body = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20"/>'
-    made = await make("size", formats=("SVG",)).analyse(body)
-    assert (made.results, made.errors) == ({}, {})
+async def test_what_has_no_pixels_is_not_analysed(make: Make) -> None:
+    made = await make("size", formats=("DRAWN",), plugins=PLUGINS).analyse(b"drawn")
+    assert (made.facts.width, made.thumbnails, made.results, made.errors) == (30, (), {}, {})
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from crawlproject.imaging.messages import (
     unpacked,
 )
 from crawlproject.models import Analysis, ImageFacts, ProbedFacts, Thumbnail
+from tests.imaging.analysing import PLUGINS
 
 DIGEST = "090c0973b3f0db3bde726377be113caf74254e28a0abfe390d69627645031fd6"
 EXIF: dict[str, Any] = {"0x13b": "Ana", "0x829a": 0.004, "0xa432": [24.0, None], "0x8825": {"0x1": "N"}}
@@ -41,9 +42,10 @@ JOB = Job(
     sizes=(640, 256),
     analyses=("my:score", "my:other"),
     return_bodies=True,
-    formats=("JPEG", "SVG"),
+    formats=("JPEG", "DRAWN"),
+    plugins=PLUGINS,
 )
-SVG = ImageFacts(4000, 3000, 6, None, "SVG", DIGEST, None)
+WITHOUT_PIXELS = ImageFacts(40_000, 30_000, 6, None, "DRAWN", DIGEST, None)
 WRONG = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 
@@ -58,7 +60,7 @@ def reply(made: Analysis, size: int | None = None, **changes: Any) -> Reply:
     [
         (Analysis(FACTS, TWO, b"", {"score": [1, None]}, {"other": "ValueError"}), FACTS.filesize),
         (Analysis(ImageFacts(4000, 3000, 4, 92, "JPEG", DIGEST, None), TWO, b"body"), None),
-        (Analysis(SVG, (), b"<svg/>"), None),
+        (Analysis(WITHOUT_PIXELS, (), b"drawn!"), None),
     ],
 )
 def test_what_is_packed_is_unpacked(made: Analysis, size: int | None) -> None:
@@ -119,7 +121,7 @@ LIES: list[dict[str, Any]] = [
     {"facts": {}},
     {"facts": None},
     {"facts": 5},
-    {"facts": asdict(FACTS) | {"format": "SVG"}},  # which has no thumbnails
+    {"facts": asdict(FACTS) | {"format": "DRAWN"}},  # which has no thumbnails
     {"thumbnails": []},
     {"thumbnails": [[640, 480, 27]]},
     {"thumbnails": [[640, 480, 13], [256, 192, 14]]},  # cut elsewhere: the second is no JPEG

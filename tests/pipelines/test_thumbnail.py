@@ -166,16 +166,6 @@ async def test_while_either_storage_is_down_pictures_go_back(make: Make, down: s
     assert len(list(folders["originals"].glob("??/*.jpg"))) == 2
 
 
-async def test_an_svg_gets_facts_and_nothing_is_stored_for_it(make: Make) -> None:
-    store, body = Memory(OSError("full")), b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20"/>'
-    item = await make(store, CRAWL_FORMATS="JPEG,SVG").process_item(fetched(body))
-    assert isinstance(item, ImageEvent)
-    assert (item.width, item.height, item.thumbnail, store.written) == (30, 20, None, {})
-    told = json.loads(item.to_json())
-    assert (told["format"], told["thumbnail"], told["compression_quality"]) == ("SVG", None, None)
-    assert "exif" not in told
-
-
 @pytest.mark.parametrize(
     ("body", "reason", "size"),
     [

@@ -21,8 +21,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
+from crawlproject import plugins
 from crawlproject.errors import ConfigError
-from crawlproject.models import IMAGE_FORMATS, ORIGINALS
 from crawlproject.storage.blobs import (
     PROBE,
     check_storage,
@@ -72,8 +72,8 @@ def test_the_names_of_further_sizes_and_of_originals_are_nobody_elses() -> None:
     digest = hashlib.sha256(b"picture").hexdigest()
     assert original_name(digest, "JPEG") == f"{digest[:2]}/{digest}.jpg"
     assert original_name(digest, "TIFF") == f"{digest[:2]}/{digest}.tif"
-    assert ORIGINALS.keys() == IMAGE_FORMATS.keys()
-    assert len({each.suffix for each in ORIGINALS.values()}) == len(ORIGINALS)
+    types = plugins.file_types()
+    assert len({each.suffix for each in types.values()}) == len(types)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=400))

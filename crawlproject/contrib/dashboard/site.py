@@ -18,8 +18,7 @@ from crawlproject.contrib.dashboard.live_events import Feed
 from crawlproject.contrib.dashboard.plugin import DashboardSettings
 from crawlproject.contrib.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.controls import halt, include, resume, set_rate
-from crawlproject.models import content_type_of
-from crawlproject.plugins import offered
+from crawlproject.plugins import content_type_of, offered
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of

@@ -15,6 +15,7 @@ from encodings.aliases import aliases
 from xml.parsers import expat
 
 from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.models import FileType, Format
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 MAX_BYTES = 262_144  # the root's start tag ends within these; only comments and scripts' output come near
@@ -106,3 +107,11 @@ def _length(value: str) -> float | None:
     found = _LENGTH.fullmatch(value[:_LONGEST])
     pixels = _PIXELS.get(found[2].lower()) if found else None
     return float(found[1]) * pixels if found and pixels is not None else None
+
+
+FORMAT = Format(
+    file=FileType(".svg", "image/svg+xml"),
+    begins=re.compile(rb"\s*(<\?xml[^>]*>\s*)?(<!--[^>]*>\s*)?<(!DOCTYPE )?svg[\s>]"),
+    load=load_encodings,
+    read_size=read_size,
+)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
+import random
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from crawlproject.contrib.formats.svg import MAX_BYTES, read_size
+from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.imaging.svg import MAX_BYTES, read_size
+from crawlproject.models import Analysis, ImageEvent, ImageFacts, ProbedFacts
+from tests.imaging.test_analyse import broken
+from tests.imaging.test_decoders import JOB, Make, make
+from tests.imaging.test_decoders import reason as reason_of
+from tests.imaging.test_formats import look, reason
+from tests.pipelines.test_thumbnail import Make as MakePipeline
+from tests.pipelines.test_thumbnail import Memory, fetched
+from tests.pipelines.test_thumbnail import make as pipeline
+
+__all__ = ["make", "pipeline"]
 
 NAMESPACE = 'xmlns="http://www.w3.org/2000/svg"'
 
@@ -144,7 +159,7 @@ def test_no_file_is_opened_for_an_external_subset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
+    "made",
     [
         lambda: b"<a>" * 1_000_000,
         lambda: svg('viewBox="0 0 3 2"') + b"<g>" * 1_000_000,
@@ -160,11 +175,81 @@ def test_no_file_is_opened_for_an_external_subset(tmp_path: Path) -> None:
         lambda: zlib.compress(bytes(1_000_000)),
     ],
 )
-def test_nesting_length_and_compression_cost_next_to_nothing(make: Callable[[], bytes]) -> None:
-    body = make()
+def test_nesting_length_and_compression_cost_next_to_nothing(made: Callable[[], bytes]) -> None:
+    body = made()
     began = time.process_time()
     try:
         read_size(body)
     except UnreadableImage as error:
         assert len(str(error)) < 200
     assert time.process_time() - began < 2  # it takes some milliseconds
+
+
+def test_it_has_a_size_and_no_thumbnail_and_no_limit_on_pixels() -> None:
+    body = svg('width="20000" height="10000"')
+    facts = ImageFacts(20_000, 10_000, len(body), None, "SVG", hashlib.sha256(body).hexdigest(), None)
+    assert look(body, "JPEG", "SVG", max_pixels=1) == Analysis(facts)
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["\n", '<?xml version="1.0"?>\n', '<?xml version="1.0"?>\n<!-- Made\nby hand -->\n', "<!DOCTYPE svg>"],
+)
+def test_one_that_is_left_out_is_named_whatever_comes_before_it(before: str) -> None:
+    assert reason(svg("", before), "PNG").endswith(": SVG, which CRAWL_FORMATS leaves out")
+
+
+def test_only_unreadable_image_is_ever_raised() -> None:
+    rng, body = random.Random("SVG"), svg('width="90" height="60"')
+    outcomes: set[type] = set()
+    for _ in range(150):
+        try:
+            outcomes.add(type(look(broken(body, rng), "SVG")))
+        except UnreadableImage as error:
+            assert str(error).isprintable()
+            outcomes.add(type(error))
+    assert outcomes == {Analysis, UnreadableImage}
+
+
+def test_a_probe_needs_its_start_tag() -> None:
+    job = replace(JOB, formats=("JPEG", "SVG"))
+    body = svg('width="3" height="2"').replace(b"</svg>", b" " * 50_000 + b"</svg>")
+    assert read_beginning(body[:100], job, whole=False) == ProbedFacts("SVG", 3, 2, None, {})
+    digest = hashlib.sha256(body).hexdigest()
+    assert read_beginning(body, job, whole=True) == ProbedFacts("SVG", 3, 2, None, {}, digest)
+    with pytest.raises(UnreadableImage, match="not a picture in a supported format"):
+        read_beginning(body[:40], job, whole=False)
+
+
+LAUGHS = '<!DOCTYPE svg [<!ENTITY a "' + "1" * 1000 + '"><!ENTITY b "' + "&a;" * 10_000 + '">]>'
+
+
+@pytest.mark.slow
+async def test_a_decoder_reads_the_deepest_and_refuses_entities(make: Make) -> None:
+    one = make(formats=("JPEG", "SVG"))
+    made = await one.analyse(svg('viewBox="0 0 4 3"') + b"<g>" * 5_000_000)
+    assert (made.facts.width, made.facts.height, made.thumbnails) == (4, 3, ())
+    assert await reason_of(one, svg('width="&b;" height="3"', LAUGHS)) == (
+        "SVG: it declares entities, which are not expanded"
+    )
+    assert (await reason_of(one, b"<!DOCTYPE html><html><body>" + svg('width="4"'))).startswith("not a picture in")
+
+
+@pytest.mark.slow
+async def test_a_decoder_reads_it_in_any_encoding(make: Make) -> None:
+    one = make(formats=("SVG",))
+    for encoding in ("utf-8", "utf-16", "iso-8859-1", "windows-1252", "koi8-r", "iso-8859-15"):
+        text = f'<?xml version="1.0" encoding="{encoding}"?><!--\xa4--><svg {NAMESPACE} width="4" height="3"/>'
+        made = await one.analyse(text.encode(encoding, "replace"))
+        assert (made.facts.width, made.facts.height) == (4, 3)
+
+
+@pytest.mark.slow
+async def test_it_gets_an_event_and_nothing_is_stored_for_it(pipeline: MakePipeline) -> None:
+    store = Memory(OSError("full"))
+    item = await pipeline(store, CRAWL_FORMATS="JPEG,SVG").process_item(fetched(svg('viewBox="0 0 30 20"')))
+    assert isinstance(item, ImageEvent)
+    assert (item.width, item.height, item.thumbnail, store.written) == (30, 20, None, {})
+    told = json.loads(item.to_json())
+    assert (told["format"], told["thumbnail"], told["compression_quality"]) == ("SVG", None, None)
+    assert "exif" not in told

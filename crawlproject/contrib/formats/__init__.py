@@ -1,0 +1,1 @@
+"""Formats of pictures, for `CRAWL_FORMATS`: SVG, HEIF, JPEG XL."""
