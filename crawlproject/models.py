@@ -304,7 +304,7 @@ class Thumbnail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Facts and thumbnails of a picture, the latter in the order of their sizes in the settings; an SVG has none.
+    """Facts and thumbnails of a picture, the latter in the order of their sizes in the settings, if it has pixels.
 
     `body` is the picture's without its content codings, where it had any and was asked for. `results` and `errors`
     are of the analyses that `CRAWL_ANALYSES` names, by the names of their functions.

@@ -82,6 +82,7 @@ _SLOW_FILES = (
     "imaging/test_beginning.py",
     "imaging/test_codings.py",
     "imaging/test_formats.py",
+    "formats/test_raster.py",
     "imaging/test_thumbnail.py",
     "ingest/test_files.py",
     "net/test_resolver.py",
