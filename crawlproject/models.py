@@ -128,18 +128,9 @@ ORIGINALS: Mapping[str, FileType] = {
 }
 
 
-def thumbnail_type(name: str) -> str:
-    """Return the content type of a thumbnail by its name; that of any bytes, where it is none."""
-    return _type_of(name, THUMBNAIL_FORMATS)
-
-
-def original_type(name: str) -> str:
-    """Return the content type of an original, or a thumbnail, by its name; that of any bytes, where it is none."""
-    return _type_of(name, ORIGINALS)
-
-
-def _type_of(name: str, types: Mapping[str, FileType]) -> str:
-    found = (each.content_type for each in types.values() if name.endswith(each.suffix))
+def content_type_of(name: str) -> str:
+    """Return the content type of a thumbnail or an original by its name; of any other, that of any bytes."""
+    found = (each.content_type for each in ORIGINALS.values() if name.endswith(each.suffix))
     return next(found, "application/octet-stream")
 
 

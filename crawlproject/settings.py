@@ -2,6 +2,7 @@
 
 from scrapy.settings import default_settings
 
+from crawlproject import plugins
 from crawlproject.config import RESOLVER, environment
 
 BOT_NAME = "crawlproject"
@@ -95,6 +96,10 @@ EXTENSIONS_BASE = {
     "crawlproject.extensions.membership.Membership": 200,
     "crawlproject.extensions.status_report.StatusReport": 300,
 }
+
+# What plug-ins add to the dicts above
+for _name, _more in plugins.scrapys_settings().items():
+    globals()[_name] = {**globals().get(_name, {}), **_more}
 
 # Environment variables override the values above; `-s` overrides both.
 globals().update(environment())

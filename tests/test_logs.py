@@ -179,14 +179,3 @@ def test_a_log_file_is_rotated_and_found_again(tmp_path: Path) -> None:
     finally:
         mine.close()
         theirs.close()
-
-
-@pytest.mark.parametrize("append", [True, False])
-def test_a_log_file_is_continued_or_begun_anew(tmp_path: Path, append: bool) -> None:
-    path = tmp_path / "log"
-    path.write_text("before\n")
-    one = LogFile(str(path), append=append, encoding="utf-8")
-    one.emit(logging.makeLogRecord({"msg": "x"}))
-    one.close()
-    assert path.read_text() == ("before\n" if append else "") + "x\n"
-    assert list(tmp_path.iterdir()) == [path]

@@ -96,6 +96,35 @@ def test_the_reader_of_the_docs_upserts_events_into_postgresql(
     assert read() == [("0", "ok", "9"), ("1", "gone", None), ("2", "ok", "9")]
 
 
+def test_a_plugin_that_is_installed_adds_commands_settings_and_extensions(scrapy: Scrapy, tmp_path: Path) -> None:
+    package, about = tmp_path / "crawl_more", tmp_path / "crawl_more-1.dist-info"
+    (package / "commands").mkdir(parents=True)
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: crawl-more\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[crawlproject.plugins]\nmore = crawl_more.plugin:PLUGIN\n")
+    (package / "__init__.py").touch()
+    (package / "commands" / "__init__.py").touch()
+    (package / "commands" / "twice.py").write_text(
+        "from crawl_more.plugin import More\nfrom crawlproject import cli, config\n"
+        "class Command(cli.Command):\n    summary, examples = 'Twice', ()\n"
+        "    def run(self, args, opts):\n        print(2 * config.read(More, self.settings).number)\n"
+    )
+    (package / "plugin.py").write_text(
+        "from dataclasses import dataclass\nfrom crawlproject import config\n"
+        "from crawlproject.config.parsers import whole\nfrom crawlproject.plugins import Plugin\n"
+        "@dataclass(frozen=True)\nclass More:\n    number: int = config.setting(1, whole(1), 'a number')\n"
+        "PLUGIN = Plugin(settings=More, commands='crawl_more.commands', "
+        "scrapy={'EXTENSIONS_BASE': {'crawl_more.Some': 900}})\n"
+    )
+    path: Any = {"PYTHONPATH": str(tmp_path)}
+    assert scrapy("twice", CRAWL_NUMBER="21", **path).stdout == "42\n"
+    done = scrapy("stats", CRAWL_NUMBER="none", **path)  # a bad value stops all that starts
+    assert (done.returncode, "CRAWL_NUMBER='none' must be a whole number" in done.stderr) == (1, True)
+    extensions = json.loads(scrapy("settings", "--get", "EXTENSIONS_BASE", **path).stdout)
+    assert extensions["crawl_more.Some"] == 900
+    assert "crawlproject.extensions.lease_keeper.LeaseKeeper" in extensions
+
+
 @pytest.mark.parametrize("gone", [None, *sorted(path.name for path in CONTRIB.glob("[a-z]*") if path.is_dir())])
 @pytest.mark.slow
 def test_the_core_runs_without_a_plugin_or_all_of_them(tmp_path: Path, gone: str | None) -> None:

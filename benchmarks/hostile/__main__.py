@@ -2,11 +2,11 @@
 
     python -m benchmarks.hostile [--only KIND ...] [--most N] [--json]
 
-Nothing is played: addresses go through the real guard and resolver (and a name server on loopback), redirects,
-robots.txt, headers and codings through real workers over real servers, pictures through decoder processes,
-the rest through the commands, the dashboard and the scripts over a real Redis. A case has held when it ended as it
-must: refused, or as one event or dead letter, in bounded time and memory, with nothing reached, changed or printed
-that must not be. What broke is listed, and the exit code is 1. `--most` tries at most so many cases of each sort.
+Nothing is played: addresses go through the real guard and resolver (and a name server on loopback), robots.txt,
+headers and codings through real workers over real servers, pictures through decoder processes, requests to a real
+dashboard. A case has held when it ended as it must: refused, or as one event or dead letter, in bounded time and
+memory, with nothing reached, changed or printed that must not be. What broke is listed, and the exit code is 1.
+`--most` tries at most so many cases of each sort. Tests try redirects, names, files of seeds and terminals.
 """
 
 from __future__ import annotations
@@ -23,20 +23,16 @@ from pathlib import Path
 from benchmarks.hostile.addresses import addresses
 from benchmarks.hostile.answers import content_codings, header_floods
 from benchmarks.hostile.dashboard import dashboard_requests
-from benchmarks.hostile.escapes import terminal_escapes
 from benchmarks.hostile.pictures import pictures
-from benchmarks.hostile.redirects import redirects
 from benchmarks.hostile.robots import robots_bombs
 from benchmarks.hostile.room import Room, Tally
 
 KINDS: dict[str, Callable[[Room], Tally]] = {
     "addresses": addresses,
-    "redirects": redirects,
     "robots": robots_bombs,
     "headers": header_floods,
     "codings": content_codings,
     "pictures": pictures,
-    "escapes": terminal_escapes,
     "dashboard": dashboard_requests,
 }
 _SHOWN = 20  # of what broke, of each kind

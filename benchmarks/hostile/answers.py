@@ -11,7 +11,6 @@ import brotli
 from backports import zstd
 
 from benchmarks.hostile.crawling import IMAGE, crawl
-from benchmarks.hostile.redirects import good_picture
 from benchmarks.hostile.room import Room, Tally
 from benchmarks.hostile.server import (
     Answer,
@@ -22,6 +21,7 @@ from benchmarks.hostile.server import (
     endless_chunks,
     endless_headers,
     endless_line,
+    good_picture,
     plain,
     raw,
 )

@@ -13,8 +13,8 @@ from PIL import Image
 
 from benchmarks import slow_pictures
 from benchmarks.fuzz_pictures import mutations, readable
-from benchmarks.hostile.redirects import good_picture
 from benchmarks.hostile.room import Room, Tally
+from benchmarks.hostile.server import good_picture
 from benchmarks.ours import MIB, resident
 from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import UnreadableImage

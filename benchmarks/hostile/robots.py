@@ -8,7 +8,6 @@ from typing import Any
 
 from benchmarks.hostile.answers import CODERS
 from benchmarks.hostile.crawling import IMAGE, crawl
-from benchmarks.hostile.redirects import good_picture, to
 from benchmarks.hostile.room import Room, Tally
 from benchmarks.hostile.server import (
     ANY,
@@ -20,7 +19,9 @@ from benchmarks.hostile.server import (
     endless_chunks,
     endless_headers,
     endless_line,
+    good_picture,
     plain,
+    to,
 )
 
 _LARGEST = 500 * 1024  # bytes that are read of a robots.txt

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from benchmarks.ours import ROOT, SCRAPY
 from crawlproject.config import SETTINGS
 from crawlproject.state import embedded
 
@@ -67,9 +65,3 @@ def environ_of(url: str, **settings: str) -> dict[str, str]:
     """Return the environment of a command with that Redis, and with none of our settings but these."""
     inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     return inherited | {"REDIS_URL": url} | settings
-
-
-def scrapy(url: str, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a command."""
-    environ = environ_of(url, **settings)
-    return subprocess.run([*SCRAPY, *words], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import socketserver
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+
+from PIL import Image
 
 Answer = Callable[[socket.socket], None]
 ANY = "*"
@@ -29,6 +32,18 @@ def raw(data: bytes) -> Answer:
 
 def coded(name: str, body: bytes) -> Answer:
     return plain(body, f"Content-Encoding: {name}", "Content-Type: image/jpeg")
+
+
+def good_picture() -> bytes:
+    """Return a small JPEG."""
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize((90, 60)).save(out, "JPEG")
+    return out.getvalue()
+
+
+def to(location: str, status: str = "302 Found", *more: str) -> Answer:
+    """Redirect."""
+    return plain(b"", f"Location: {location}", *more, status=status)
 
 
 def drip(sock: socket.socket) -> None:

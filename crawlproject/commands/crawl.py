@@ -27,7 +27,8 @@ class Command(crawl.Command):
 
     def long_desc(self) -> str:
         return (
-            "Run a worker: crawl what is in the frontier, beside any number of others, until Ctrl-C or SIGTERM. "
+            "Run a worker, beside any number of others: crawl the requests in the frontier, until Ctrl-C or "
+            "SIGTERM. "
             "Example: CRAWL_CONTACT=mailto:you@example.org scrapy crawl images -s CRAWL_SOURCES=sources.json"
         )
 

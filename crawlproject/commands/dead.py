@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,8 +29,8 @@ _BATCH = 500  # dead letters a call
 
 
 class Command(cli.Command):
-    """list shows what could not be fetched or read, and why; retry puts it back into the crawl as if it were new;
-    drop deletes it permanently.
+    """list shows the requests and seeds that failed for good, with their reasons; retry puts them back into the
+    crawl as if they were new; drop deletes them permanently.
     """
 
     arguments = "[options] list|retry|drop"
@@ -41,8 +41,8 @@ class Command(cli.Command):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--source", help="only those of this source")
-        parser.add_argument("--reason", help="only those with this text in the reason")
-        parser.add_argument("--all", action="store_true", help="drop: all of them, without --source and --reason")
+        parser.add_argument("--reason", help="only those whose reason contains this text")
+        parser.add_argument("--all", action="store_true", help="with drop: delete all of them")
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -58,39 +58,35 @@ class Command(cli.Command):
             if what == "list":
                 await _print(letters, as_json=opts.json)
             elif what == "retry":
-                moved = await _retry(state, letters)
+                moved = await _take(state, letters, _retried)
                 print(
                     json.dumps({"retried": moved})
                     if opts.json
                     else f"{counted(moved, 'dead letter')} {'is' if moved == 1 else 'are'} back in the crawl"
                 )
             else:
-                dropped = await _drop(state, letters)
+                dropped = await _take(state, letters, _dropped)
                 said = f"{counted(dropped, 'dead letter')} deleted"
                 print(json.dumps({"dropped": dropped}) if opts.json else said)
 
 
-async def _retry(state: State, letters: AsyncIterator[dict[str, Any]]) -> int:
-    """Return how many were moved."""
-    moved = 0
+async def _take(
+    state: State, letters: AsyncIterator[dict[str, Any]], as_taken: Callable[[dict[str, Any]], DeadLetter | None]
+) -> int:
+    """Take letters out of their streams, a batch of a shard at a time; return how many."""
+    taken = 0
     async for batch in _batches(letters):
-        known = [letter for letter in batch if any(letter["raw"])]
-        if empty := len(batch) - len(known):
-            cli.remark(f"{empty} dead letters hold neither request nor seed, and were not retried")
-        for number, there in _by_shard(known).items():
-            moved += await state.shards[number].scripts.take_dead([_retry_of(letter) for letter in there])
-    return moved
+        by_shard: dict[int, list[DeadLetter]] = {}
+        for letter in batch:
+            if (one := as_taken(letter)) is not None:
+                by_shard.setdefault(letter["shard"], []).append(one)
+        for number, there in by_shard.items():
+            taken += await state.shards[number].scripts.take_dead(there)
+    return taken
 
 
-async def _drop(state: State, letters: AsyncIterator[dict[str, Any]]) -> int:
-    """Return how many were deleted."""
-    dropped = 0
-    async for batch in _batches(letters):
-        for number, there in _by_shard(batch).items():
-            dropped += await state.shards[number].scripts.take_dead(
-                [DeadLetter(letter["id"], letter["source"] or "") for letter in there]
-            )
-    return dropped
+def _dropped(letter: dict[str, Any]) -> DeadLetter:
+    return DeadLetter(letter["id"], letter["source"] or "")
 
 
 async def _selected(state: State, source: str | None, reason: str | None) -> AsyncIterator[dict[str, Any]]:
@@ -124,13 +120,6 @@ async def _batches(letters: AsyncIterator[dict[str, Any]]) -> AsyncIterator[list
         yield batch
 
 
-def _by_shard(letters: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {}
-    for letter in letters:
-        found.setdefault(letter["shard"], []).append(letter)
-    return found
-
-
 async def _print(letters: AsyncIterator[dict[str, Any]], *, as_json: bool) -> None:
     count = 0
     if as_json:
@@ -157,8 +146,11 @@ def _known(image: dict[str, Any] | None) -> str:
     return printable(words + ("" if quality is None else f", quality {quality}")) + ")"
 
 
-def _retry_of(letter: dict[str, Any]) -> DeadLetter:
+def _retried(letter: dict[str, Any]) -> DeadLetter | None:
     entry, seed = letter["raw"]
+    if not (entry or seed):
+        cli.remark(f"the dead letter of {letter['time']} holds neither request nor seed, and was not retried")
+        return None
     if entry is None:
         return DeadLetter(letter["id"], letter["source"] or "", seed=seed)
     again = codec.renewed(entry)

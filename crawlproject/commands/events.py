@@ -42,12 +42,12 @@ def _flags(targets: Mapping[str, type[Target]]) -> list[str]:
 
 
 class Command(cli.Command):
-    """Append the events since the last time to FILE, one JSON object a line, each exactly once. FILE.position,
-    beside it, remembers how far it got. With the plug-in datasets, FOLDER:parquet makes a dataset of them: Parquet
-    files of a row for each image, exactly once; FOLDER:webdataset tar files of the thumbnails, or the originals,
-    with such a Parquet file beside each. A FOLDER may be s3://BUCKET/PREFIX. With the plug-in kafka, --kafka sends
-    them to the topics of their names instead, each at least once. Each of these is a reader: what it has not read
-    is kept. --readers lists all readers, --forget gives one up.
+    """Append all new events to FILE, one JSON object a line, each exactly once. FILE.position, beside it,
+    remembers the last one. With the plug-in datasets, FOLDER:parquet makes a dataset: Parquet files with a row
+    for each image, exactly once; FOLDER:webdataset writes tar files of the thumbnails, or the originals, with
+    such a Parquet file beside each. A FOLDER may be s3://BUCKET/PREFIX. With the plug-in kafka, --kafka sends
+    each event to the topic of its name, at least once. Each of these is a reader: the crawl keeps its unread
+    events. --readers lists all readers, --forget gives one up.
     """
 
     arguments = "[options] FILE | WHERE:FORM | --readers | --forget NAME"
@@ -67,7 +67,7 @@ class Command(cli.Command):
         parser.add_argument(
             "--skip-lost",
             action="store_true",
-            help="go on when unread events are gone from Redis, and say how many",
+            help="where unread events are gone from Redis, say how many, and go on",
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")

@@ -14,8 +14,8 @@ from crawlproject.texts import scrapy_command
 
 
 class Command(cli.Question):
-    """List the excluded domains and sources: since when, by whom and why. The reason of a line in CRAWL_EXCLUDE is
-    its comment.
+    """List the excluded domains and sources: since when, by whom and why. The reason of a line in CRAWL_EXCLUDE
+    is its comment.
     """
 
     summary = "List excluded domains and sources"

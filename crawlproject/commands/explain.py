@@ -42,15 +42,15 @@ from crawlproject.texts import printable, without_userinfo
 
 
 class Command(cli.Question):
-    """Say which source a URL belongs to, and why, and what its status is, whether the URL was seen before and what
-    has become of it, what its robots.txt says, what keeps it from being fetched, and when it would be due. Of a
-    SOURCE, say what is crawled under that name. Nothing is fetched.
+    """Explain a URL: its source and the status of that, whether it was seen before, its last outcome, the rules
+    in its robots.txt, all obstacles to a request, and when one would be due. Explain a SOURCE: the URLs that are
+    crawled under its name, and its status. Sends no request.
     """
 
     arguments = "[options] URL|SOURCE"
-    summary = "Say what would happen to a URL, or what is crawled as a source, and why"
+    summary = "Explain what happens to a URL, or to a source, and why"
     examples = ("scrapy explain 'https://museum.example/a.jpg?width=640&page=2'", "scrapy explain citymuseum")
-    spider_help = "the spider"
+    spider_help = "the spider that would crawl it"
     indent = 2
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

@@ -37,11 +37,12 @@ _PASSING = (
 
 
 class Command(cli.Command):
-    """Put seeds into the crawl from Parquet files, from TSV or CSV files with a header (url; identifier or uuid,
-    source, priority, again where known), JSON lines or plain lists of URLs, gzipped or not. A FILE may be a
-    folder, a pattern, or in s3:// or gs://; - is stdin. With --probe, fetch only the beginnings of the images, to
-    tell their sizes and whether they are there; with --again, of those in a dataset, if they have changed. With
-    the plug-in kafka, --kafka puts in the seeds of a topic as they come and as there is room, until Ctrl-C.
+    """Put seeds into the crawl from Parquet files, from TSV or CSV files with a header (url; where known,
+    identifier or uuid, source, priority, again), JSON lines or plain lists of URLs, gzipped or not. A FILE may be
+    a folder, a pattern, or in s3:// or gs://; - is stdin. With --probe, the crawl fetches only the beginning of
+    each image, enough for its size and to see that it is there; --again checks the images of a dataset for
+    changes. With the plug-in kafka, --kafka feeds the seeds of a topic as they come, while there is room, until
+    Ctrl-C.
     """
 
     arguments = "[options] FILE..."
@@ -57,13 +58,15 @@ class Command(cli.Command):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument(
-            "--columns", metavar="KEY=COLUMN,...", help="columns of other names than a seed's keys, as in url=URL"
+            "--columns",
+            metavar="KEY=COLUMN,...",
+            help="columns that are named differently from a seed's keys, as in url=URL",
         )
         parser.add_argument("--keep", metavar="COLUMN,...", help="columns that events and dead letters repeat")
         parser.add_argument(
             "--resume",
             action="store_true",
-            help="go on behind the last seed of a feed of the same FILEs, with the same options, that broke",
+            help="go on with an interrupted feed of the same FILEs and options, behind its last seed",
         )
         parser.add_argument(
             "--probe",

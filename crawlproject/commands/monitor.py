@@ -29,17 +29,16 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 
 class Command(cli.Command):
-    """Stand for election as a worker does; while leading, set rates and write the line monitoring_update of each
-    spider every 5 s, to CRAWL_MONITOR_FILE or the log. Serve
-    /metrics at CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and, with the plug-in of that name,
-    the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411). Fetches nothing; runs until
-    Ctrl-C or SIGTERM.
+    """Report without crawling. It stands for election as workers do; while it leads, it sets rates and writes a
+    monitoring_update for each spider every 5 s, to CRAWL_MONITOR_FILE or the log. It serves /metrics at
+    CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and, with the plug-in dashboard, the dashboard
+    at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411), until Ctrl-C or SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
     summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
     examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
-    json_help = "print where it serves /metrics, and the dashboard, as one JSON document, when it does"
+    json_help = "once it serves them, print the URLs of /metrics and the dashboard as one JSON document"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)

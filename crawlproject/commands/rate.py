@@ -16,9 +16,9 @@ from crawlproject.texts import scrapy_command
 
 
 class Command(cli.Question):
-    """Set the rate of a source in requests a second; it takes effect within two seconds. It may be below 1 (0.2:
-    one every 5 s); 0 stops the source, auto lets its size decide again. A Crawl-delay in its robots.txt binds it
-    all the same, unless --over-robots lifts that, until the next scrapy rate of the source.
+    """Set the rate of a source in requests a second, within two seconds in all workers. It may be below 1 (0.2:
+    one every 5 s); 0 stops the source; with auto its size decides again. A Crawl-delay in its robots.txt still
+    binds, unless --over-robots lifts it, until the next scrapy rate of the source.
     """
 
     arguments = "[options] SOURCE RPS|auto"

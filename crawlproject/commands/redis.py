@@ -15,8 +15,8 @@ from crawlproject.state.client import crawl_dir
 
 
 class Command(cli.Command):
-    """start and stop the Redis under .crawl/ that is used when REDIS_URL is not set; socket prints the path for
-    redis-cli.
+    """start and stop control the embedded Redis under .crawl/, which serves the crawl when REDIS_URL is not set;
+    socket prints its path for redis-cli.
     """
 
     arguments = "[options] start|stop|socket"

@@ -30,10 +30,9 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 class Command(cli.Question):
-    """Show each shard of a crawl (CRAWL_SHARDS): the node that has it and the memory in use
-    there, its sources and outstanding requests, how much waits there for other shards, how far its replica is
-    behind, how many workers serve it, and the one that leads it. A shard that does not answer has a line with the
-    reason, and the exit code is 1.
+    """Show each shard of a crawl (CRAWL_SHARDS): its node and the memory in use there, its sources and
+    outstanding requests, the work there for other shards, the lag of its replica, its workers and its leader. A
+    shard that does not answer has a line with the reason, and the exit code is 1.
     """
 
     summary = "Show the shards of a crawl: nodes, workers, work, replicas"

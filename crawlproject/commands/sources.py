@@ -16,10 +16,10 @@ from crawlproject.texts import counted
 
 
 class Command(cli.Command):
-    """Show the rate of each source and the reason for it, what is queued, in flight and done, how long the rest
-    will take, and on which hosts it was seen in the last minutes. Of the spider pages also what waits in its
-    window, in its tail and on disk, and how many links were admitted, of what budget. Without SOURCE: every source
-    that the catalogue names or that a seed has led to.
+    """Show each source: its rate and the reason for it, its requests queued, in flight and done, the time left,
+    and the hosts with results in the last minutes. For the spider pages, also the requests in its window, in its
+    tail and on disk, and the links that its budget has admitted. Without SOURCE: every source that the catalogue
+    names or that a seed has led to.
     """
 
     arguments = "[options] [SOURCE...]"

@@ -38,9 +38,9 @@ def _interval(text: str) -> float:
 
 
 class Command(cli.Command):
-    """Show what the whole crawl is doing and the status of each source, those in trouble and the fastest first,
-    until Ctrl-C. It only reads: any number may run beside a crawl. If the output is not a terminal, it prints
-    one table. With SOURCE, it lists only those.
+    """Show the rates and totals of the whole crawl and the status of each source, those in trouble first, then
+    the fastest, until Ctrl-C. It only reads: run as many as you like. Without a terminal, it prints one table.
+    With SOURCE, it lists only those.
     """
 
     arguments = "[options] [SOURCE...]"

@@ -2,8 +2,7 @@
 
 Decoding and scaling are what costs. A JPEG is decoded at a half, a quarter or an eighth of its size, as long as
 that is at least one and a half times the size of the thumbnail, and scaled from there by cykooz_resizer (SIMD,
-without the GIL): 0.4 of the CPU of Pillow's `thumbnail()`, at the same quality. Where cykooz_resizer has no wheel,
-Pillow scales.
+without the GIL): 0.4 of the CPU of Pillow's `thumbnail()`, at the same quality.
 The picture is decoded once, for the largest size; the others are scaled down from that.
 """
 
@@ -14,15 +13,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
 from PIL import Image
 from PIL.ExifTags import Base
 
 from crawlproject.models import Thumbnail
-
-try:
-    from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
-except ImportError:  # there are wheels for the usual platforms only
-    Resizer = None
 
 # The decoded JPEG has at least this many times the width and height of the thumbnail. So pictures of 1,920 and
 # 2,048 pixels, as many are, are decoded at a half for 640. 2 would cost half as much again for these, for worst
@@ -211,8 +206,6 @@ def _orientation(image: Image.Image) -> int:
 def _resized(image: Image.Image, size: tuple[int, int], box: Box) -> Image.Image:
     if image.size == size and box == (0, 0, *size):
         return image
-    if Resizer is None:
-        return image.resize(size, Image.Resampling.LANCZOS, box)
     left, upper, right, lower = box
     crop = CropBox(left, upper, right - left, lower - upper)
     options = ResizeOptions(ResizeAlg.convolution(FilterType.lanczos3), crop_box=crop)

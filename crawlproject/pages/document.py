@@ -108,13 +108,13 @@ class Document:
         return blake2b(shown.encode(errors="replace"), digest_size=16).hexdigest() if shown else None
 
 
-def parse(url: str, content_type: str | None, body: bytes, max_bytes: int) -> Document:
-    """Return the document in the first `max_bytes` of a body; of bytes that are no HTML, an empty one.
+def parse(url: str, content_type: str | None, body: bytes) -> Document:
+    """Return the document in a body; of bytes that are no HTML, an empty one.
 
     So is one with an element of more attributes than honest ones have: it would take seconds. All else libxml2
     parses in linear time; it ends where elements are nested 2,048 deep.
     """
-    markup = decoded(content_type, body[:max_bytes]).encode()
+    markup = decoded(content_type, body).encode()
     root = None if _has_many_attributes(markup) else _parsed(markup, None)
     if root is None:
         root = etree.Element("html")

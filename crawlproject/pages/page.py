@@ -33,20 +33,17 @@ class Page:
     licence: Licence | None
 
 
-def read_page(
-    url: str, headers: Headers, body: bytes, now: datetime, *, max_bytes: int = MAX_BYTES
-) -> Page | None:
+def read_page(url: str, headers: Headers, body: bytes, now: datetime) -> Page | None:
     """Return what a page says, None if the body is no HTML.
 
     `url` is the one that answered, absolute; `headers` are the response's, `body` its bytes without content
-    codings, of which `max_bytes` are read. Costs a bounded time, and raises nothing, whatever they
-    are.
+    codings, of which `MAX_BYTES` are read. Costs a bounded time, and raises nothing, whatever they are.
     """
     content_type = header(headers, "content-type")
     nosniff = (header(headers, "x-content-type-options") or "").strip().lower() == "nosniff"
     if not is_html(content_type, body, nosniff=nosniff):
         return None
-    document = parse(url, content_type, body, max_bytes)
+    document = parse(url, content_type, body[:MAX_BYTES])
     rules = rules_of(headers, document.metas, now)
     images, licence = images_of(document)
     return Page(

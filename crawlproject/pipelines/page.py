@@ -53,7 +53,7 @@ class PagePipeline:
             item.body = decoded_beginning(response.body, codings, most)
         except UnreadableImage as error:
             return _failure(item, UNREADABLE, str(error))
-        read = partial(read_page, response.url, response.headers, item.body, datetime.now(UTC), max_bytes=most)
+        read = partial(read_page, response.url, response.headers, item.body, datetime.now(UTC))
         item.page = await asyncio.to_thread(read) if len(item.body) > _LARGE else read()
         item.parse_s = time.perf_counter() - began
         if item.page is None:

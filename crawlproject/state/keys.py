@@ -246,9 +246,9 @@ class Keys:
     halted_events = _OfCrawl("Stream: event `crawl_halted`.", key="crawl_halted")
     resumed_events = _OfCrawl("Stream: event `crawl_resumed`.", key="crawl_resumed")
     audit = _OfCrawl(
-        "Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it."
+        "Stream: the last 10,000 halts, resumptions, probings, overrides, exclusions, each with who did it; its "
+        "consumer group `leaders` has how far leaders have logged it."
     )
-    audit_told = _OfCrawl("String: the last entry of the audit trail that a leader has logged.")
     ordered_by_of = _OfCrawl(
         "Prefix + source, hash, TTL 60 s, 1 h with `resume`: `halt`, `rate`: who gave that order by a command or "
         "the dashboard; `resume`: an order to lift what slows or holds it."

@@ -21,8 +21,7 @@ from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.status.sample import Survey, collect
 from crawlproject.status.snapshot import CrawlSample, Snapshot
-from crawlproject.streams.newest import note_told, untold
-from crawlproject.streams.readers import START
+from crawlproject.streams.newest import untold
 from crawlproject.texts import one_line
 
 logger = logging.getLogger(__name__)
@@ -132,7 +131,6 @@ class Reporter:
         self._file = config.monitor_file
         self._file_failed = False
         self._writing = asyncio.Lock()
-        self._told: dict[State, str] = {}  # the last entry that was told of, of the audit trail of each shard
         self._tell_at: dict[State, float] = {}
         self._loops = Loops(state)
 
@@ -176,17 +174,14 @@ class Reporter:
 
     async def _tell_of(self, shard: State) -> None:
         """Tell of what has been added to the audit trail of a shard."""
-        while entries := await untold(shard, self._told.get(shard, START), _TOLD):
-            for at, text in entries:
+        while events := await untold(shard, _TOLD):
+            for text in events:
                 with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
                     event = json.loads(text)
                     logger.warning("%s", one_line(event), extra={"source": event["source"]})
                     if self._file is not None:
                         await self._write(one_line(event))
-                self._told[shard] = at
-            await note_told(shard, entries[-1][0])
-        if entries is None:  # another leads
-            self._told.pop(shard, None)
+        if events is None:  # another leads
             self._tell_at[shard] = asyncio.get_running_loop().time() + _LOOK_S
 
     async def _write(self, line: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crawlproject.errors import ConfigError
-from crawlproject.models import original_type
+from crawlproject.models import content_type_of
 from crawlproject.texts import printable, without_secrets
 
 
@@ -58,7 +58,7 @@ class S3Storage:
     def write(self, name: str, data: bytes) -> None:
         """Put the object; S3 replaces it as a whole."""
         self.client.put_object(
-            Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType=original_type(name)
+            Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType=content_type_of(name)
         )
 
     def has(self, name: str, size: int) -> bool:

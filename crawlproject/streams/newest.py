@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import redis
+
 from crawlproject.state.client import State
-from crawlproject.streams.readers import START, order
+from crawlproject.streams.readers import START
+from crawlproject.streams.streams import entries_of
+
+_LEADERS = "leaders"  # the consumer group of the audit trail
 
 RawEntry = tuple[bytes, dict[bytes, bytes]]
 
@@ -25,22 +30,22 @@ async def entries_after(state: State, stream: str, after: bytes | None, count: i
     return list(entries)
 
 
-async def untold(state: State, after: str, count: int) -> list[tuple[str, bytes]] | None:
-    """Return entries (id, event) of the audit trail that no leader has told of, the oldest first.
+async def untold(state: State, count: int) -> list[bytes] | None:
+    """Return events of the audit trail that no leader has told of, each once; None where another leads.
 
-    All come after `after`. None where another leads.
+    The oldest first. How far leaders have told is known by a consumer group of the stream.
     """
-    leader, told = await state.redis.mget(state.keys.leader, state.keys.audit_told)
-    if leader != state.worker_id.encode():
+    if await state.redis.get(state.keys.leader) != state.worker_id.encode():
         return None
-    first = max(after, (told or b"").decode() or START, key=order)
-    page = await state.redis.xrange(state.keys.audit, f"({first}", count=count)
-    return [(at.decode(), fields[b"event"]) for at, fields in page]
-
-
-async def note_told(state: State, entry: str) -> None:
-    """Note the last entry of the audit trail that a leader has told of."""
-    await state.redis.set(state.keys.audit_told, entry)
+    audit = state.keys.audit
+    try:
+        answer = await state.redis.xreadgroup(_LEADERS, _LEADERS, {audit: ">"}, count=count, noack=True)
+    except redis.ResponseError as error:
+        if "NOGROUP" not in str(error):
+            raise
+        await state.redis.xgroup_create(audit, _LEADERS, id=START, mkstream=True)
+        return await untold(state, count)
+    return [entry.fields[b"event"] for entry in entries_of(answer)]
 
 
 async def entries_back(

@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
+import redis
 
-from benchmarks.hostile.escapes import COMMANDS, NASTY, plant
+from crawlproject.state.keys import Keys
 from tests.commands.test_dead import reject
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
+
+
+KEYS = Keys("crawl", "images")
+NASTY = "museum\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"  # sets the title, clears the screen, reverses what follows
+URL = "https://museum.org/1.jpg"
+COMMANDS = (
+    ["sources"],
+    ["sources", "museum"],
+    ["dead", "list"],
+    ["explain", URL],
+    ["events", "--readers"],
+    ["top", "--once"],
+    ["stats"],
+    ["excluded"],
+    ["explain", NASTY],
+    ["explain", f"https://museum.org/{NASTY}"],
+    ["sources", NASTY],
+    ["halt", NASTY],
+    ["halt", "museum"],
+    ["resume", "museum"],
+    ["rate", "museum", NASTY],
+    ["rate", "museum", "auto"],
+    ["rate", NASTY, "1"],
+    ["exclude", NASTY],
+    ["include", NASTY],
+    ["dead", "retry", "--source", NASTY],
+    ["dead", "retry", "--reason", NASTY],
+    ["dead", "drop", "--reason", NASTY],
+    ["feed", NASTY],
+)
+
+
+def plant(url: str) -> None:
+    """Write it wherever a command reads from."""
+    nasty = NASTY.encode()
+    with redis.Redis.from_url(url) as client:
+        client.xadd(KEYS.dead, {"source": NASTY, "reason": NASTY, "time": NASTY, "seed": NASTY})
+        client.sadd(KEYS.sources, "museum", NASTY)
+        client.hset(KEYS.hosts, "museum.org", NASTY)
+        for source in ("museum", NASTY):
+            client.set(KEYS.override_rate_of + source, NASTY)
+            client.rpush(KEYS.statuses_of + source, NASTY)
+            client.set(KEYS.circuit_of + source, msgpack.packb({"state": NASTY, "why": NASTY}, use_bin_type=False))
+        client.set(KEYS.paused, NASTY)
+        record = {"last": {KEYS.image_events: NASTY}, "numbers": {}, "lengths": {}, "host": NASTY, "output": NASTY}
+        client.hset(KEYS.readers, nasty, msgpack.packb(record, use_bin_type=False))
+        client.sadd(KEYS.halted, NASTY)
+        client.sadd(KEYS.excluded, NASTY)
+        note = json.dumps({"by": NASTY, "time": NASTY, "reason": NASTY, "file": NASTY})
+        client.hset(KEYS.excluded_by, NASTY, note)
+        client.hset(KEYS.catalogue, NASTY, NASTY)
+        client.xadd(KEYS.audit, {"source": NASTY, "what": NASTY, "by": NASTY})
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -25,8 +80,8 @@ async def test_foreign_data_moves_no_cursor(
     plant(redis_url)
     done = scrapy(*command)
     shown = (done.stdout + done.stderr).replace("\n", "")
-    assert "museum" in shown
     assert shown.isprintable()
+    assert "Traceback" not in shown
 
 
 def test_the_name_of_a_file_moves_no_cursor(scrapy: Scrapy, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def emit(client: redis.Redis, first: int, last: int) -> None:
 
 
 def numbers(path: Path) -> list[int]:
-    return sorted(int(json.loads(line)["identifier"]) for line in path.read_text().splitlines())
+    whole = path.read_text().split("\n")[:-1]  # the last line may be half written
+    return sorted(int(json.loads(line)["identifier"]) for line in whole)
 
 
 def until_it_holds(path: Path, count: int) -> None:
@@ -130,34 +131,6 @@ def test_a_second_process_under_one_name_is_refused_and_the_first_one_goes_on(
         assert (done.returncode, done.stdout) == (0, f"10 events written to {two}\n")
     assert numbers(one) == list(range(20))
     assert numbers(two) == list(range(20, 30))
-
-
-def test_a_process_that_hung_longer_than_its_lease_writes_nothing_more(
-    environment: dict[str, str], redis_url: str, tmp_path: Path
-) -> None:
-    one, two, archive = tmp_path / "one.jsonl", tmp_path / "two.jsonl", ("--reader", "archive")
-    with (
-        redis.Redis.from_url(redis_url) as client,
-        following(environment, str(one), *archive, in_haste=True) as first,
-    ):
-        emit(client, 0, 5000)
-        until_it_holds(one, 100)
-        first.send_signal(signal.SIGSTOP)
-        emit(client, 5000, 6000)
-        with following(
-            environment, str(two), *archive, in_haste=True
-        ) as second:  # waits until the lease has ended
-            until(lambda: second.poll() is not None or (two.exists() and numbers(two)[-1:] == [5999]))
-            first.send_signal(signal.SIGCONT)
-            out, err = first.communicate(timeout=30)
-            emit(client, 6000, 6010)
-            until(lambda: numbers(two)[-1] == 6009)
-            second.send_signal(signal.SIGTERM)
-            assert second.wait(30) == 0
-    count = len(numbers(one))
-    assert (first.returncode, out) == (1, f"{count} events written to {one}\n" if count else "")
-    assert err.startswith(f"scrapy events: reader archive was taken over by process {second.pid} on ")
-    assert sorted(numbers(one) + numbers(two)) == list(range(6010))
 
 
 def test_readers_are_listed_and_forgotten_by_name(

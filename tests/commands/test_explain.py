@@ -94,22 +94,9 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(museum: Frontier) -> None
         },
         "obstacles": [],
         "last_50_statuses": {"200": 2, "404": 1},
-        "source": "citymuseum",
-        "rate_limit": 5,
-        "effective_rate": 5,
-        "reason": "by size",
-        "queued": 10,
-        "waiting": 0,
-        "delayed": 0,
-        "in_flight": 0,
-        "successful": 0,
-        "failed": 0,
-        "state": "closed",
-        "eta_s": 2,
-        "hosts": [],
-        "spilled": 0,
-        "links": {},
-        "budget": None,
+        **dict.fromkeys(("waiting", "delayed", "in_flight", "successful", "failed", "spilled"), 0),
+        **{"source": "citymuseum", "state": "closed", "rate_limit": 5, "effective_rate": 5, "reason": "by size"},
+        **{"queued": 10, "eta_s": 2, "hosts": [], "links": {}, "budget": None},
     }
 
 
@@ -302,26 +289,6 @@ async def test_it_looks_back_no_further_than_it_says(museum: Frontier, monkeypat
     assert ended.time == since["image_metadata_updates"] == "1970-01-01T00:08:21.000+00:00"
     ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/499", None)
     assert (ended, since["image_metadata_updates"]) == (None, "1970-01-01T00:08:21.000+00:00")
-
-
-async def test_of_large_dead_letters_it_reads_few_at_a_time_and_no_more_than_some_bytes(
-    museum: Frontier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outcome_of_url, "MOST_BYTES", 1_000_000)
-    keys = museum.state.keys
-    pipe = museum.redis.pipeline(transaction=False)
-    for number in range(1, 301):
-        seed = json.dumps({"url": f"http://museum.org/{number}"}) + " " * 10_000
-        pipe.xadd(keys.dead, {"seed": seed, "reason": "broken"}, id=f"{number}000-0")
-    await pipe.execute()
-    await museum.redis.config_resetstat()
-    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/201", None)
-    assert ended is not None
-    assert (ended.outcome, ended.time) == ("dead_letter", since["dead"])
-    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/200", None)
-    assert (ended, since["dead"]) == (None, "1970-01-01T00:03:21.000+00:00")
-    calls = (await museum.redis.info("commandstats"))["cmdstat_xrevrange"]["calls"]
-    assert calls == 2 * (3 + 2)  # of the three streams of events, which are empty, and twice 50 dead letters
 
 
 async def test_robots_that_forbids_it_is_quoted(museum: Frontier) -> None:

@@ -114,16 +114,6 @@ def test_it_fails_with_a_sentence(scrapy: Scrapy, redis_url: str, tmp_path: Path
     assert "expected at least one FILE" in done.stdout + done.stderr
 
 
-def test_what_was_read_before_a_file_breaks_is_fed(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.gz"
-    broken.write_bytes(gzip.compress(b"".join(b"http://a/%d\n" % n for n in range(100_000)))[:-50_000])
-    done = scrapy("feed", str(broken))
-    assert done.returncode == 1
-    fed = len(seeds(redis_url))
-    assert fed > 1000
-    assert done.stdout == f"{fed} seeds fed, 0 rejected\n"
-
-
 def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
     environment: dict[str, str], redis_url: str
 ) -> None:

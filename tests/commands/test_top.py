@@ -20,7 +20,6 @@ import pyte
 import pytest
 from rich.console import Console
 
-from crawlproject import config
 from crawlproject.commands.top import view
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Pause, Settlement
@@ -179,28 +178,6 @@ async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
         text = terminal.until(lambda text: text.count("source-") >= len(shown) + 16 and "eta" in text)
         terminal.press(b"\x03")
         assert terminal.end() == 0
-
-
-async def test_it_outlives_a_restart_of_redis(environment_of_terminals: dict[str, str], tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    try:
-        state = State(config.load({"REDIS_URL": server.url}), "images")
-        await state.open()
-        frontier = Frontier(state)
-        await frontier.start()
-        await frontier.catalogue({"museum": 5.0})
-        with top(environment_of_terminals | {"REDIS_URL": server.url}, "--interval", "0.5") as terminal:
-            terminal.until(lambda text: "museum" in text)
-            server.kill()
-            text = terminal.until(lambda text: "Redis does not answer" in text)
-            assert "museum" in text  # what was read last
-            server.start()
-            terminal.until(lambda text: "does not answer" not in text and "museum" in text)
-            terminal.press(b"\x03")
-            assert terminal.end() == 0
-        await state.close()
-    finally:
-        server.close()
 
 
 async def test_a_redis_that_hangs_does_not_keep_it_from_being_left(

@@ -36,7 +36,6 @@ from crawlproject.imaging.messages import (
     Job,
     packed,
 )
-from crawlproject.models import DEFAULT_FORMATS as FORMATS
 from crawlproject.models import Analysis
 from tests.imaging.analysing import analyse
 from tests.imaging.test_messages import FACTS, LIES, TWO
@@ -111,15 +110,6 @@ async def reason(one: Decoders, body: bytes, codings: Sequence[str] = ()) -> str
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) <= 300
     return str(caught.value)
-
-
-@pytest.mark.parametrize("format_", FORMATS)
-async def test_gives_what_analyse_gives(make: Make, format_: str) -> None:
-    tags = Image.Exif()
-    tags[0x13B] = "Žofie\n馬"
-    options: dict[str, Any] = {} if format_ in ("GIF", "BMP") else {"exif": tags}
-    body = picture(format_, (900, 600), **options)
-    assert await make(quality=77).analyse(body) == analyse(body, max_pixels=JOB.max_pixels, quality=77)
 
 
 async def test_a_jpeg_2000_of_many_tiles_gets_the_memory_that_they_take(make: Make) -> None:

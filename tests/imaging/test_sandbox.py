@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import brotli
@@ -114,16 +114,14 @@ async def run(decoder: Decoder, code: str, **names: object) -> str:
     return str(caught.value).removeprefix("JPEG: ")
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS)
-async def test_a_decoder_that_is_taken_over_cannot(
-    decoder: Decoder, prey: dict[str, object], attempt: str
-) -> None:
+async def test_a_decoder_that_is_taken_over_can_do_nothing(decoder: Decoder, prey: dict[str, object]) -> None:
     if decoder.unprotected:
         pytest.skip("; ".join(decoder.unprotected))
     assert await run(decoder, "1 + 1") == "done: 2"  # it does run what the picture says
-    outcome = await run(decoder, ATTEMPTS[attempt], **prey)
-    assert outcome.startswith("denied: "), outcome
-    assert any(words in outcome for words in DENIED), outcome
+    outcomes = {attempt: await run(decoder, code, **prey) for attempt, code in ATTEMPTS.items()}
+    for attempt, outcome in outcomes.items():
+        assert outcome.startswith("denied: "), attempt
+        assert any(words in outcome for words in DENIED), (attempt, outcome)
 
 
 async def test_a_decoder_has_nothing_of_the_workers_environment(decoder: Decoder) -> None:
@@ -287,32 +285,16 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(
-    ("lacking", "words"),
-    [
-        (["Landlock"], ["no Landlock (Function not implemented): seccomp alone denies it files"]),
-        (
-            ["seccomp"],
-            ["no seccomp (Function not implemented): it could open connections and run programs of its own"],
-        ),
-        (
-            ["Landlock", "seccomp"],
-            ["no Landlock (", "no seccomp (", "nothing keeps it from the files and the network"],
-        ),
-    ],
-    ids=["Landlock", "seccomp", "both"],
-)
-async def test_what_a_kernel_lacks_is_said_once_by_name_and_pictures_are_decoded(
-    decoder: Decoder, lacking: list[str], words: list[str]
-) -> None:
+async def test_what_a_kernel_lacks_is_said_once_by_name_and_pictures_are_decoded(decoder: Decoder) -> None:
     if decoder.unprotected:
         pytest.skip("; ".join(decoder.unprotected))
     environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", LACKING, *lacking]
+    command = [sys.executable, "-c", LACKING, "Landlock", "seccomp"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     (line,) = done.stderr.splitlines()
     assert line.startswith("WARNING A picture that takes over its decoder")
-    assert [each for each in words if each not in line] == []
+    for words in ("no Landlock (", "no seccomp (", "nothing keeps it from the files and the network"):
+        assert words in line
 
 
 # What it must not cost.
@@ -339,13 +321,11 @@ async def test_everything_is_decoded_as_without_a_sandbox(form: str, without: st
     await one.close()
 
 
-@pytest.mark.parametrize(
-    ("coding", "compress"),
-    [("gzip", gzip.compress), ("deflate", zlib.compress), ("br", brotli.compress), ("zstd", zstd.compress)],
-)
-async def test_content_codings_are_undone(coding: str, compress: Callable[[bytes], bytes]) -> None:
+async def test_content_codings_are_undone() -> None:
     one = Decoder(JOB)
-    assert (await one.analyse((coding,), compress(picture()), MAX_MEMORY)).facts.width == 90
+    codings = {"gzip": gzip.compress, "deflate": zlib.compress, "br": brotli.compress, "zstd": zstd.compress}
+    for coding, compress in codings.items():
+        assert (await one.analyse((coding,), compress(picture()), MAX_MEMORY)).facts.width == 90
     await one.close()
 
 

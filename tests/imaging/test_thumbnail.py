@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -222,34 +220,6 @@ def test_values_outside_all_ranges_are_stretched(mode: str) -> None:
     image.paste(0, (40, 0, 60, 20))
     made = thumbnail(encoded(image, "TIFF"))
     assert [colour(made, x, 10)[0] for x in (8, 30, 50)] == [0, 255, 128]
-
-
-WITHOUT_WHEEL = """
-import sys
-sys.modules["cykooz_resizer"] = None  # importing it now fails, as where there is no wheel
-import io
-from PIL import Image
-from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
-image = Image.open(io.BytesIO(sys.stdin.buffer.read()))
-small = miniature_of(image, (640,), sys.argv[1])
-sys.stdout.buffer.write(thumbnails_of(small, (640,), sys.argv[1], 95, "JPEG")[0].data)
-"""
-
-
-@pytest.mark.parametrize("fitted", ["keep_ratio_largest", "center_crop"])
-@pytest.mark.parametrize(("mode", "format_"), [("RGB", "JPEG"), ("L", "JPEG"), ("RGB", "PNG"), ("RGBA", "PNG")])
-def test_without_the_wheel_pillow_scales_to_the_same_picture(mode: str, format_: str, fitted: str) -> None:
-    image = textured((1501, 1000)).convert(mode)
-    if mode == "RGBA":
-        image.putalpha(Image.linear_gradient("L").resize(image.size))
-    body = encoded(image, format_)
-    command = [sys.executable, "-c", WITHOUT_WHEEL, fitted]
-    run = subprocess.run(command, input=body, capture_output=True, check=True)
-    with_wheel = make_thumbnail(opened(body), 640, 95, mode=fitted)
-    assert run.stdout != with_wheel, "the two engines do not round alike"
-    ours, pillows = opened(with_wheel), opened(run.stdout)
-    assert ours.size == pillows.size == ((640, 426) if fitted == "keep_ratio_largest" else (640, 640))
-    assert psnr(ours, pillows) > 35
 
 
 @pytest.mark.parametrize(

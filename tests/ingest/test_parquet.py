@@ -64,17 +64,6 @@ def test_rows_with_columns_of_other_names_and_those_to_keep(tmp_path: Path) -> N
     ]
 
 
-def test_columns_are_known_by_the_names_of_a_seeds_keys(tmp_path: Path) -> None:
-    file = written(
-        tmp_path / "seeds.parquet",
-        {"Url": [A, B], "priority": [4, None], "again": [True, None], "source": ["", "Museum"], "uuid": ["", "2"]},
-    )
-    assert seeds(lines(file)) == [
-        {"url": A, "priority": 4, "again": True},
-        {"url": B, "source": "Museum", "uuid": "2"},
-    ]
-
-
 def test_values_of_all_kinds_are_kept_as_json_has_them(tmp_path: Path) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     values = {
@@ -108,13 +97,6 @@ def test_a_value_that_is_no_text_spoils_its_own_row_only(tmp_path: Path, kind: A
         "!a value is not UTF-8",
         {"url": C, "extra": {"TEXT": "z"}},
     ]
-
-
-def test_more_than_two_kibibytes_cannot_be_kept(tmp_path: Path) -> None:
-    file = written(tmp_path / "seeds", {"url": [A, B], "TEXT": ["x" * 3000, "y"]})
-    long, short = seeds(lines(file, Columns({}, ("TEXT",))))
-    assert long == "!extra of 3,009 bytes, more than 2,048: keep fewer columns, or shorter ones"
-    assert short["extra"] == {"TEXT": "y"}
 
 
 @pytest.mark.parametrize("kind", ["plain", "repeated", "dictionary", "list"])

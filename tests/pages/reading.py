@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from crawlproject.pages.page import MAX_BYTES, Page, read_page
+from crawlproject.pages.page import Page, read_page
 
 URL = "https://museum.example/halls/"
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -14,6 +14,6 @@ def read(html: str | bytes, *, url: str = URL, content_type: str = "text/html", 
     """Return what a page says, which must be HTML."""
     body = html.encode() if isinstance(html, str) else html
     named = {"Content-Type": [content_type]} | {name.replace("_", "-"): [value] for name, value in headers.items()}
-    page = read_page(url, named, body, NOW, max_bytes=MAX_BYTES)
+    page = read_page(url, named, body, NOW)
     assert page is not None
     return page

@@ -30,15 +30,14 @@ OF_CRAWL = "of@crawl/"  # the password of the user `crawl`, as a URL may not hav
 _NOT_NEEDED = {"config", "config|get", "client"}
 
 
-def add_user(*nodes: Server, on_cluster: bool = True) -> None:
+def add_user(*nodes: Server) -> None:
     """Make the user that docs/deploy.md describes."""
     text = (ROOT / "docs" / "deploy.md").read_text()
     (line,) = re.findall(r"^ +redis-cli acl setuser crawl (.+)$", text, flags=re.MULTILINE)
     rules = line.replace("'", "").replace(">PASSWORD", f">{OF_CRAWL}").split()
     for node in nodes:
         node.client.acl_log_reset()
-        allowed = (rule for rule in rules if on_cluster or not rule.startswith("+cluster"))
-        assert node.client.execute_command("ACL", "SETUSER", "crawl", *allowed)
+        assert node.client.execute_command("ACL", "SETUSER", "crawl", *rules)
 
 
 def denied(*nodes: Server) -> set[str]:

@@ -17,7 +17,7 @@ import pytest_asyncio
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state import source_table
 from crawlproject.state.client import State
-from crawlproject.state.scripts import DeadLetter, NewRequest, Overview, Settlement
+from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import Reporter, append_line, present_spiders
@@ -79,7 +79,8 @@ async def reporting(state: State, path: Path | None, **more: Any) -> AsyncIterat
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # the last may be half written
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500}, "latency": 0.2}
@@ -103,7 +104,6 @@ async def test_the_line_says_what_came_since_the_last_one(crawl: Crawl, state: S
     error = sum(one["general"]["error_rps"] * one["interval_s"] for one in told)
     assert success == pytest.approx(6, rel=0.01)
     assert error == pytest.approx(2, rel=0.01)
-    assert all(one["interval_s"] >= 0.15 for one in told)
     assert sum(sum(one["general"]["errors_now"].values()) for one in told) == 2
     latencies = [one["general"]["latency_p95_s"] for one in told if one["general"]["latency_p95_s"] is not None]
     assert all(0.15 < latency <= 0.25 for latency in latencies)
@@ -144,7 +144,8 @@ async def test_a_new_leader_goes_on_where_the_last_one_stopped(crawl: Crawl, sta
         await other.close()
     told = lines(path)
     assert [one["time"] for one in told] == sorted(one["time"] for one in told)
-    assert min(one["interval_s"] for one in told) >= 0.15  # nobody told anything twice
+    told_of = sum(one["general"]["success_rps"] * one["interval_s"] for one in told)
+    assert told_of <= 12.1  # nobody told anything twice
 
 
 async def test_who_does_not_lead_writes_nothing_and_may_look(crawl: Crawl, state: State, tmp_path: Path) -> None:
@@ -197,7 +198,8 @@ async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_f
 
     async def all_told() -> bool:
         [(newest, _)] = await crawl.redis.xrevrange(state.keys.audit, count=1)
-        return bool(await crawl.redis.get(state.keys.audit_told) == newest)
+        groups = await crawl.redis.xinfo_groups(state.keys.audit)
+        return bool(groups and groups[0]["last-delivered-id"] == newest)
 
     try:
         await crawl.settle("museum", ["500"] * 6)  # before anybody leads
@@ -309,21 +311,14 @@ async def test_the_sum_of_the_rates_of_very_many_sources_follows_them(
     assert last == 400 + 1999 * 0.25
 
 
-async def test_dead_letters_of_a_source_are_counted_while_they_are_there(crawl: Crawl, state: State) -> None:
-    await crawl.fail("museum", "timeout", 3)
-    (first, _), (second, _), _ = await crawl.redis.xrange(state.keys.dead)
-
-    async def dead() -> int:
-        return (await samples.take_sample(state, await crawl.collect())).sources["museum"].dead
-
-    assert await dead() == 3
-    for _ in range(2):  # what is gone is not counted twice
-        await state.scripts.take_dead([DeadLetter(first.decode(), "museum")])
-    assert await dead() == 2
-    assert await crawl.redis.xdel(state.keys.dead, second) == 1  # behind our back
-    await crawl.redis.delete(state.keys.dead)
-    await state.scripts.trim(crawl.fence, maxlen=9)
-    assert await dead() == 0
+async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:
+    await crawl.feed("museum", 1)
+    assert len(await crawl.lease(1)) == 1
+    await crawl.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=1)
+    await crawl.redis.zadd(state.keys.workers, {"w": 0})
+    await crawl.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=1)
+    overview = await crawl.collect()
+    assert (overview.totals["failed"], overview.totals["deliveries_lost"]) == (1, 1)
 
 
 async def test_sources_and_domains_in_flight_are_counted_as_they_are_leased(crawl: Crawl, state: State) -> None:

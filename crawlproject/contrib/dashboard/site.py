@@ -18,7 +18,7 @@ from crawlproject.contrib.dashboard.live_events import Feed
 from crawlproject.contrib.dashboard.plugin import DashboardSettings
 from crawlproject.contrib.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.controls import halt, include, resume, set_rate
-from crawlproject.models import thumbnail_type
+from crawlproject.models import content_type_of
 from crawlproject.plugins import offered
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE
@@ -279,7 +279,7 @@ class Dashboard(Resource):  # type: ignore[misc]
             body = await asyncio.to_thread(self._thumbnail, name)
         except Exception as error:  # the errors of each storage are its own
             raise Refused(404, f"no such thumbnail: {type(error).__name__}") from None
-        request.setHeader("Content-Type", thumbnail_type(name))
+        request.setHeader("Content-Type", content_type_of(name))
         request.setHeader("Cache-Control", "private, max-age=600")
         return body
 

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -24,7 +23,6 @@ from crawlproject.state.keys import Keys
 from demo import pictures
 from demo.gallery import Gallery, set_faults
 from tests.contrib.dashboard.monitors import Monitor
-from tests.robots_copies import repacked
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import until
 
@@ -352,89 +350,6 @@ def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     assert page.complaints == []
-
-
-def report_on(crawl: Crawl, source: str, hours: int) -> None:
-    """Have a report tell of so many hours, and of what a hostile site can put there."""
-    now = int(time.time()) // 3600
-    for ago in range(hours):
-        hour, busy = now - ago, 40 + 30 * (ago % 24 > 12)  # the same sum at any time of the day
-        kinds = ["200", 60 * busy - 300, "404", 200, "503", 100, "txt", 1, "robots", 12, "opt_out", 5]
-        packed = msgpack.packb([60 * busy, 9_000_000 * busy, 500, 3_599_000, 6, 1800, 5000, *kinds])
-        crawl.redis.hset(f"{KEYS.requests_of}{hour // 96}:{source}", str(hour % 96), packed)
-    noted = [f"r:{source}", f"R:https://{source}/{EVIL}"]
-    fetched = {name: msgpack.packb([now * 3600, "200"]) for name in noted}
-    crawl.redis.hset(f"{KEYS.requests_of}{now // 96}:{source}", mapping=fetched)
-    for what, why in (
-        ("opened", EVIL),
-        ("slowed", "status 503: to 50 % of its rate"),
-        ("resumed", "\u202e\0\x1b[2J"),
-    ):
-        packed = msgpack.packb([now * 3600 - 60, what, why])
-        crawl.redis.lpush(KEYS.incidents_of + source, packed)
-    body = (
-        f"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n# {EVIL} </pre></style>\u202e\0\n" + "# x\n" * 5_000
-    )
-    later = int((time.time() + 3600) * 1e6)
-    copy = repacked({"kind": "rules", "body": zlib.compress(body.encode()), "fresh": later})
-    crawl.redis.set(KEYS.robots_of + f"https://{source}/robots.txt", copy)
-
-
-def test_a_report_runs_and_loads_nothing_and_is_for_phone_and_paper(
-    crawl: Crawl, monitor: Monitor, page: Any, tmp_path: Path
-) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    fill(crawl, 4)
-    report_on(crawl, "archive-001", 60)
-    monitor.start()
-    page.goto(monitor.url)
-    row(page, "archive-001").wait_for()
-    asked: list[str] = []
-    with page.context.expect_page() as opened:
-        row(page, "archive-001").get_by_role("link", name="Report on archive-001").click()
-    report = opened.value
-    report.wait_for_load_state()
-    report.on("request", lambda request: asked.append(request.url))
-    report.complaints = []
-    report.on("console", lambda said: report.complaints.append(said.text))
-    report.on("pageerror", lambda error: report.complaints.append(str(error)))
-    report.reload()
-    assert report.title() == "What crawlproject requested of archive-001"
-    assert asked == [f"{monitor.url}/report?source=archive-001"]
-    assert report.complaints == []
-    assert report.locator("svg").count() == 4
-    assert report.locator("script, img, iframe, form").count() == 0
-    text = report.locator("main").inner_text()
-    assert EVIL in text  # as a text
-    assert "Disallow: /private/" in text
-    assert "the 2 s between requests that it asks for" in text
-    assert "more characters are not shown" in text
-    assert "Contact: mailto:tests@example.org" in text
-    assert "183,600" in text
-    assert text.count("# x") < 60
-    assert not {"\u202e", "\0", "\x1b"} & set(text)
-    for scheme in ("light", "dark"):
-        report.emulate_media(color_scheme=scheme)
-        found = Axe().run(report, options={"resultTypes": ["violations"]})
-        assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
-    report.set_viewport_size({"width": 360, "height": 800})
-    assert report.evaluate("document.documentElement.scrollWidth") == 360
-    report.emulate_media(media="print", color_scheme="dark")
-    assert report.evaluate("getComputedStyle(document.body).color") == "rgb(27, 35, 41)"
-    report.emulate_media(media="screen", color_scheme="light")
-    report.set_viewport_size({"width": 900, "height": 760})
-    screenshot(report, "report", whole=False)
-
-    # As a file, it is the same page.
-    path = tmp_path / "report.html"
-    crawl.command(f"report archive-001 --html {path}")
-    asked.clear()
-    report.goto(path.as_uri())
-    assert asked == [path.as_uri()]
-    assert report.title() == "What crawlproject requested of archive-001"
-    assert report.evaluate("getComputedStyle(document.querySelector('.tiles')).display") == "grid"
-    assert report.complaints == []
 
 
 def test_a_password_is_required_once(monitor: Monitor, page: Any) -> None:

@@ -26,7 +26,7 @@ from crawlproject.contrib.datasets.parts import FolderParts
 from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
 from crawlproject.state.client import State
 from crawlproject.streams.readers import readers
-from tests.sinks.events import KEYS, emit, gone, image, status_of
+from tests.sinks.events import KEYS, emit, gone, image
 from tests.sinks.lines import before_line, die
 from tests.sinks.running import let_leases_end, run, trace
 from tests.streams.records import write
@@ -296,33 +296,6 @@ def dies(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool)
     monkeypatch.setattr(owner, name, deadly)
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [(pq.ParquetWriter, "close"), (os, "fsync"), (Path, "replace")],
-    ids=["whole", "synced", "renamed"],
-)
-def test_killed_at_each_moment_of_a_commit(
-    redis_url: str,
-    client: redis.Redis,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: Any,
-    name: str,
-    after: bool,
-) -> None:
-    emit(client, range(6))
-    drain(client, tmp_path)  # the moments of a second start, which has no name to choose
-    emit(client, range(6, 18))
-    assert drained_by_a_child(redis_url, tmp_path, lambda: dies(monkeypatch, owner, name, after=after))
-    appeared = len(parts(tmp_path)) - 2
-    assert appeared == ((name, after) == ("replace", True))
-    let_leases_end(client)
-    drain(client, tmp_path)
-    assert numbers(tmp_path) == list(range(18))
-    assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")]
-
-
 async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
     async with dataset(state, tmp_path).opened():
         with pytest.raises(CrawlprojectError, match="another scrapy events is writing to"):
@@ -372,19 +345,6 @@ async def test_who_lost_the_lease_writes_no_part(state: State, client: redis.Red
         with pytest.raises(ReaderTaken, match="process 7 on other"):
             await one.commit()
     assert not parts(tmp_path)
-
-
-async def test_a_look_is_one_call_of_a_function(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    """It keeps the lease, too."""
-    one = dataset(state, tmp_path)
-    async with one.opened():
-        await one.drain()
-        client.config_resetstat()
-        for _ in range(50):
-            await one.drain()
-        calls: Any = client.info("commandstats")
-    by_the_task = 20  # it renews once a second
-    assert 50 <= calls["cmdstat_fcall"]["calls"] <= 50 + by_the_task
 
 
 async def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
@@ -505,15 +465,6 @@ async def test_a_folder_that_is_away_is_waited_for(state: State, client: redis.R
         await one.drain()
         await one.commit()
     assert numbers(out) == list(range(9))
-
-
-def test_statuses_are_counted_by_duckdb(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, range(60))
-    drain(client, tmp_path, rows=7)
-    rows = by_duckdb(f"select status, count(*) from '{tmp_path}/*.parquet' group by status")
-    assert dict(rows) == {
-        one: sum(status_of(number) == one for number in range(60)) for one in ("ok", "gone", "failed")
-    }
 
 
 def test_the_query_of_the_docs_joins_and_counts_each_picture_once(

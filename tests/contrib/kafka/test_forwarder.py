@@ -22,7 +22,6 @@ from crawlproject.contrib.kafka.connection import Kafka
 from crawlproject.contrib.kafka.forwarder import READER, Forwarder
 from crawlproject.contrib.kafka.plugin import KafkaSettings
 from crawlproject.errors import ConfigError, KafkaUnavailable, ReaderTaken
-from crawlproject.models import LinkRotEvent
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from tests.commands.test_events import emit_in
@@ -31,7 +30,6 @@ from tests.following import following
 from tests.leading import lead
 from tests.sinks.lines import before_line, die
 from tests.sinks.running import run, trace
-from tests.state.servers import Server
 from tests.streams.records import record, write
 from tests.waiting import until
 
@@ -130,24 +128,6 @@ async def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(
     assert position(client, KEYS.halted_events) == "5-1"
 
 
-def test_an_image_and_a_link_rot_event_say_their_names_in_kafka_too(client: redis.Redis, broker: Broker) -> None:
-    gone = LinkRotEvent(
-        "1", "http://a.org/1", "a", 404, "2026-01-02T03:04:05.006+00:00",
-        final_url="http://a.org/1", redirects=0, attempts=1, fetch_s=0.2,
-    )  # fmt: skip
-    client.xadd(KEYS.link_rot_events, {"event": gone.to_json()})
-    assert drain(client, broker) == 1
-    (message,) = broker.messages("link_rot")
-    assert json.loads(message.value() or b"")["event"] == "link_rot"
-
-
-def test_a_page_event_goes_by_its_url(client: redis.Redis, broker: Broker) -> None:
-    client.xadd(KEYS.page_events, {"event": '{"event":"pages","url":"http://a.org/1","source":"a.org"}'})
-    assert drain(client, broker) == 1
-    (message,) = broker.messages("pages")
-    assert message.key() == b"http://a.org/1"
-
-
 def test_it_goes_on_where_it_stopped_over_more_than_a_batch(client: redis.Redis, broker: Broker) -> None:
     emit(client, *range(2500))
     assert drain(client, broker) == 2500
@@ -205,25 +185,6 @@ def sent_by_a_child_that_dies(redis_url: str, address: str, at_line: int) -> boo
         os._exit(1)
 
 
-def test_a_follower_that_is_killed_again_and_again_loses_nothing(
-    environment: dict[str, str], client: redis.Redis, broker: Broker
-) -> None:
-    broker.tell("slow", 50)
-    emit(client, *range(20_000))
-    for _ in range(2):
-        before = position(client)
-        with forwarding(environment, broker) as follower:
-            until(lambda before=before: position(client) not in (before, None, "0-0"))  # type: ignore[misc]
-            time.sleep(0.03)
-            follower.kill()
-        assert position(client) != newest(client)
-        write(client, READER, KEYS, until=None)  # as if five seconds had passed
-    broker.tell("slow", 0)
-    drain(client, broker)
-    again = check_at_least_once(sent(broker), range(20_000))
-    assert again <= 2 * 1000  # the batch that was on its way
-
-
 def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
     environment: dict[str, str], client: redis.Redis, broker: Broker
 ) -> None:
@@ -245,33 +206,6 @@ def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
     assert away.startswith(f"scrapy events: Kafka at {broker.address} does not answer (")
     assert back == f"scrapy events: Kafka at {broker.address} answers again\n"
     assert check_at_least_once(sent(broker), range(200)) == 0  # idempotent: sent once, however often it was tried
-
-
-def test_a_redis_that_hangs_is_outlived_and_nothing_is_sent_twice(
-    environment: dict[str, str], broker: Broker, tmp_path: Path
-) -> None:
-    server = Server(tmp_path)
-    try:
-        emit(server.client, *range(100))
-        with forwarding(environment | {"REDIS_URL": server.url}, broker) as follower:
-            until(lambda: position(server.client) == newest(server.client))
-            server.process.send_signal(signal.SIGSTOP)
-            assert follower.stderr is not None
-            told = [follower.stderr.readline()]
-            server.process.send_signal(signal.SIGCONT)
-            emit(server.client, *range(100, 200))
-            until(lambda: position(server.client) == newest(server.client))
-            told.append(follower.stderr.readline())
-            follower.send_signal(signal.SIGTERM)
-            out, err = follower.communicate(timeout=30)
-    finally:
-        server.close()
-    assert told == [
-        "scrapy events: Redis does not answer, retrying until it does: start it, or check the network\n",
-        "scrapy events: Redis answers again\n",
-    ]
-    assert (follower.returncode, out, err) == (0, "200 events sent to Kafka\n", "")
-    assert check_at_least_once(sent(broker), range(200)) == 0
 
 
 async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state: State, broker: Broker) -> None:
@@ -417,17 +351,6 @@ def test_kafka_that_is_not_there_at_the_start_is_reported_without_secrets(scrapy
     assert "Connection refused" in line
     assert "***" in line
     assert "correct CRAWL_KAFKA_BROKERS" in line
-
-
-def test_kafka_is_forgotten_without_a_connection_to_it(
-    scrapy: Scrapy, client: redis.Redis, broker: Broker
-) -> None:
-    emit(client, 1)
-    drain(client, broker)
-    assert client.hkeys(KEYS.readers) == [READER.encode()]
-    done = scrapy("events", "--forget", READER)
-    assert done.stdout.startswith("reader kafka forgotten; 0 events that it had not read are no longer kept")
-    assert client.hlen(KEYS.readers) == 0
 
 
 def test_kafka_has_the_events_of_all_shards(scrapy: Scrapy, redis_url: str, broker: Broker) -> None:

@@ -166,17 +166,6 @@ def test_with_no_room_seeds_wait_in_kafka(client: redis.Redis, broker: Broker, s
     assert numbers(client) == Counter(range(5100))  # paused and resumed, and none came twice
 
 
-def test_a_long_list_is_not_made_longer(client: redis.Redis, broker: Broker, start: Start) -> None:
-    client.rpush(KEYS.seeds, *["http://a/0."] * 100_001)
-    broker.send(TOPIC, urls(1, 100))
-    feed = start()
-    time.sleep(3)
-    assert client.llen(KEYS.seeds) <= 100_002
-    client.delete(KEYS.seeds)
-    until(lambda: broker.committed(TOPIC, GROUP) == 99)
-    stopped(feed)
-
-
 def test_one_that_is_killed_again_and_again_loses_nothing(
     client: redis.Redis, broker: Broker, start: Start
 ) -> None:

@@ -105,18 +105,6 @@ async def test_a_single_lease_at_a_time_starves_nobody_either(state: State) -> N
     assert 3 <= given[0] <= 40
 
 
-async def test_the_tiers_keep_their_shares(state: State) -> None:
-    await join(state)
-    slow = [f"slow{number}" for number in range(100)]
-    await rule(state, ("fast", 200), *((name, 0.2) for name in slow))
-    for name in slow:
-        await put(state, [entry("x", priority=4)], name)
-    await put(state, [entry(str(number)) for number in range(100)], "fast")
-    reply = await lease(state, want=40, room=30)
-    given = Counter(grant.id.partition(":")[2] for grant in reply.grants)
-    assert given["fast"] == 20
-
-
 async def test_a_source_in_wrong_sets_is_leased_once_and_leaves_those_that_are_read(state: State) -> None:
     await join(state)
     await rule(state, ("museum", 20))

@@ -67,13 +67,6 @@ async def test_a_link_is_admitted_once_however_often_it_is_found(state: State) -
     assert await db(state).hgetall(state.keys.totals) == {b"links_admitted": b"2", b"links_known": b"4"}
 
 
-async def test_an_admitted_link_is_leased(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum.org", 100))
-    await discover(state, group("a", "b"), group("c", domain="other.org"))
-    assert sorted(names(await lease(state))) == ["a", "b", "c"]
-
-
 async def test_without_a_pulse_nothing_is_admitted(state: State) -> None:
     assert await state.scripts.discover([group("a")], budget=WIDE) is None
     assert await db(state).keys("*") == []

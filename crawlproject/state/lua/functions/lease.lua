@@ -238,7 +238,8 @@ register('lease', function(ctx, K, A)
       rooms[source] = (rooms[source] or A.room) - given
     end
     looked_at[source] = true
-    if has_overflows and not stays_full[source] then queues.promote(ctx, source) end
+    -- One that comes a moment before its delayed requests are ready takes nothing: nothing takes the place of that.
+    if has_overflows and not stays_full[source] and (given > 0 or not is_full) then queues.promote(ctx, source) end
     return given
   end
 
