@@ -173,12 +173,12 @@ def originals(folder: Path, client: redis.Redis, bodies: Sequence[tuple[str, byt
 
 def test_a_sample_has_the_original_as_it_is_stored(client: redis.Redis, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    bodies = [("JPEG", b"first"), ("PNG", b"second"), ("JPEG", b"first"), ("SVG", b"<svg>")]
+    bodies = [("JPEG", b"first"), ("PNG", b"second"), ("JPEG", b"first"), ("PSD", b"8BPS")]
     kept = originals(tmp_path / "kept", client, bodies)
     emit(client, range(8, 10))  # an image whose original was not kept, and one that is gone
     form = drain(client, FolderParts(out), kept, samples=100, column="original")
     samples = samples_of(out)
-    endings = {"JPEG": "jpg", "PNG": "png", "SVG": "svg"}
+    endings = {"JPEG": "jpg", "PNG": "png", "PSD": "psd"}
     assert [(sample[endings[kind]], sample["txt"]) for sample, (kind, _) in zip(samples, bodies, strict=True)] == [
         (body, f"馬 {number}".encode()) for number, (_, body) in enumerate(bodies)
     ]
