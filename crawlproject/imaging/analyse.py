@@ -90,6 +90,7 @@ def analyse(
         if name in headers.READERS and (header := headers.READERS[name](body)) is not None:
             check_size(name, header[:2], job.max_pixels, memory, header.memory)
         image = opened(body, names)
+        plugin = job.plugin(str(image.format))  # an AVIF and a HEIF may begin alike
         for size in _sizes(image):
             needed = size[0] * size[1] * (plugin.bytes_a_pixel if plugin else _bytes_a_pixel(image))
             check_size(str(image.format), size, job.max_pixels, memory, needed)

@@ -16,6 +16,7 @@ from PIL import Image
 from crawlproject import plugins
 from crawlproject.imaging.analyse import load_plugins
 from crawlproject.imaging.beginning import read_beginning
+from crawlproject.imaging.failures import MemoryNeeded
 from crawlproject.imaging.messages import Job
 from crawlproject.models import ProbedFacts
 from tests.imaging import test_formats as of_pillow
@@ -107,6 +108,14 @@ def test_a_jpeg_within_a_jpeg_xl_is_turned_by_its_exif(tmp_path: Path) -> None:
     assert (made.facts.width, made.facts.height, made.facts.exif) == (90, 60, {"0x112": 6})
     with Image.open(io.BytesIO(made.thumbnails[0].data)) as thumbnail:
         assert thumbnail.size == (60, 90)
+
+
+def test_a_heif_that_begins_as_an_avif_may_takes_the_memory_of_a_heif() -> None:
+    needs("HEIF")
+    body = picture("HEIF").replace(b"ftypheic", b"ftypmif1")
+    assert look(body, "AVIF", "HEIF").facts.format == "HEIF"
+    with pytest.raises(MemoryNeeded, match="HEIF of 90 x 60 pixels"):
+        look(body, "AVIF", "HEIF", memory=16 * 5400 - 1)
 
 
 def test_the_small_picture_in_a_heif_is_not_taken_for_the_picture() -> None:
