@@ -58,6 +58,14 @@ async def join(state: State, worker: str = "w", timeout: float = 30.0, max_deliv
     await state.scripts.heartbeat(worker, join=True, timeout=timeout, max_deliveries=max_deliveries)
 
 
+async def begin(state: State, rate: float, *waiting: str) -> int:
+    """Have a worker, and a source of that rate with these requests; return the fence."""
+    await join(state)
+    fence = await rule(state, ("museum", rate))
+    await put(state, [entry(name) for name in waiting])
+    return fence
+
+
 async def put(state: State, entries: Iterable[bytes], source: str = "museum") -> None:
     requests = [NewRequest(body, digest_of(source, body.hex()), again=True, source=source) for body in entries]
     reply = await state.scripts.enqueue("w", requests)

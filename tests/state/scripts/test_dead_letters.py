@@ -6,7 +6,7 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import DeadLetter, Settlement
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule, waiting
+from tests.state.scripts.calls import begin, db, entry, join, lease, names, outstanding, put, rule, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -28,9 +28,7 @@ async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
 
 
 async def test_a_dead_letter_keeps_what_is_known_of_its_image(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 100, "a", "b")
     grants = (await lease(state)).grants
     images = ('{"width":9}', None)
     ends = [

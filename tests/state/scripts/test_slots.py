@@ -12,15 +12,13 @@ from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, Settlement
-from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
+from tests.state.scripts.calls import begin, change_packed, db, entry, join, lease, put, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
 
 async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 0.5))
-    await put(state, [entry("a")])
+    await begin(state, 0.5, "a")
     slot, _ = await state.scripts.acquire(source="museum")
     assert slot is not None
     reply = await lease(state)
@@ -82,9 +80,7 @@ async def test_a_rate_raised_meanwhile_does_not_hide_that_another_slot_was_given
 
 
 async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 100, "a", "b")
     first, last = (await lease(state)).grants
 
     async def renewed(name: str = last.id, worker: str = "w") -> bool:
@@ -154,9 +150,7 @@ async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_ther
 
 
 async def test_unused_slots_that_were_the_last_ones_are_given_out_again(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 2))
-    await put(state, [entry("a"), entry("b"), entry("c")])
+    await begin(state, 2, "a", "b", "c")
     first, second, third = (await lease(state, horizon=3.0)).grants
     await settle_unused(state, third, second)  # as the lease queue does, the last one first
     again = (await lease(state, horizon=3.0)).grants
@@ -166,9 +160,7 @@ async def test_unused_slots_that_were_the_last_ones_are_given_out_again(state: S
 
 
 async def test_an_unused_slot_before_others_is_lost(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 2))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 2, "a", "b")
     first, second = (await lease(state, horizon=3.0)).grants
     await settle_unused(state, first)
     [again] = (await lease(state, horizon=3.0)).grants
@@ -176,9 +168,7 @@ async def test_an_unused_slot_before_others_is_lost(state: State) -> None:
 
 
 async def test_an_unused_slot_is_lost_where_the_rate_was_lowered(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 2))
-    await put(state, [entry("a")])
+    fence = await begin(state, 2, "a")
     [grant] = (await lease(state, horizon=3.0)).grants
     await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
     after = await db(state).zscore(state.keys.slots, "museum")
