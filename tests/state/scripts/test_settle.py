@@ -146,8 +146,7 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
 
 
 async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     await put(state, [entry(name) for name in "abc"])
     grants = (await lease(state, room=3)).grants
     taken = (0.0004, 0.0015, 9.0)
@@ -171,8 +170,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
 
 
 async def test_hosts_and_fetches_of_a_source_are_counted_anew_every_five_minutes(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     key = state.keys.window_of + "museum"
 
     async def fetch(seconds: float, host: str) -> None:

@@ -151,16 +151,6 @@ async def test_a_spider_that_waits_for_its_own_delay_costs_the_other_nothing(sta
     await paced.close()
 
 
-async def test_junk_of_others_shares_nothing_and_stops_nobody(state: State, pages: State) -> None:
-    await rule(state, ("museum", 20))
-    await fill(state, 100)
-    await fill(pages, 100)
-    await db(state).hset(state.keys.waiting_spiders, mapping={"museum": "many pages"})
-    clock = await Clock.of(state)
-    given = await crawl(clock, 4, {state: OFTEN_S, pages: SELDOM_S})
-    assert 0.2 <= given["pages"] / given.total() <= 0.8
-
-
 async def test_a_source_that_another_spiders_leader_has_moved_to_another_tier_is_due_once(
     state: State, pages: State
 ) -> None:
