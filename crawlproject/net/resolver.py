@@ -165,9 +165,11 @@ class Resolver:
 
     async def look_up(self, url: str) -> None:
         """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""
+        if self.knows(url):
+            return
         if self.outage:
             self._wanted = [host_of_url(url)]
-        elif not self.knows(url):
+        else:
             await asyncio.wait([self._start_lookup(host_of_url(url))])
 
     async def close(self) -> None:

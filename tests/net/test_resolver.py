@@ -305,6 +305,9 @@ async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_res
         await resolver.look_up(f"http://{host}/")  # no valid names: nothing is to be learned from them
         await asyncio.sleep(0.1)
     assert resolver.outage
+    await resolver.look_up("http://198.51.100.7/")  # no name server is asked for that
+    await asyncio.sleep(0.3)
+    assert resolver.outage
     del zone.rcodes["*"]
     evil = [f"http://{number}.evil.org/" for number in range(500)]
     await resolver.prepare(["http://nothing.invalid/", *evil])  # that there is no such name is an answer, too
