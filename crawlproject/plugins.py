@@ -11,7 +11,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from crawlproject.errors import ConfigError
 from crawlproject.models import IMAGE_FORMATS, FileType, Format
 
 GROUP = "crawlproject.plugins"  # of the entry points of installed packages
@@ -53,7 +52,7 @@ def found() -> Mapping[str, Plugin]:
         ConfigError: one cannot be loaded, or is none.
 
     """
-    from importlib import metadata  # here: decoders import this module, and find none
+    from importlib import metadata  # here: decoders import this module, and find no plug-ins
 
     folder = find_spec(FOLDER)
     paths = folder.submodule_search_locations if folder else None
@@ -68,6 +67,8 @@ def _in_folder(name: str) -> Any:
 
 
 def _loaded(name: str, load: Callable[[], Any]) -> Plugin:
+    from crawlproject.errors import ConfigError  # here: it imports Scrapy, which decoders must not
+
     try:
         plugin = load()
         if isinstance(plugin, Plugin) and plugin.commands:
