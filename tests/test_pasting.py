@@ -129,4 +129,3 @@ def test_no_text_has_a_command_with_a_value_that_is_not_quoted() -> None:
     for path in (ROOT / "crawlproject").rglob("*.lua"):
         text = re.sub(r"'\s*\.\.\s*'", "", path.read_text())  # a literal in several lines
         assert [part for part in text.split("' ..")[:-1] if _UNFINISHED.search(part)] == [], path
-    assert "scrapy " not in (ROOT / "crawlproject" / "contrib" / "dashboard" / "static" / "app.js").read_text()

@@ -35,6 +35,13 @@ async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted
     assert await outstanding(state) == 200
 
 
+async def test_who_was_silent_too_takes_nothing_though_somebody_else_has_joined_meanwhile(state: State) -> None:
+    await db(state).zadd(state.keys.workers, {"w": 1, "other": 2})
+    await join(state, "new")
+    beats = [await state.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=3) for _ in range(2)]
+    assert [beat.lost for beat in beats] == [[], [("w", 0, 0)]]
+
+
 async def test_one_call_takes_from_one_dead_worker(state: State) -> None:
     """What one held takes milliseconds, for which Redis serves nobody."""
     await rule(state, ("museum", 1000))
