@@ -155,7 +155,6 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
 
 
 def test_a_signal_to_the_whole_group_ends_worker_and_decoders_in_order(crawl: Crawl) -> None:
-    """As Ctrl-C does, or an init system."""
     body = picture("PNG", (1200, 1000))
     answers = {f"{n}": plain(body) for n in range(300)}
     with Server(answers) as server:

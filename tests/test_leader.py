@@ -53,13 +53,6 @@ def answering(answer: bytes) -> Iterator[str]:
             thread.join()
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_from_a_file(tmp_path: Path, scheme: str) -> None:
-    path = tmp_path / "catalogue.json"
-    path.write_bytes(ROWS)
-    assert limits(f"{scheme}{path}") == {"museum": 0.2}
-
-
 def test_over_http() -> None:
     with answering(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + ROWS) as url:
         assert limits(url) == {"museum": 0.2}
@@ -69,15 +62,10 @@ def test_over_http() -> None:
     "answer",
     [
         b"",
-        b"SSH-2.0-OpenSSH_9.2\r\n",
         b"HTTP/1.0 404 Not Found\r\n\r\n" + ROWS,
-        b"HTTP/1.0 500 Oops\r\n\r\n",
         b"HTTP/1.0 302 Found\r\nLocation: /catalogue\r\n\r\n",
-        b"HTTP/1.0 302 Found\r\nLocation: http://[::1/\r\n\r\n",
-        b"HTTP/1.0 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n" + ROWS,
         b"HTTP/1.0 200 OK\r\nContent-Length: 5000\r\n\r\n" + ROWS[:-1],
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + ROWS,
-        b"HTTP/1.0 200 OK\r\n\r\n<html>",
         b"HTTP/1.0 200 OK\r\n\r\n[{}]",
     ],
 )

@@ -110,7 +110,6 @@ def test_lines_below_the_level_are_not_even_made(monkeypatch: pytest.MonkeyPatch
 def test_a_connection_that_was_given_up_is_no_error(
     message: str, error: Exception, monkeypatch: pytest.MonkeyPatch, *, passes: bool
 ) -> None:
-    """Whoever wanted it has its time-out, and says so."""
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.root, "level", logging.WARNING)
     try:

@@ -22,7 +22,6 @@ from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, ut
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
 from tests.conftest import local_network
 from tests.robots_copies import copy_of, keep_copy, set_copy
@@ -273,22 +272,6 @@ async def test_a_page_has_its_next_visit_its_worth_as_a_link_and_the_budget_of_i
     assert "next visit: in " in text
     poor = await explained(museum, "https://museum.org/p?a=1", "--spider", "pages")
     assert poor["link"] == {"worth": "poor", "reason": "query"}
-
-
-async def test_it_looks_back_no_further_than_it_says(museum: Frontier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome_of_url, "MOST_ENTRIES", 2500)
-    pipe = museum.redis.pipeline(transaction=False)
-    stream = museum.state.keys.image_events
-    for number in range(3000):
-        pipe.xadd(
-            stream, {"event": image_event(f"http://museum.org/{number}", str(number))}, id=f"{number + 1}000-0"
-        )
-    await pipe.execute()
-    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/500", None)
-    assert ended is not None
-    assert ended.time == since["image_metadata_updates"] == "1970-01-01T00:08:21.000+00:00"
-    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/499", None)
-    assert (ended, since["image_metadata_updates"]) == (None, "1970-01-01T00:08:21.000+00:00")
 
 
 async def test_robots_that_forbids_it_is_quoted(museum: Frontier) -> None:

@@ -111,7 +111,6 @@ def health_checks() -> dict[str, list[str]]:
 
 
 def test_no_health_check_runs_what_lies_in_a_writable_folder(tmp_path: Path) -> None:
-    """A container's workers may write to /data: what they could leave there must not run as a health check."""
     checks = health_checks()
     assert checks.keys() == {"Dockerfile", "compose, monitor", "kubernetes, worker"}
     for trap in ("redis.py", "urllib.py", "sitecustomize.py", "crawlproject.py"):

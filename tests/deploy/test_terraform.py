@@ -144,7 +144,6 @@ def test_applied_the_crawl_has_its_services(terraform: Callable[..., str], moto:
 
 
 def test_planned_the_cluster_is_one_that_keeps_what_it_has(terraform: Callable[..., str], tmp_path: Path) -> None:
-    """Not applied: moto knows no parameter groups of ElastiCache."""
     (tmp_path / "main.tf").write_text(PROVIDER.replace("MOTO", "http://127.0.0.1:1") + REDIS)
     terraform("init", "-input=false", "-no-color")
     terraform("plan", "-out=plan", "-input=false", "-no-color")

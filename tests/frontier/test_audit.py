@@ -211,7 +211,6 @@ async def test_nothing_is_mended_where_all_is_right(state: State, caplog: pytest
 
 
 async def test_counters_of_many_sources_come_back_while_others_write(state: State) -> None:
-    """What moves meanwhile makes them inexact, by little."""
     await join(state)
     await lead(state)
     for number in range(600):
@@ -233,7 +232,6 @@ async def test_counters_of_many_sources_come_back_while_others_write(state: Stat
 
 
 async def test_a_source_that_one_spider_resumes_is_due_for_the_other_one_soon(state: State) -> None:
-    """It stood there where its hold would have ended."""
     fence = await rule(state, ("museum", 10))
     pages = state.beside("pages")
     for spider in (state, pages):

@@ -157,7 +157,6 @@ def test_pixels_are_counted_before_any_is_decoded() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"lossless": True}, {"exif": b"Exif\0\0II*\0"}])
 def test_a_webp_is_measured_before_it_is_opened(options: dict[str, Any]) -> None:
-    """Opening it is what takes the memory."""
     body = picture("WEBP", **options)
     assert reason(body, 5399) == "too many pixels: 90 x 60, CRAWL_MAX_PIXELS is 5399"
     with pytest.raises(MemoryNeeded, match="some 0 MB for WEBP of 90 x 60 pixels"):

@@ -73,7 +73,6 @@ def test_the_digest_is_that_of_the_images_too() -> None:
     "image", ["logo.png", "img/logo.png", "../logo.png", "/logo.png", "https://b.example/logo.png"]
 )
 def test_relative_addresses_of_one_image_do_not_make_digests_without_end(image: str) -> None:
-    """A server that ignores what stands behind a path answers with one page for all of them."""
     paths = ["news/about/", "about/news/about/", "news/about/news/about/", "about/news/about/news/about/"]
     digests = {read(f"News<img src={image}>", url=f"https://museum.example/{path}").digest for path in paths}
     assert len(digests) == 1

@@ -304,23 +304,6 @@ def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project, spide
     assert project.seen == []
 
 
-def test_custom_settings_take_nothing_of_ours_away(project: Project) -> None:
-    Pages.robots = b"User-agent: *\nDisallow: /7"
-    try:
-        project.run("crawl", "careless")
-    finally:
-        Pages.robots = b""
-    assert Counter(project.seen) == {"/3": 1, "/away": 1, "/1": 1}
-    assert set(project.agents) == {project.agents[0]}
-    assert project.agents[0].startswith("crawlproject/")
-    dead = json.loads(project.run("dead", "list", "--json", "--spider", "careless"))
-    reasons = sorted(letter["reason"] for letter in dead)
-    assert len(reasons) == 2
-    assert "offsite" in reasons[0]
-    assert reasons[1].startswith("robots.txt")
-    assert int(project.redis.hget(Keys("crawl", "careless").counters, "outstanding") or 0) == 0
-
-
 def test_what_an_errback_yields_is_new_and_its_request_a_dead_letter(project: Project) -> None:
     project.run("crawl", "errs", CRAWL_MAX_RETRIES="0")
     assert Counter(project.seen) == {"/broken": 1, "/1": 1}

@@ -8,8 +8,6 @@ import ntpath
 import os
 import posixpath
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -156,21 +154,8 @@ def test_partial_files_of_a_killed_process_are_removed_a_day_later(tmp_path: Pat
     assert files_in(tmp_path) == [".parts/2-young"]
 
 
-def test_a_killed_writer_leaves_only_its_partial_file(tmp_path: Path) -> None:
-    code = (
-        "import os, sys, pathlib; from crawlproject.storage.blobs import FolderStorage;"
-        "store = FolderStorage(pathlib.Path(sys.argv[1]));"
-        "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), 9);"
-        "store.write('00/x.jpg', b'whole')"
-    )
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=30).returncode == -9
-    (part,) = files_in(tmp_path)
-    assert part.startswith(".parts/")
-
-
 @pytest.mark.parametrize("what", ["gone", "empty"])
 def test_a_folder_that_vanishes_is_an_error_and_not_recreated(tmp_path: Path, what: str) -> None:
-    """An unmounted volume leaves an empty folder behind, on a disk that is not meant for thumbnails."""
     folder = tmp_path / "store"
     store = FolderStorage(folder)
     store.write("00/x.jpg", b"one")
@@ -243,12 +228,6 @@ def test_s3_has_what_is_there_in_its_whole_size(moto: str) -> None:
     assert store.has("00/x.png", 5)
     assert not store.has("00/x.png", 6)
     assert made.Object("originals/00/x.png").get()["ContentType"] == "image/png"
-
-
-def test_s3_is_tried_before_the_crawl(moto: str) -> None:
-    made = bucket(moto, "checked")
-    assert check_storage("s3://checked/p/", aws(moto)) is None
-    assert [item.key for item in made.objects.all()] == ["p/.probe"]
 
 
 @pytest.mark.parametrize(

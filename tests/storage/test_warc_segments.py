@@ -267,17 +267,6 @@ def test_a_worker_killed_at_any_moment_of_a_write_loses_nothing_it_acknowledged(
 
 
 @pytest.mark.slow
-def test_a_worker_killed_from_outside_loses_nothing_it_acknowledged(folder: Path) -> None:
-    with worker(folder) as one:
-        kept = dict(one.said(50))
-        one.process.kill()
-        kept |= dict(one.said())  # what it had said by then
-        one.process.wait()
-    assert len(kept) >= 50
-    judge(folder, kept)
-
-
-@pytest.mark.slow
 def test_workers_of_one_folder_that_die_while_others_go_on_lose_nothing(folder: Path) -> None:
     kept: list[tuple[int, Place]] = []
     with worker(folder) as living:

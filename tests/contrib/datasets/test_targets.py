@@ -67,7 +67,6 @@ def test_each_shard_has_a_folder(scrapy: Scrapy, redis_url: str, tmp_path: Path)
 
 
 def test_a_part_is_no_larger_than_a_shard_keeps(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
-    """All its rows may be of one shard, which would wait for it."""
     environ: Any = {"CRAWL_SHARDS": "2", "CRAWL_STREAM_MAXLEN": "40"}
     done = scrapy("events", f"{tmp_path}/out/:parquet", "--rows", "11", **environ)
     assert done.returncode == 2

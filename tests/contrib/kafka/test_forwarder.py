@@ -128,15 +128,6 @@ async def test_each_event_goes_to_the_topic_of_its_name_with_key_and_id(
     assert position(client, KEYS.halted_events) == "5-1"
 
 
-def test_it_goes_on_where_it_stopped_over_more_than_a_batch(client: redis.Redis, broker: Broker) -> None:
-    emit(client, *range(2500))
-    assert drain(client, broker) == 2500
-    emit(client, *range(2500, 2510))
-    assert drain(client, broker) == 10
-    assert drain(client, broker) == 0
-    assert check_at_least_once(sent(broker), range(2510)) == 0
-
-
 def test_a_process_that_dies_anywhere_costs_no_event(redis_url: str, client: redis.Redis, broker: Broker) -> None:
     program = (
         "import sys; from tests.contrib.kafka.test_forwarder import die_everywhere as die; die(*sys.argv[1:])"
@@ -305,7 +296,6 @@ async def test_one_process_sends_at_a_time(state: State, client: redis.Redis, br
 async def test_a_redis_that_goes_away_in_between_is_reported_and_waited_for(
     state: State, client: redis.Redis, broker: Broker
 ) -> None:
-    """Events that the broker has are not sent again in the same process, though Redis did not hear of it."""
     emit(client, 1)
     forwarder = Forwarder(state, kafka(broker))
     async with forwarder.opened():

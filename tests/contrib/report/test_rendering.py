@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -68,13 +67,6 @@ async def test_only_the_busiest_second_of_each_hour_is_said_to_be_within_the_rat
     assert "limit in that hour: 6.5 a second" in text
     text = await text_of(state, [9, 1, 0, 9, 7, 3, 5000, "200", 9])
     assert "In 1 of 2 hours a second had more requests than we allow ourselves." in text
-
-
-async def test_nothing_is_promised_that_others_must_do(state: State) -> None:
-    state.config = replace(state.config, contact="mailto:us@example.org")
-    text = re.sub(r"\s+", " ", await text_of(state, [9, 1, 0, 9, 6, 3, 5000, "200", 9]))
-    assert "Retry-After . We send nothing new for that long, at most 1 h at a time. Without it" in text
-    assert "As soon as we have read it, we can exclude your site for good" in text
 
 
 async def test_each_number_stands_where_it_belongs(state: State) -> None:

@@ -36,7 +36,6 @@ async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted
 
 
 async def test_one_call_takes_from_one_dead_worker(state: State) -> None:
-    """What one held takes milliseconds, for which Redis serves nobody."""
     await rule(state, ("museum", 1000))
     await put(state, [entry(str(n)) for n in range(60)])
     for worker in ("first", "second", "third"):

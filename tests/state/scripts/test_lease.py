@@ -161,7 +161,6 @@ async def test_a_source_that_gets_new_work_keeps_its_place(state: State) -> None
 
 
 async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) -> None:
-    """The race, with an exact count: however they interleave, 11 slots lie within a quarter second."""
     for n in range(40):
         await join(state, f"w{n}")
     await rule(state, ("museum", 40))
@@ -205,7 +204,6 @@ async def test_a_suspect_is_leased_beside_others_and_only_one_to_a_worker(state:
 
 
 async def test_many_suspects_let_others_pass_and_a_call_puts_off_a_part(state: State) -> None:
-    """A worker may have held thousands when it was lost."""
     await join(state)
     await rule(state, ("museum", 200))
     for first in (0, 700):
@@ -225,7 +223,6 @@ async def test_many_suspects_let_others_pass_and_a_call_puts_off_a_part(state: S
 
 
 async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_along(state: State) -> None:
-    """Nine pictures, and one that kills whoever has it, for workers that hold what they get until they die."""
     await rule(state, ("museum", 1000))
     await put(state, [entry(name) for name in ("a", "b", "c", "d", "killer", "e", "f", "g", "h", "i")])
     deaths, done = 0, set()

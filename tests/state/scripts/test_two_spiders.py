@@ -114,7 +114,6 @@ async def test_a_spider_alone_at_a_source_has_all_of_it(state: State, pages: Sta
 async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(
     state: State, pages: State, rate: int
 ) -> None:
-    """As of a worker that is busy: its source is due, but there is no room for more."""
     seconds = max(10, 80 / rate)
     await rule(state, ("museum", rate))
     await fill(state, round(rate * seconds) + 100)
@@ -167,7 +166,6 @@ async def test_junk_of_others_shares_nothing_and_stops_nobody(state: State, page
 async def test_a_source_that_another_spiders_leader_has_moved_to_another_tier_is_due_once(
     state: State, pages: State
 ) -> None:
-    """Rates are of all spiders, due sets of each: what is added finds the source where its former rate put it."""
     fence = await rule(state, ("museum", 5.0))
     await put(pages, [entry("low", priority=1)])
     assert await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
