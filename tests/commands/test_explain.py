@@ -171,32 +171,6 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
     assert (await explained(museum, elsewhere, "--source", "made-up"))["excluded_by"] == "made-up"
 
 
-async def test_it_is_said_what_is_crawled_as_a_source(scrapy: Scrapy, museum: Frontier) -> None:
-    await museum.settle("citymuseum", ["200", "200", "500"], host="img.museum.org")
-    await museum.catalogue({"photos": 50.0})
-    claims = {"citymuseum": " museum.net museum.org "}
-    await museum.scripts.set_rates(museum.fence, [("citymuseum", 5.0, 5.0)], {}, {}, claims)
-    await museum.redis.set("crawl:override_rate:gallery", "3")
-    await museum.redis.sadd("crawl:sources", "victim.org")
-    for name, start in (
-        ("citymuseum", "seeds that name it belong to it where they lead to museum.net, museum.org"),
-        ("photos", "the catalogue names it, and its row lists no hosts"),
-        ("gallery", "an operator has given it a rate"),
-        ("made-up", "nothing: neither the catalogue nor scrapy rate names it."),
-        ("museum.org", "nothing new: the catalogue gives this domain to citymuseum"),
-        ("lender.org", "what leads to this domain, because the catalogue gives it to no source"),
-        ("victim.org", "what leads to this domain, because the catalogue gives it to no source"),
-    ):
-        said = await explained(museum, name)
-        assert said["source"] == name
-        assert said["crawled_as"].startswith(start)
-    words = scrapy("explain", "CityMuseum").stdout.splitlines()
-    assert words[0] == "source:     citymuseum, closed"
-    assert words[1].startswith("crawled as: seeds that name it belong to it where they lead to museum.net")
-    assert [line for line in words if line.startswith("seen on:    img.museum.org ")]
-    assert scrapy("explain", "citymuseum", "--uuid", "x").returncode == 2
-
-
 async def test_a_url_is_seen_under_its_identifier(museum: Frontier) -> None:
     spider = ImagesSpider()
     for seed in (URL, json.dumps({"url": "http://museum.org/b c.jpg".replace(" ", "%20"), "uuid": "b-1"})):

@@ -61,10 +61,3 @@ def test_as_json_it_says_where_it_serves(environment: dict[str, str], tmp_path: 
         monitor.terminate()
         assert monitor.stdout.read() == b""
         assert monitor.wait(60) == 0
-
-
-def test_it_takes_no_arguments_and_has_help(scrapy: Scrapy) -> None:
-    assert scrapy("monitor", "images").returncode == 2
-    said = scrapy("monitor", "--help")
-    assert said.returncode == 0
-    assert "Example: scrapy monitor" in " ".join(said.stdout.split())

@@ -168,12 +168,6 @@ async def test_what_an_analysis_sets_in_pillow_holds_for_no_picture() -> None:
         await one.close()
 
 
-async def test_a_value_of_megabytes_is_an_error(make: Make) -> None:
-    made = await make("size", "enormous").analyse(picture())
-    assert is_whole(made)
-    assert "enormous" in made.errors
-
-
 async def test_an_analysis_can_open_nothing(make: Make) -> None:
     decoders = make("size", "opens")
     made = await decoders.analyse(picture())

@@ -193,9 +193,7 @@ FRAMING: dict[str, tuple[Callable[[], Iterable[bytes]], type[Exception]]] = {
     "extensions": (lambda: [CHUNKED, b"5;%b\r\nabcde\r\n" % (b"a" * 1000) * (WIRE // 1010)], FramingTooLarge),
     "trailers": (lambda: [CHUNKED, b"0\r\n", b"X: a\r\n" * (WIRE // 6)], Exception),  # Twisted's, or ours
     "tls records of a byte": (lambda: [HEAD + b"Content-Length: 99999\r\n\r\n", *cut(BODY)], FramingTooLarge),
-    "tls records of a byte without a length": (lambda: [HEAD + b"\r\n", *cut(BODY)], FramingTooLarge),
     "header lines": (lambda: [HEAD, b"a:\n" * (WIRE // 3)], HeadersTooLarge),
-    "header lines in tls records of a byte": (lambda: [HEAD, *cut(b"a:\n" * (WIRE // 69))], FramingTooLarge),
     "interim responses": (lambda: [b"HTTP/1.1 100 \n\n" * (WIRE // 15)], HeadersTooLarge),
 }
 

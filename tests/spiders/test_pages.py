@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import redis
-from warcio.archiveiterator import ArchiveIterator
 
 from crawlproject.config import SETTINGS
 from crawlproject.frontier import codec
@@ -370,36 +369,3 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
         "found_on": crawl.home + "/other",
         "licence": LICENCE,
     }
-
-
-def test_pages_are_kept_where_their_events_say(crawl: Crawl) -> None:
-    store = crawl.folder / "store"
-    large = html(text="large") + b" " * 1_000_000
-    crawl.answers |= {
-        "/": Answer(html("/large", "/noindex", "/text", "/gone", text="home"), X_Own="1"),
-        "/large": Answer(gzip.compress(large), Content_Encoding="gzip"),
-        "/noindex": Answer(html(head='<meta name="robots" content="noindex">', text="no")),
-        "/text": Answer(b"text", Content_Type="text/plain"),
-    }
-    crawl.feed(crawl.home + "/")
-    crawl.run(CRAWL_PAGES_STORE=str(store))
-    pages = crawl.pages()
-    assert set(pages) == {"/", "/large"}
-    [name] = {page["record"]["warc"] for page in pages.values()}
-    kept = {}
-    for path, page in pages.items():
-        with (store / name).open("rb") as file:
-            file.seek(page["record"]["offset"])
-            record = next(ArchiveIterator(file))
-            assert file.tell() >= page["record"]["offset"]
-            kept[path] = (record.rec_headers["WARC-Target-URI"], record.content_stream().read())
-            truncated = record.rec_headers["WARC-Truncated"]
-            assert truncated == ("length" if path == "/large" else None)
-            assert (record.http_headers["X-Own"] == "1") is (path == "/")
-    assert kept == {
-        "/": (crawl.home + "/", crawl.answers["/"].body),
-        "/large": (crawl.home + "/large", large[:MOST_BYTES]),
-    }
-    with (store / name).open("rb") as file:
-        uris = [r.rec_headers["WARC-Target-URI"] for r in ArchiveIterator(file) if r.rec_type == "response"]
-    assert sorted(uris) == [crawl.home + "/", crawl.home + "/large"]

@@ -87,22 +87,6 @@ async def test_a_momentary_error_is_overcome_by_the_second_try(tmp_path: Path) -
     assert not circuit.outage
 
 
-async def test_a_write_that_never_ends_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_circuit, "_TIMEOUT_S", 0.2)
-    release = threading.Event()
-
-    class Hanging(FolderStorage):
-        def write(self, name: str, data: bytes) -> None:
-            release.wait(60)
-
-    circuit = StorageWriter(Hanging(tmp_path))
-    with pytest.raises(StorageDown, match=r"not done after 0\.2 s"):
-        await circuit.write("00/a", b"a")
-    release.set()
-    await until_up(circuit)
-    await circuit.write("00/a", b"a")
-
-
 async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

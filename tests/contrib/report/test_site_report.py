@@ -102,16 +102,6 @@ async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -
     assert ignored["obeyed"] == "not asked for: the site has given us permission"
 
 
-async def test_a_long_robots_txt_is_cut(state: State) -> None:
-    await lead(state)
-    redis: Any = state.redis
-    await redis.sadd(state.keys.sources, "museum.example")
-    body = b"User-agent: *\nDisallow: /x\n" + b"# \xff\n" * 10_000
-    await keep_copy(state, "https://museum.example/robots.txt", "museum.example", kind="rules", body=body)
-    [one] = (await site_report(state, "museum.example"))["robots"]
-    assert (len(one["text"]), one["characters"]) == (20_000, 27 + 40_000)
-
-
 async def test_what_nothing_is_known_of_has_no_report(state: State) -> None:
     await lead(state)
     with pytest.raises(UnknownSource, match=r"nothing is known of nobody\.example"):
