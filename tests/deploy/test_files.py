@@ -284,19 +284,6 @@ def test_what_is_installed_is_locked_by_hash() -> None:
     assert [one for one in installs if "--require-hashes" not in one and "--no-deps --no-index" not in one] == []
 
 
-def test_compose_mounts_existing_files_and_prometheus_scrapes_the_monitor() -> None:
-    services = compose()["services"]
-    mounted = [one for service in services.values() for one in service.get("volumes", []) if str(one)[0] == "."]
-    assert len(mounted) == 5
-    for mount in mounted:
-        assert (DEPLOY / mount.partition(":")[0]).exists()
-    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert any(mount.partition(":")[2] == f"{home}:ro" for mount in mounted)
-    scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
-    assert scraped["static_configs"][0]["targets"] == ["127.0.0.1:9410"]  # of the network that they share
-    assert services["prometheus"]["network_mode"] == "service:monitor"
-
-
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_kubernetes_manifests_match_their_schema(path: Path) -> None:
     for one in yaml.safe_load_all(path.read_text()):

@@ -29,7 +29,6 @@ from tests.test_crawl import Crawl
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "crawl.json"
-DEADLINE = 60.0  # seconds
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("promtool") is None or shutil.which("prometheus") is None,
@@ -95,38 +94,6 @@ def promtool(*args: str, stdin: str = "") -> None:
 def test_configuration_and_alerts_are_valid() -> None:
     promtool("check", "config", str(DEPLOY / "prometheus.yml"))
     promtool("check", "rules", str(DEPLOY / "alerts.yml"))
-
-
-def alerted(folder: Path, name: str, series: dict[str, str], at: str) -> str:
-    """Return what an alert says that fires after `at` of these series, one value a minute; "" if it does not."""
-    data = [{"series": metric, "values": values} for metric, values in series.items()]
-    case = {"interval": "1m", "input_series": data, "alert_rule_test": [{"eval_time": at, "alertname": name}]}
-    path = folder / "case.json"  # JSON is YAML
-    path.write_text(json.dumps({"rule_files": [str(DEPLOY / "alerts.yml")], "tests": [case]}))
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=20, check=False
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0 or "got:[" in said.replace(" ", ""), said
-    return "" if done.returncode == 0 else said.partition("got:")[2]
-
-
-@needs_prometheus
-def test_a_source_of_pages_fails_by_its_share_of_pages_and_the_remedy_names_the_spider(tmp_path: Path) -> None:
-    labels = 'spider="pages",source="museum.example",instance="a"'
-    counts = {
-        "crawl_images_total": "0x60",
-        "crawl_link_rot_total": "0x60",
-        "crawl_probes_total": "0x60",
-        "crawl_pages_total": "0+10x60",
-        "crawl_failed_total": "0+1x60",
-    }
-    series = {f"{name}{{{labels}}}": values for name, values in counts.items()}
-    assert not alerted(tmp_path, "SourceFails", series, "40m")
-    series[f"crawl_failed_total{{{labels}}}"] = "0+9x60"
-    assert "scrapy dead list --spider='pages' --source='museum.example'" in alerted(
-        tmp_path, "SourceFails", series, "40m"
-    )
 
 
 class Prometheus:

@@ -294,19 +294,6 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert (totals["not_html"], totals["pages"]) == (3, len(pages))
 
 
-def test_links_of_a_page_seen_under_another_address_are_not_followed(crawl: Crawl) -> None:
-    crawl.answers["/"] = Answer(html("/copies/0"))
-    for number in range(100):
-        crawl.answers[f"/copies/{number}"] = Answer(
-            f'<html>always the same text<a href="/copies/{number + 1}">x</a>'.encode()
-        )
-    crawl.feed(crawl.home + "/")
-    crawl.run()
-    assert crawl.seen == ["/", "/copies/0", "/copies/1"]
-    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
-    assert (totals["pages"], totals["good_pages"]) == (3, 2)
-
-
 def test_seeds_say_how_far_links_are_followed(crawl: Crawl) -> None:
     for number in range(6):
         crawl.answers[f"/chain/{number}"] = Answer(html(f"/chain/{number + 1}", text=str(number)))
