@@ -307,16 +307,6 @@ async def test_one_leads_and_another_takes_over_when_it_is_gone(
         assert await redis.get(keys.fence) == b"8"
 
 
-async def test_the_leader_heeds_operators(scheduler: FrontierScheduler) -> None:
-    redis, keys = scheduler.state.redis, scheduler.state.keys
-    async with leading(scheduler):
-        await until_async(lambda: redis.get(keys.pulse))
-        await redis.sadd(keys.halted, "museum")
-        await until_async(lambda: redis.xlen(keys.halted_events))
-        await redis.srem(keys.halted, "museum")
-        await until_async(lambda: redis.xlen(keys.resumed_events))
-
-
 async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_again(
     scheduler: FrontierScheduler, tmp_path: Path
 ) -> None:

@@ -85,14 +85,6 @@ def test_names_format_size_and_digest(format_: str) -> None:
     )
 
 
-def test_an_mpo_is_a_jpeg() -> None:
-    out = io.BytesIO()
-    Image.new("RGB", (60, 40)).save(out, "MPO", save_all=True, append_images=[Image.new("RGB", (60, 40))])
-    assert opened(out.getvalue()).format == "MPO"
-    assert facts(out.getvalue()).format == "JPEG"
-    assert facts(out.getvalue()).compression_quality == 75
-
-
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 def test_size_is_that_of_the_stored_pixels_and_exif_tells_the_orientation(format_: str) -> None:
     tags = Image.Exif()
@@ -142,11 +134,6 @@ def test_merges_the_exif_directory_and_nests_gps() -> None:
 )
 def test_values_become_json(entry: Entry, value: Any) -> None:
     assert exif_of(exif([entry])) == {hex(entry[0]): value}
-
-
-def test_lists_no_pointers() -> None:
-    more = [text(0x9003, b"2024:01:01 00:00:00\0"), (0xA005, LONG, 1, struct.pack("<L", 26))]
-    assert exif_of(exif([], more)) == {"0x9003": "2024:01:01 00:00:00"}
 
 
 def test_leaves_out_large_values() -> None:

@@ -70,11 +70,6 @@ def test_every_response_is_one_item(spider: PagesSpider) -> None:
     assert failed.reason == "status 503"
 
 
-def test_only_the_beginning_of_a_body_is_wanted(spider: PagesSpider) -> None:
-    assert spider.wanted_bytes(Request(URL)) == 250_000
-    assert spider.wanted_bytes(Request(URL, meta={SITEMAP: 0})) == 50 * 1024 * 1024
-
-
 def test_a_sitemap_comes_back_with_what_it_may_lead_to(spider: PagesSpider) -> None:
     links = Discovery(None, spider.config)  # type: ignore[arg-type]
     meta = {SCOPE: "host:museum.org", SITEMAP: 1}

@@ -238,28 +238,11 @@ def says(event: dict[str, Any], wanted: dict[str, Any]) -> None:
     assert {name: event[name] for name in wanted} == wanted, event["url"]
 
 
-THERE = (
-    *(
-        "parts.jpg",
-        "no-total.jpg",
-        "small.png",
-        "small-ok.png",
-        "coded.png",
-        "huge.jpg",
-        "endless.jpg",
-        "no-parts.jpg",
-    ),
-    *(
-        "middle.jpg",
-        "nonsense.jpg",
-        "more.jpg",
-        "lies.jpg",
-        "short.jpg",
-        "segments.jpg",
-        "recorded.jpg",
-        "moved.jpg",
-    ),
-)
+THERE = [
+    *("parts.jpg", "no-total.jpg", "small.png", "small-ok.png", "coded.png", "huge.jpg", "endless.jpg"),
+    *("no-parts.jpg", "middle.jpg", "nonsense.jpg", "more.jpg", "lies.jpg", "short.jpg", "segments.jpg"),
+    *("recorded.jpg", "moved.jpg"),
+]
 FAIL = {
     "never-in-parts.jpg": "status 416",
     "unasked.jpg": "status 206",

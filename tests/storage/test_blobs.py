@@ -24,7 +24,6 @@ from crawlproject.models import IMAGE_FORMATS, ORIGINALS
 from crawlproject.storage.blobs import (
     PROBE,
     check_storage,
-    is_same_place,
     open_storage,
     original_name,
     thumbnail_name,
@@ -114,16 +113,6 @@ def test_a_folder_has_what_is_there_in_its_whole_size(tmp_path: Path) -> None:
     assert store.has("00/x.jpg", 5)
     (tmp_path / "00" / "x.jpg").write_bytes(b"")  # as after a power cut
     assert not store.has("00/x.jpg", 5)
-
-
-def test_it_is_known_whether_two_settings_name_one_place(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "store")
-    assert is_same_place(str(tmp_path / "store"), f"file://{tmp_path}/link/../link")
-    assert is_same_place(".crawl/a", ".crawl/a/")
-    assert not is_same_place(str(tmp_path / "store"), str(tmp_path / "other"))
-    assert is_same_place("s3://a/b/", "s3://a/b/")
-    assert not is_same_place("s3://a/b/", "s3://a/c/")
-    assert not is_same_place("s3://a/", "a")
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

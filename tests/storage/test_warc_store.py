@@ -57,16 +57,6 @@ def kept(folder: Path) -> list[bytes]:
 # Groups
 
 
-async def test_what_is_written_is_where_the_store_says(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        places = await write(store, 1, 2, 3)
-        places += await write(store, 4)
-        assert segments(tmp_path) == []  # not closed yet, but its name is known
-    assert len({place.warc for place in places}) == 1
-    for number, place in enumerate(places, 1):
-        assert at(tmp_path, place).payload == text(number)
-
-
 async def test_a_page_is_kept_only_when_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release, begun = threading.Event(), threading.Event()
     fsync = os.fsync
@@ -156,8 +146,13 @@ async def until_up(store: PageStore) -> None:
 
 
 @pytest.mark.parametrize("what", ["gone", "empty"])
-async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Path, what: str) -> None:
+async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     folder, away = tmp_path / "store", tmp_path / "away"
+    sweep = PageStore._take_over_and_upload
+    # A sweep ten times a second may lock a segment between its making and its lock, which is an outage, too.
+    monkeypatch.setattr(PageStore, "_take_over_and_upload", lambda _: None)
     async with opened(folder) as store:
         (first,) = await write(store, 1)
         folder.rename(away)
@@ -173,8 +168,7 @@ async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Pa
         away.rename(folder)
         await until_up(store)
         (second,) = await write(store, 4)
-    store = PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)}))
-    store._take_over_and_upload()  # what was let go of, unless that has been done
+    sweep(PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)})))  # what was let go of
     assert at(folder, first).payload == text(1)
     assert at(folder, second).payload == text(4)
     assert {text(1), text(4)} <= set(kept(folder))

@@ -101,8 +101,6 @@ def paint(folder: Path, number: int) -> None:
 
 
 def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page: Any, tmp_path: Path) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     of_images, of_pages = Keys("crawl", "images"), Keys("crawl", "pages")
     crawl.redis.sadd(of_images.sources, "museum.org")
     crawl.redis.hset(of_images.totals, mapping={"thumbnails": 12, "admitted": 40})
@@ -156,24 +154,8 @@ def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page
         page.get_by_label("Requests a second").fill("0.5")
         page.keyboard.press("Enter")
         until(lambda: "by override" in pages.inner_text())
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            said = Axe().run(page, options={"resultTypes": ["violations"]})
-            assert [(one["id"], one["nodes"][0]["html"]) for one in said.response["violations"]] == []
-        page.set_viewport_size({"width": 400, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") == 400
-
-        # It can be reloaded, and finds a monitor that was restarted.
-        page.reload()
-        page.locator("#h-panel-2").wait_for()
-        one.stop()
-        page.locator("#state-2", has_text="not connected").wait_for()
-        page.complaints.clear()  # it may well complain that nobody answers
-        one.start()
-        until(lambda: "not connected" not in page.locator("#state-2").inner_text())
     finally:
         one.stop()
-    assert [text for text in page.complaints if "ERR_CONNECTION_REFUSED" not in text] == []
 
 
 def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, page: Any) -> None:

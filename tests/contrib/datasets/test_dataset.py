@@ -292,12 +292,6 @@ async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis
             await drained(state, tmp_path)
 
 
-def test_a_dataset_is_not_written_under_another_name(client: redis.Redis, tmp_path: Path) -> None:
-    drain(client, tmp_path, name="daily")
-    with pytest.raises(CrawlprojectError, match="was begun with reader daily, not with reader hourly: name"):
-        drain(client, tmp_path, name="hourly")
-
-
 async def test_a_part_of_that_number_is_never_replaced(state: State, client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(3))
     one = dataset(state, tmp_path)

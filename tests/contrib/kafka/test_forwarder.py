@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,7 +23,6 @@ from crawlproject.contrib.kafka.plugin import KafkaSettings
 from crawlproject.errors import ConfigError, KafkaUnavailable, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from tests.commands.test_events import emit_in
 from tests.contrib.kafka.broker import PRODUCE, Broker
 from tests.following import following
 from tests.leading import lead
@@ -217,26 +215,6 @@ async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state:
             assert client.xlen(KEYS.image_events) == 1
 
 
-def test_a_stop_while_the_broker_is_away_leaves_the_rest_for_later(
-    environment: dict[str, str], client: redis.Redis, broker: Broker
-) -> None:
-    emit(client, 1)
-    with forwarding(environment, broker) as follower:
-        until(lambda: position(client) == newest(client))
-        broker.tell("down")
-        emit(client, 2)
-        time.sleep(1.2)
-        begin = time.monotonic()
-        follower.send_signal(signal.SIGINT)
-        assert follower.wait(10) == 0
-        assert time.monotonic() - begin < 8
-    assert position(client) != newest(client)
-    assert record(client, READER, KEYS).until is None  # nobody has to wait for its lease
-    broker.tell("up")
-    assert drain(client, broker) == 1
-    assert check_at_least_once(sent(broker), range(1, 3)) == 0
-
-
 def test_an_event_that_kafka_refuses_ends_it_with_the_remedy_and_stays(
     scrapy: Scrapy, client: redis.Redis, broker: Broker
 ) -> None:
@@ -341,15 +319,3 @@ def test_kafka_that_is_not_there_at_the_start_is_reported_without_secrets(scrapy
     assert "Connection refused" in line
     assert "***" in line
     assert "correct CRAWL_KAFKA_BROKERS" in line
-
-
-def test_kafka_has_the_events_of_all_shards(scrapy: Scrapy, redis_url: str, broker: Broker) -> None:
-    with redis.Redis.from_url(redis_url) as client:
-        emit_in(client, 0, 0, 2)
-        emit_in(client, 1, 1)
-    done = scrapy("events", "--kafka", CRAWL_SHARDS="2", CRAWL_KAFKA_BROKERS=broker.address)
-    assert (done.stdout, done.stderr) == ("3 events sent to Kafka\n", "")
-    found = {
-        json.loads(message.value() or b"")["identifier"] for message in broker.messages("image_metadata_updates")
-    }
-    assert found == {"0", "1", "2"}

@@ -157,17 +157,6 @@ async def test_what_is_unknown_or_excluded_is_said(scrapy: Scrapy, frontier: Fro
     assert "asked by mail" not in page  # that is the operator's own note
 
 
-async def test_arguments_that_make_no_sense_are_refused(
-    scrapy: Scrapy, frontier: Frontier, tmp_path: Path
-) -> None:
-    await frontier.catalogue({"museum": 5.0})
-    assert "expected exactly one SOURCE" in scrapy("report").stderr
-    assert "both write to stdout" in scrapy("report", "museum", "--json", "--html", "-").stderr
-    done = scrapy("report", "museum", "--html", str(tmp_path / "no" / "x.html"))
-    assert done.returncode == 2
-    assert "No such file or directory" in done.stderr
-
-
 async def test_every_key_is_documented(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 5.0})
     await frontier.settle("museum", ["200"])
