@@ -39,7 +39,7 @@ _Change = tuple[str, Limit, float | None]  # a source, its limit in force, its r
 
 
 class Leader:
-    """In every worker, and in `scrapy monitor`: stands for the lead of a shard.
+    """In every worker, and in `scrapy monitor`: takes part in the election of a shard's leader.
 
     One at a time leads, by a lock in Redis that outlives it by 5 s. The leader renews the pulse each second,
     without which no slot is granted. It reads the catalogue, and sets each source's rate: the operator's override,

@@ -1,4 +1,4 @@
-"""One question to all shards of a crawl, or to those of some sources: one that is away hides no other."""
+"""One question to all shards of a crawl, or to those of some sources: an unavailable shard hides no other."""
 
 from __future__ import annotations
 
