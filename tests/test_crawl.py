@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -152,13 +152,6 @@ def worst_second(arrivals: list[Arrival]) -> int:
             first += 1
         worst = max(worst, last - first + 1)
     return worst
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:

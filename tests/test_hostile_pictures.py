@@ -6,7 +6,6 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,13 +24,6 @@ from tests.traps.sitecustomize import CRASH, CRASH_LATER, EXPLOIT, HOG, SPIN
 MIB = 1 << 20
 GOOD = picture(size=(300, 200))
 FORMATS = ",".join(name for name, module in IMAGE_FORMATS.items() if module is None)
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def seed(crawl: Crawl, server: Server) -> None:

@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
 
 SECRET = "S3CRET/key+x"
 REQUEST = Request("http://museum.org/1.jpg", meta={SOURCE: "museum", IDENTIFIER: "b-1\nFORGED"})
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def record(message: str, *args: Any, **extra: Any) -> logging.LogRecord:

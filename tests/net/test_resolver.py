@@ -7,8 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import dnslib
@@ -292,13 +291,6 @@ async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_res
     evil = [f"http://{number}.evil.org/" for number in range(500)]
     await resolver.prepare(["http://nothing.invalid/", *evil])  # that there is no such name is an answer, too
     await answering_again(resolver)
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zone: Zone) -> None:

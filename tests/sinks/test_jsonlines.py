@@ -9,7 +9,6 @@ import resource
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,6 @@ from tests.sinks.running import KEYS, let_leases_end, run, trace
 from tests.streams.records import record, records
 
 TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/streams/streams.py", "crawlproject/streams/readers.py")
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
 
 
 def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) -> None:

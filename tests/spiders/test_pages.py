@@ -11,12 +11,10 @@ import threading
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 
 from crawlproject.config import SETTINGS
@@ -144,13 +142,6 @@ class Crawl:
         self.redis.close()
         self.server.shutdown()
         self.server.server_close()
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.close()
 
 
 def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ from tests.waiting import until_async
 
 KEYS = Keys("crawl", "images")
 STREAM = KEYS.image_events
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
 
 
 def reader(state: State, name: str = "archive") -> StreamReader:

@@ -40,12 +40,6 @@ TRACED = (
 )
 
 
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
-
-
 def dataset(state: State, folder: Path, rows: int = 4, name: str | None = None, **more: Any) -> Dataset:
     parts = FolderParts(folder)
     return Dataset(state, parts, ParquetForm(parts, rows), **({"every": 600.0, "name": name} | more))

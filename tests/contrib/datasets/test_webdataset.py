@@ -8,7 +8,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,12 +34,6 @@ from tests.sinks.events import KEYS, emit, image, status_of
 from tests.sinks.lines import die
 from tests.sinks.running import let_leases_end, run
 from tests.storage.s3_gate import Gate, aws
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
 
 
 @pytest.fixture

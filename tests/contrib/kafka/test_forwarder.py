@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,12 +41,6 @@ TRACED = (
     "crawlproject/streams/streams.py",
     "crawlproject/streams/readers.py",
 )
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
 
 
 def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) -> None:

@@ -44,12 +44,6 @@ def numbers(client: redis.Redis) -> Counter[int]:
     return Counter(int(seed.rpartition(b"/")[2].partition(b".")[0]) for seed in fed(client))
 
 
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
-
-
 Feed = subprocess.Popen[str]
 Start = Callable[..., Feed]
 

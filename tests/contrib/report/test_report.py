@@ -12,7 +12,7 @@ import pytest
 
 from demo.gallery import Fault, Gallery, set_faults
 from tests.conftest import ROOT
-from tests.test_crawl import Crawl, crawl, picture, worst_second  # noqa: F401 - a fixture
+from tests.test_crawl import Crawl, picture, worst_second
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -29,7 +29,7 @@ def reported(scrapy: Scrapy, *args: str, **environ: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_report_agrees_with_the_log_of_the_site(crawl: Crawl, scrapy: Scrapy) -> None:  # noqa: F811
+def test_a_report_agrees_with_the_log_of_the_site(crawl: Crawl, scrapy: Scrapy) -> None:
     photos, museum = crawl.source("photos", 40, pictures=60), crawl.source("museum", 5, pictures=3)
     faults: dict[str, Fault] = {
         "/robots.txt": {"status": 200, "body": ROBOTS},
