@@ -93,38 +93,6 @@ def test_a_follower_that_is_killed_and_started_again_misses_nothing(
     assert numbers(path) == list(range(410))
 
 
-def test_a_second_process_under_one_name_is_refused_and_the_first_one_goes_on(
-    environment: dict[str, str], scrapy: Scrapy, redis_url: str, tmp_path: Path
-) -> None:
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    with (
-        redis.Redis.from_url(redis_url) as client,
-        following(environment, str(one), "--reader", "archive") as first,
-    ):
-        emit(client, 0, 10)
-        until_it_holds(one, 10)
-        done = scrapy("events", str(two), "--reader", "archive")
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == (
-            f"scrapy events: reader archive is being read by process {first.pid} on {socket.gethostname()} "
-            f"(into {one}): stop that process, or read under another name (--reader NAME); if it ends without "
-            "giving the reader back, wait 5 s\n"
-        )
-        done = scrapy("events", "--forget", "archive")
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith(f"scrapy events: reader archive is being read by process {first.pid} on ")
-        emit(client, 10, 20)
-        until_it_holds(one, 20)
-        first.send_signal(signal.SIGTERM)
-        out, err = first.communicate(timeout=30)
-        assert (first.returncode, out, err) == (0, f"20 events written to {one}\n", "")
-        emit(client, 20, 30)
-        done = scrapy("events", str(two), "--reader", "archive")  # at once: it was given back
-        assert (done.returncode, done.stdout) == (0, f"10 events written to {two}\n")
-    assert numbers(one) == list(range(20))
-    assert numbers(two) == list(range(20, 30))
-
-
 def test_readers_are_listed_and_forgotten_by_name(
     environment: dict[str, str], scrapy: Scrapy, redis_url: str, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""`scrapy monitor`: what it says before it starts. How it runs: tests/deploy/test_prometheus.py."""
+"""`scrapy monitor`: what it says before it starts, and where it serves."""
 
 from __future__ import annotations
 

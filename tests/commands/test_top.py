@@ -161,25 +161,6 @@ async def test_the_crawl_is_shown_until_ctrl_c(
     assert workers == [b"w"]
 
 
-async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
-    environment_of_terminals: dict[str, str], frontier: Frontier
-) -> None:
-    await frontier.catalogue({f"source-{number:02}": 5.0 for number in range(60)})
-    with top(environment_of_terminals, columns=80, lines=24) as terminal:
-        text = terminal.until(lambda text: "more" in text)
-        lines = text.splitlines()
-        assert len(lines) == 24
-        shown = [line for line in lines if line.startswith("source-")]
-        assert lines[-1] == f"and {60 - len(shown)} more"
-        assert lines[-2] == shown[-1]
-        assert all("closed" in line for line in shown)
-        terminal.resize(150, 40)
-        os.kill(terminal.process.pid, signal.SIGWINCH)  # a real terminal's line discipline does it by itself
-        text = terminal.until(lambda text: text.count("source-") >= len(shown) + 16 and "eta" in text)
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-
-
 async def test_a_redis_that_hangs_does_not_keep_it_from_being_left(
     environment_of_terminals: dict[str, str], tmp_path: Path
 ) -> None:

@@ -23,8 +23,8 @@ from PIL import Image
 
 from benchmarks.fuzz_pictures import readable
 from crawlproject.imaging import decoders
-from crawlproject.imaging.decoders import MIB, SHARE, Decoder, Decoders
-from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
+from crawlproject.imaging.decoders import MIB, SHARE, Decoders
+from crawlproject.imaging.failures import DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import (
     ANALYSIS,
@@ -179,14 +179,6 @@ async def test_a_crash_that_does_not_recur_in_a_fresh_process_is_forgiven(make: 
     assert first not in children()
 
 
-async def test_a_decoder_killed_from_outside_costs_nothing(make: Make) -> None:
-    one = make()
-    await one.analyse(GOOD)
-    (pid,) = children()
-    os.kill(pid, signal.SIGKILL)
-    assert (await one.analyse(GOOD)).facts.width == 90
-
-
 @pytest.mark.parametrize("kind", [SPIN, SLEEP])
 async def test_the_time_for_a_picture_is_limited(make: Make, kind: bytes) -> None:
     one = make(timeout=0.5)
@@ -234,14 +226,6 @@ async def test_a_picture_that_waits_for_memory_takes_no_turn_from_others(make: M
     for each in hostile:
         with pytest.raises(DecodersStopped):
             await each
-
-
-async def test_the_memory_that_is_expected_depends_on_the_picture() -> None:
-    one = Decoder(JOB)
-    assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE)).facts.width == 1000
-    with pytest.raises(MemoryNeeded, match="some 16 MB for WEBP"):  # half of it is for what is left out
-        await one.analyse((), picture("WEBP", (1000, 1000)), 31_000_000)
-    await one.close()
 
 
 # A decoder that is in a picture's hands from the start: the picture is its reply, byte for byte.

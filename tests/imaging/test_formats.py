@@ -130,13 +130,6 @@ def test_memory_is_estimated_before_anything_is_decoded(name: str) -> None:
     assert look(body, name, memory=5400 * 30 + 20_000).facts.width == 90
 
 
-@pytest.mark.parametrize("name", DECODED)
-def test_half_a_file_is_unreadable(name: str) -> None:
-    body = picture(name, noise=True)
-    assert reason(body[: len(body) // 2], name)
-    assert reason(body[:20], name)
-
-
 @pytest.mark.parametrize("name", [name for name in DECODED if name not in ("TGA", "HEIF", "ICO", "JXL")])
 def test_of_half_a_file_with_a_sound_header_its_size_is_known(name: str) -> None:
     body = picture(name, noise=True)

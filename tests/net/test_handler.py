@@ -326,17 +326,6 @@ def test_what_connects_while_its_source_is_halted_is_not_sent(
     assert crawl.dead() == {}
 
 
-def test_a_robots_txt_whose_connection_takes_long_is_fetched_once(
-    crawl: Crawl, authority: trustme.CA, trusted: str
-) -> None:
-    with stalled(authority.issue_cert("museum.org"), 0.5) as server:
-        museum_over_tls(crawl, server, trusted, 3, rate=1)
-        crawl.run()
-    assert len(crawl.events(KEYS.image_events)) == 3
-    assert len(server.arrivals) == 4
-    assert crawl.dead() == {}
-
-
 def test_a_handshake_that_never_ends_is_a_timeout(crawl: Crawl, authority: trustme.CA, trusted: str) -> None:
     with stalled(authority.issue_cert("museum.org"), 5.0) as server:
         museum_over_tls(crawl, server, trusted, 2, rate=5, robots="ignore")

@@ -209,16 +209,6 @@ def test_s3_storage_puts_objects_under_its_prefix(moto: str, uri: str, prefix: s
         assert found["ContentType"] == ("image/webp" if name.endswith(".webp") else "image/jpeg")
 
 
-def test_s3_has_what_is_there_in_its_whole_size(moto: str) -> None:
-    made = bucket(moto, "had")
-    store = open_storage("s3://had/originals/", aws(moto))
-    assert not store.has("00/x.png", 5)
-    store.write("00/x.png", b"whole")
-    assert store.has("00/x.png", 5)
-    assert not store.has("00/x.png", 6)
-    assert made.Object("originals/00/x.png").get()["ContentType"] == "image/png"
-
-
 @pytest.mark.parametrize(
     ("uri", "settings", "reason"),
     [
