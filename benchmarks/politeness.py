@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -54,7 +55,7 @@ from benchmarks.politeness_scenarios import (
     scenarios,
 )
 from benchmarks.set_clock import Clocks
-from crawlproject import config
+from crawlproject import config, plugins
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.source_counts import counts_in
@@ -433,9 +434,10 @@ def account(crawl: Crawl, seeds: int, held: int, *, with_rest: bool) -> list[str
 
 
 async def read_reports(crawl: Crawl, sources: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the report of each source, as `scrapy report --json` has it."""
-    from crawlproject.contrib.report.site_report import site_report  # a plug-in, which may be deleted
-
+    """Return the report of each source, as `scrapy report --json` has it; none where that plug-in was deleted."""
+    if "report" not in plugins.found():
+        return {}
+    site_report = import_module("crawlproject.contrib.report.site_report").site_report
     state = State(config.load({"REDIS_URL": crawl.redis_url}), "images")
     await state.open()
     try:

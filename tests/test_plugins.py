@@ -17,7 +17,9 @@ import pytest
 import redis
 
 from crawlproject.state.keys import Keys
+from demo.gallery import Gallery
 from tests.monitors import free_port
+from tests.test_crawl import picture, size_for
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -125,25 +127,59 @@ def test_a_plugin_that_is_installed_adds_commands_settings_and_extensions(scrapy
     assert "crawlproject.extensions.lease_keeper.LeaseKeeper" in extensions
 
 
-@pytest.mark.parametrize("gone", [None, *sorted(path.name for path in CONTRIB.glob("[a-z]*") if path.is_dir())])
-@pytest.mark.slow
-def test_the_core_runs_without_a_plugin_or_all_of_them(tmp_path: Path, gone: str | None) -> None:
-    shutil.copy(ROOT / "scrapy.cfg", tmp_path)
-    shutil.copytree(ROOT / "crawlproject", tmp_path / "crawlproject", ignore=shutil.ignore_patterns("__pycache__"))
-    contrib = tmp_path / "crawlproject" / "contrib"
-    contrib.mkdir(exist_ok=True)
-    had = {path.stem for path in (contrib / (gone or "")).rglob("commands/[a-z]*.py")}
-    shutil.rmtree(contrib / gone if gone else contrib)
+class Copy:
+    """The product alone, in a folder, without a plug-in or without all of them."""
 
-    def scrapy(*args: str) -> str:
+    def __init__(self, folder: Path, environ: dict[str, str], gone: str) -> None:
+        self.folder, self.environ = folder, environ | {"PYTHONPATH": "", "CRAWL_CONTACT": "mailto:t@example.org"}
+        shutil.copy(ROOT / "scrapy.cfg", folder)
+        shutil.copytree(
+            ROOT / "crawlproject", folder / "crawlproject", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        shutil.rmtree(folder / "crawlproject" / "contrib" / gone, ignore_errors=True)
+
+    def scrapy(self, *args: str) -> str:
         command = [sys.executable, "-m", "scrapy", *args]
-        environ = {**os.environ, "PYTHONPATH": "", "CRAWL_CONTACT": "mailto:tests@example.org"}
-        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert scrapy("list").split() == ["images", "pages"]
-    commands = set(re.findall(r"^  ([a-z]+) ", scrapy("--help"), flags=re.MULTILINE))
+
+@pytest.mark.parametrize("gone", ["", *sorted(path.name for path in CONTRIB.glob("[a-z]*") if path.is_dir())])
+@pytest.mark.slow
+def test_the_core_runs_without_a_plugin_or_all_of_them(tmp_path: Path, gone: str) -> None:
+    had = {path.stem for path in (CONTRIB / gone).rglob("commands/[a-z]*.py")}
+    copy = Copy(tmp_path, dict(os.environ), gone)
+    assert copy.scrapy("list").split() == ["images", "pages"]
+    commands = set(re.findall(r"^  ([a-z]+) ", copy.scrapy("--help"), flags=re.MULTILINE))
     assert {"crawl", "events", "feed"} <= commands
     assert not had & commands
     for name in ("events", "feed", "monitor"):
-        scrapy(name, "--help")
+        copy.scrapy(name, "--help")
+
+
+def test_without_all_of_them_a_crawl_fetches_what_it_is_fed(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "sites" / "photos").mkdir(parents=True)
+    for number in range(5):
+        (tmp_path / "sites" / "photos" / f"{number}.jpg").write_bytes(picture(number))
+    catalogue = [{"source_name": "127.0.0.1", "image_count": size_for(50)}]
+    (tmp_path / "catalogue.json").write_text(json.dumps(catalogue))
+    settings = {
+        "CRAWL_SOURCES": "catalogue.json",
+        "IMAGES_STORE": "thumbnails",
+        "MAX_IDLE_TIME_BEFORE_CLOSE": "0.5",
+    }
+    copy = Copy(tmp_path, environment | settings, "")
+    with Gallery(tmp_path / "sites", tmp_path / "arrivals.jsonl") as gallery:
+        seeds = [f"{gallery.urls['photos']}/{number}.jpg" for number in range(5)]
+        (tmp_path / "seeds.txt").write_text("\n".join(seeds))
+        copy.scrapy("feed", "seeds.txt")
+        copy.scrapy("crawl", "images")
+    copy.scrapy("events", "events.jsonl")
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert sorted((event["event"], event["url"]) for event in events) == [
+        ("image_metadata_updates", seed) for seed in seeds
+    ]
+    assert len(list((tmp_path / "thumbnails").rglob("*.jpg"))) == 5

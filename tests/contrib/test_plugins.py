@@ -1,7 +1,8 @@
-"""The settings of plug-ins: read, refused, documented; and that each plug-in can be deleted."""
+"""The settings of plug-ins: read, refused, documented, and named rightly in deploy/."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,10 @@ def test_the_table_of_settings_of_a_plugin_is_that_of_the_code(name: str) -> Non
         [f"`{setting}`", shown(one["default"]), one["unit"], one["meaning"]]
         for setting, one in TABLES[name].items()
     )
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_deploy_names_no_setting_of_a_plugin_that_there_is_not(name: str) -> None:
+    texts = [path.read_text() for path in (CONTRIB.parents[1] / "deploy").rglob("*.*") if path.is_file()]
+    named = set(re.findall(rf"\bCRAWL_{name.upper()}_[A-Z_]+\b", " ".join(texts)))
+    assert set() < named <= TABLES[name].keys()

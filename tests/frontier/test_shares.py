@@ -115,6 +115,17 @@ def test_more_newcomers_that_never_answer_than_there_is_room_for_leave_half_to_t
     assert worker.in_flight < 1100
 
 
+def test_sources_that_have_answered_take_no_places_from_newcomers() -> None:
+    shares = Shares(16)
+    for name in map(str, range(10)):
+        for _ in range(3):
+            shares.grant(name, 5.0)
+            shares.start(name, 0.0)
+        for _ in range(3):
+            shares.end(name, 1.0, started=True, parked=False, latency=0.1, answered=True)
+    assert shares.grant("new", 5.0)
+
+
 def test_a_source_whose_answers_take_long_gets_what_it_needs() -> None:
     worker = Worker({"slow": Site(180, 2.0)})
     worker.run(3)

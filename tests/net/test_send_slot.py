@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from crawlproject.frontier.codec import digest_of
-from crawlproject.models import Lease
-from crawlproject.net.send_slot import Passage
+from crawlproject.models import Lease, Slot
+from crawlproject.net.send_slot import Passage, try_send_slot
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.state.client import State
 from crawlproject.state.scripts import NewRequest
@@ -103,3 +103,11 @@ async def test_a_redis_out_of_memory_lets_nothing_out_late(state: State) -> None
         assert not await leave.renew()
     finally:
         await state.redis.config_set("maxmemory", 0)
+
+
+async def test_a_slot_far_ahead_is_not_used_if_its_source_was_halted_meanwhile(state: State) -> None:
+    await leases(state, 1, rate=2)  # so the next slot is half a second ahead
+    taking = asyncio.create_task(try_send_slot(state, source="museum", host="museum.example"))
+    await asyncio.sleep(0.2)
+    await state.redis.sadd(state.keys.halted, "museum")
+    assert not isinstance(await taking, Slot)

@@ -365,14 +365,15 @@ def test_a_file_of_another_namespace_is_left_alone(client: redis.Redis, tmp_path
         drain(client, path, CRAWL_NAMESPACE="other")
 
 
+@pytest.mark.parametrize("reaches", [True, False])
 async def test_a_note_whose_answer_is_lost_is_made_again(
-    state: State, client: redis.Redis, tmp_path: Path
+    state: State, client: redis.Redis, tmp_path: Path, reaches: bool
 ) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path, state)
     emit(client, 1, 2)
     async with file.opened():
-        lose_an_answer(file)
+        lose_an_answer(file, reaches=reaches)
         with pytest.raises(redis.TimeoutError):
             await file.drain()
         emit(client, 3)

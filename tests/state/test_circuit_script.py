@@ -165,7 +165,7 @@ async def test_lets_a_few_probes_out_and_closes_when_they_go_well(crawl: Crawl) 
     await crawl.crawl("xxxxxx")
     await crawl.feed(50)
     await crawl.end_period()
-    probes = (await crawl.lease()).grants
+    probes = [grant for want in (1, 1, 100, 100) for grant in (await crawl.lease(want)).grants]
     assert len(probes) == 3
     assert await crawl.circuit_state() == "half_open"
     assert await crawl.db.scard("crawl:temp_halted") == 0
@@ -481,8 +481,11 @@ async def test_a_throttled_source_is_slowed_to_half_its_rate_once_in_ten_seconds
     await crawl.settle(grants, "xx", slows=True)
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert (status.effective, status.factor, status.why) == (100.0, 0.5, "status 500")
-    slots = [grant.slot for grant in (await crawl.lease()).grants]
+    grants = (await crawl.lease()).grants
+    slots = [grant.slot for grant in grants]
     assert [round(b - a, 4) for a, b in pairwise(slots)] == [0.01] * (len(slots) - 1)
+    await crawl.settle(grants[:1], "x", slows=True)
+    assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 0.5
 
 
 async def _minutes_later(crawl: Crawl, minutes: float) -> None:

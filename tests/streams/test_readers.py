@@ -265,3 +265,14 @@ async def test_what_all_have_read_is_dropped_a_part_at_a_time(state: State) -> N
     assert lengths[0] >= 30_010
     assert lengths[1] >= 10_010
     assert lengths[-1] == 6  # the last one read stays
+
+
+async def test_what_the_slowest_reader_has_yet_to_read_stays(state: State, client: redis.Redis) -> None:
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    add(client, 1, 20)
+    for name, at in {"fast": 18, "slow": 12, "middle": 15}.items():
+        write(client, name, KEYS, last={STREAM: f"{at}-0"})
+    reason, _ = await state.scripts.trim(fence, maxlen=5)
+    assert "reader slow has not read" in reason
+    assert client.xlen(STREAM) == 9

@@ -115,6 +115,7 @@ def test_what_is_served_and_how(monitor: Monitor) -> None:
         assert headers["X-Frame-Options"] == "DENY"
         assert "default-src 'none'" in headers["Content-Security-Policy"]
         assert "unsafe" not in headers["Content-Security-Policy"]
+    assert b"scrapy " not in client.ask("GET", "/static/app.js")[2]  # Python quotes what is to be pasted
     assert client.ask("GET", "/login")[0] == 303  # there is nothing to log in to
     for path in (
         "/none",

@@ -239,6 +239,17 @@ async def test_excluded_links_are_dropped_and_not_seen(state: State) -> None:
     assert (await discover(state, group("a"), named)).letters == "aa"
 
 
+async def test_links_to_an_excluded_host_are_dropped_and_not_seen(state: State) -> None:
+    await lead(state)
+    await db(state).sadd(state.keys.excluded, "img.museum.org")
+    urls = ["http://museum.org/a", "http://img.museum.org/b"]
+    entries = [bytes((1, 0, 1)) + msgpack.packb({"url": url}) for url in urls]
+    links = LinkGroup("museum.org", None, entries, [digest_of("", url) for url in urls], ["", ""])
+    assert (await discover(state, links)).letters == "ax"
+    await db(state).delete(state.keys.excluded)
+    assert (await discover(state, links)).letters == "ka"
+
+
 async def test_unknown_sources_are_refused_where_the_catalogue_names_all(state: State) -> None:
     fence = await lead(state)
     assert await state.scripts.set_rates(fence, [("museum", 1, 1)], {"museum.org": "museum"})
