@@ -8,7 +8,7 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule, waiting
+from tests.state.scripts.calls import begin, db, entry, join, lease, names, outstanding, put, rule, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -73,9 +73,7 @@ async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
 
 
 async def test_a_worker_that_lapsed_is_notified_and_cannot_settle(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     (grant,) = (await lease(state)).grants
     await db(state).zadd(state.keys.workers, {"w": 1})
     await join(state, "other")

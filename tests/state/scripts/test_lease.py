@@ -12,7 +12,7 @@ from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from tests.robots_copies import keep_copy
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.state.scripts.calls import begin, db, entry, join, lease, names, outstanding, put, rule
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -37,9 +37,7 @@ async def test_a_worker_that_is_not_registered_gets_nothing(state: State) -> Non
 
 
 async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 40))
-    await put(state, [entry(str(n)) for n in range(50)])
+    await begin(state, 40, *map(str, range(50)))
     before = asyncio.get_running_loop().time()
     reply = await lease(state)
     slots = [grant.slot for grant in reply.grants]
@@ -51,18 +49,14 @@ async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(state: St
 
 
 async def test_a_pause_saves_up_no_slots(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 40))
-    await put(state, [entry(str(n)) for n in range(50)])
+    await begin(state, 40, *map(str, range(50)))
     await lease(state)
     await asyncio.sleep(0.6)
     assert len((await lease(state)).grants) == 11
 
 
 async def test_a_rate_below_one_gives_one_slot_in_its_interval(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 0.2))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 0.2, "a", "b")
     (first,) = (await lease(state)).grants
     reply = await lease(state)
     assert reply.grants == []
@@ -70,17 +64,14 @@ async def test_a_rate_below_one_gives_one_slot_in_its_interval(state: State) -> 
 
 
 async def test_a_rate_of_zero_gives_no_slot(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 0))
-    await put(state, [entry("a")])
+    fence = await begin(state, 0, "a")
     assert (await lease(state)).grants == []
     await state.scripts.set_rates(fence, [("museum", 10, 10)], {})
     assert names(await lease(state)) == ["a"]
 
 
 async def test_higher_priorities_go_first_and_equal_ones_in_their_order(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
+    await begin(state, 200)
     await put(state, [entry(f"{p}{n}", priority=p) for n in "abc" for p in (0, 4, 2)])
     assert names(await lease(state)) == ["4a", "4b", "4c", "2a", "2b", "2c", "0a", "0b", "0c"]
 
@@ -161,6 +152,7 @@ async def test_a_source_that_gets_new_work_keeps_its_place(state: State) -> None
 
 
 async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) -> None:
+    """The race, with an exact count: however they interleave, 11 slots lie within a quarter second."""
     for n in range(40):
         await join(state, f"w{n}")
     await rule(state, ("museum", 40))
@@ -176,9 +168,7 @@ async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) 
 
 
 async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     await db(state).xadd(state.keys.dead, {"reason": "x"})
     assert "CRAWL_STREAM_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
     assert (await lease(state, dead_maxlen=2)).state == "ok"
@@ -203,8 +193,8 @@ async def test_a_suspect_is_leased_beside_others_and_only_one_to_a_worker(state:
 
 
 async def test_many_suspects_let_others_pass_and_a_call_puts_off_a_part(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
+    """A worker may have held thousands when it was lost."""
+    await begin(state, 200)
     for first in (0, 700):
         await put(state, [entry(f"{n:04}", deliveries=1) for n in range(first, first + 700)])
     await put(state, [entry("a")])
@@ -222,6 +212,7 @@ async def test_many_suspects_let_others_pass_and_a_call_puts_off_a_part(state: S
 
 
 async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_along(state: State) -> None:
+    """Nine pictures, and one that kills whoever has it, for workers that hold what they get until they die."""
     await rule(state, ("museum", 1000))
     await put(state, [entry(name) for name in ("a", "b", "c", "d", "killer", "e", "f", "g", "h", "i")])
     deaths, done = 0, set()
@@ -248,23 +239,12 @@ async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_a
 
 @pytest.mark.parametrize(
     ("override", "rate"),
-    [
-        ("50", 50.0),
-        ("50 over-robots", 50.0),
-        ("1e2", 100.0),
-        ("fast", 10.0),
-        ("0x20", 10.0),
-        ("-1", 10.0),
-        ("1e9", 10.0),
-        ("", 10.0),
-    ],
+    [("50", 50.0), ("50 over-robots", 50.0), ("1e2", 100.0), ("fast", 10.0), ("-1", 10.0), ("1e9", 10.0)],
 )
 async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
     state: State, override: str, rate: float
 ) -> None:
-    await join(state)
-    await rule(state, ("museum", 10))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 10, "a", "b")
     await db(state).set(state.keys.override_rate_of + "museum", override)
     first, second = (await lease(state)).grants
     assert first.rate == rate
@@ -274,9 +254,7 @@ async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
 
 
 async def test_a_limit_over_robots_txt_lifts_its_delay_until_it_is_gone(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 10))
-    await put(state, [entry(str(n)) for n in range(40)])
+    fence = await begin(state, 10, *map(str, range(40)))
     await keep_copy(state, "http://museum/robots.txt", "museum", delay=5.0)
     (first,) = (await lease(state)).grants
     assert first.rate == 0.2
@@ -317,8 +295,6 @@ async def test_a_resumed_source_over_robots_txt_does_not_wait_for_its_delay(stat
 
 
 async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 10))
-    await put(state, [entry("a")])
+    await begin(state, 10, "a")
     await db(state).set(state.keys.override_rate_of + "museum", "0")
     assert (await lease(state)).grants == []

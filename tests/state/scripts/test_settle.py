@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,6 +12,7 @@ from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, S
 from crawlproject.state.source_counts import counts_in, read_fetches
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import (
+    begin,
     change_packed,
     db,
     entry,
@@ -27,9 +29,7 @@ pytestmark = pytest.mark.judges  # in milliseconds
 
 
 async def test_a_settled_lease_emits_its_event_once(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     (grant,) = (await lease(state)).grants
     done = Settlement(
         grant.id,
@@ -58,9 +58,7 @@ async def test_only_the_worker_that_holds_a_lease_can_settle_it(state: State) ->
 
 
 async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 100, "a", "b")
     keys = await db(state).keys()
     before = {key: await db(state).dump(key) for key in keys}
     (forgotten,) = (await lease(state, 1)).grants
@@ -74,9 +72,7 @@ async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: Sta
 
 
 async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
-    await put(state, [entry("a"), entry("b"), entry("c")])
+    await begin(state, 200, "a", "b", "c")
     grants = (await lease(state, want=2)).grants
     again = [Settlement(g.id, "museum", entry("again"), delay=0.3) for g in grants]  # alike, and yet two
     assert (await state.scripts.settle("w", again)).settled == [True, True]
@@ -88,9 +84,7 @@ async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State) ->
 
 
 async def test_what_is_given_back_goes_to_the_head_of_its_queue(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 200, "a", "b")
     (grant,) = (await lease(state, want=1)).grants
     await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry)])
     assert names(await lease(state)) == ["a", "b"]
@@ -114,15 +108,17 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
 
 
 async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 1000))
-    await put(state, [entry(str(n)) for n in range(60)])
+    await begin(state, 1000, *map(str, range(60)))
     grants = (await lease(state, want=60)).grants
     await state.scripts.settle(
         "w", [Settlement(g.id, "museum", dead="x", status=str(n)) for n, g in enumerate(grants)]
     )
     statuses = await db(state).lrange(state.keys.statuses_of + "museum", 0, -1)
     assert [int(status) for status in statuses] == list(range(59, 9, -1))
+
+
+def nonzero(histogram: Sequence[int]) -> dict[int, int]:
+    return {index: count for index, count in enumerate(histogram) if count}
 
 
 async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: State) -> None:
@@ -140,23 +136,18 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
     for end in ends:  # in calls of their own: each adds to what is there
         await state.scripts.settle("w", [end])
     museum, flickr, other = await read_fetches(state, ["museum", "flickr", "other"])
-    assert {index: count for index, count in enumerate(museum) if count} == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
-    assert {index: count for index, count in enumerate(flickr) if count} == {7: 1}
+    assert nonzero(museum) == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
+    assert nonzero(flickr) == {7: 1}
     assert other == []
     overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert overview is not None
     assert not isinstance(overview, float)
-    assert {index: count for index, count in enumerate(overview.fetches) if count} == {
-        0: 1,
-        7: 3,
-        len(LATENCY_BOUNDS): 1,
-    }
+    assert nonzero(overview.fetches) == {0: 1, 7: 3, len(LATENCY_BOUNDS): 1}
     assert (overview.fetch_us, sum(overview.latencies)) == (71_505_000, 0)
 
 
 async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     await put(state, [entry(name) for name in "abc"])
     grants = (await lease(state, room=3)).grants
     taken = (0.0004, 0.0015, 9.0)
@@ -169,19 +160,14 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
         await state.scripts.settle("w", ends[2:])
     overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert isinstance(overview, Overview)
-    assert {index: count for index, count in enumerate(overview.parses) if count} == {
-        0: 1,
-        2: 1,
-        len(PARSE_BOUNDS): 1,
-    }
+    assert nonzero(overview.parses) == {0: 1, 2: 1, len(PARSE_BOUNDS): 1}
     assert overview.parse_us == 9_001_900
     assert overview.totals["links_known"] == 6
     assert counts_in(await db(state).hget(state.keys.counts, "museum"))["links_known"] == 6
 
 
 async def test_hosts_and_fetches_of_a_source_are_counted_anew_every_five_minutes(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     key = state.keys.window_of + "museum"
 
     async def fetch(seconds: float, host: str) -> None:
