@@ -1,6 +1,6 @@
-"""A process that spills and refills until it is killed: `REDIS_URL FOLDER MOMENT NUMBER SOURCE [PID]`.
+"""A process that spills and refills until it is killed: `REDIS_URL FOLDER MOMENT NUMBER SOURCE`.
 
-MOMENT is one of MOMENTS, at which it kills the process PID (a Redis) and then itself, the NUMBER-th time that it
+MOMENT is one of MOMENTS, at which it kills itself, the NUMBER-th time that it
 comes there. At first SOURCE's window is full; then it is wide, and an extent is fetched again and again.
 """
 
@@ -49,7 +49,7 @@ def arm(killer: Killer, moment: str, scripts: Any, packs: FolderPacks) -> None:
         setattr(scripts, what, kind(getattr(scripts, what)))
 
 
-async def main(address: str, folder: str, moment: str, number: str, source: str, *others: str) -> None:
+async def main(address: str, folder: str, moment: str, number: str, source: str) -> None:
     """Spill all there is, and refill."""
     state = State(config.load({"REDIS_URL": address, "CRAWL_OVERFLOW_STORE": folder}), "images")
     await state.open()
@@ -57,7 +57,7 @@ async def main(address: str, folder: str, moment: str, number: str, source: str,
     overflow = Overflow(state, packs)
     await state.scripts.overflow_take(most=0, folder=await overflow._open())  # the folder has its mark
     redis: Any = state.redis
-    arm(Killer(int(number), [int(pid) for pid in others]), moment, state.scripts, packs)
+    arm(Killer(int(number), []), moment, state.scripts, packs)
     for round_ in range(_ROUNDS):
         if round_ == _ROUNDS // 2:  # all is spilled
             await redis.hset(state.keys.rates, source, "1")

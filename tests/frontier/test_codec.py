@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import random
 import time
 from typing import Any
 
@@ -127,11 +126,9 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
         {"cb_kwargs": {"x": datetime.datetime.now(datetime.UTC)}},
         {"meta": {IDENTIFIER: "\ud800"}},
         {"meta": {IDENTIFIER: 5}},
-        {"meta": {RETRIES: "1"}},
         {"callback": SPIDER.request_for},
         {"body": b"x" * codec.LONGEST_ENTRY},
         {"callback": lambda response: None},
-        {"errback": print},
     ],
 )
 def test_what_cannot_be_stored_is_refused_at_once(more: dict[str, Any]) -> None:
@@ -166,25 +163,17 @@ def test_no_scrapy_option_is_read_back_from_redis() -> None:
     assert codec.decode(entry, ImagesSpider()).meta == {IDENTIFIER: "1", "redirect_times": 1}
 
 
-STRANGE_TO_IMAGES: list[dict[str, Any]] = [
-    {"method": "POST"},
-    {"method": "DELETE"},
-    {"body": b"x"},
-    {"cookies": {"session": "1"}},
-    {"cb_kwargs": {"a": 1}},
-    {"encoding": "latin-1"},
-    {"flags": ["x"]},
-]
-
-
 @pytest.mark.parametrize(
     "more",
     [
-        *STRANGE_TO_IMAGES,
+        {"method": "POST"},
+        {"body": b"x"},
+        {"cookies": {"session": "1"}},
+        {"cb_kwargs": {"a": 1}},
+        {"encoding": "latin-1"},
+        {"flags": ["x"]},
         {"headers": {"Authorization": "Basic x"}},
-        {"headers": {"DNT": "1"}},
         {"headers": {b"Host": [b"127.0.0.1"]}},
-        {"headers": {"Transfer-Encoding": "chunked"}},
         {"headers": [["Host", "127.0.0.1"]]},
     ],
 )
@@ -200,7 +189,7 @@ def test_headers_that_middlewares_have_set_are_not_stored() -> None:
     assert again.headers == {b"Referer": [b"https://museum.org/"]}
 
 
-@pytest.mark.parametrize("name", ["Host", "connection", "TE", "Transfer-Encoding", "Content-Length"])
+@pytest.mark.parametrize("name", ["Host", "TE"])
 def test_no_spider_can_store_headers_of_one_connection(name: str) -> None:
     class Careless(AnySpider):
         stored_headers = frozenset({name.title()})
@@ -267,10 +256,7 @@ def test_an_extra_is_refused_by_its_stored_size_and_if_json_cannot_have_it(extra
     "entry",
     [
         b"\x01\x00\x00" + b"\x91" * 1_000_000,  # lists in lists
-        b"\x01\x00\x00" + b"\x81\xa1a" * 300_000,  # maps in maps
-        packed({"url": "http://a/" + "\u00fc" * 500_000}),
         packed({"url": URL, "headers": {str(n): "x" for n in range(100_000)}}),
-        packed({str(n): 1 for n in range(100_000)}),
         packed([0] * 1_000_000),
     ],
 )
@@ -290,42 +276,29 @@ def test_a_large_or_deep_entry_is_refused_quickly(entry: bytes) -> None:
         b"https://museum.org/a.jpg",
         codec.encode(Request(URL), SPIDER)[:-1],
         codec.encode(Request(URL), SPIDER) + b"\x00",
-        b"\x00" + codec.encode(Request(URL), SPIDER)[1:],
         b"\x02" + codec.encode(Request(URL), SPIDER)[1:],
-        b"\x01\x00\x00" + b"\x91" * 10_000,
         b"\x01\x00\x00" + b"\xdf\xff\xff\xff\xff",  # a map of four thousand million
         packed(None),
         packed({"url": 5}),
         packed({"url": "no url"}),
         packed({"url": URL, "headers": 5}),
-        packed({"url": URL, "meta": 5}),
         packed({"url": URL, "callback": "no_such_method"}),
-        packed({"url": URL, "callback": "name"}),
         packed({"url": URL, "errback": ["failed"]}),
         packed({URL: 1}),
-        packed({1: URL}),
         packed({"url": URL, "_class": "subprocess.Popen"}),
-        packed({"url": URL, "_class": "scrapy.http.FormRequest"}),
         packed({"url": msgpack.ExtType(5, b"x")}),
         packed({"url": URL, "callback": "update_settings"}),
-        packed({"url": URL, "errback": "close"}),
         packed({"url": "file:///etc/passwd"}),
-        packed({"url": "data:text/plain,x"}),
         packed({"url": "http://museum.org:99999/"}),
-        packed({"url": "http:///a.jpg"}),
         packed({"url": "http://museum.org/" + "x" * 70_000}),
         packed({"url": URL, "body": b"x" * 1_048_576}),
         packed({"url": URL, "meta": {IDENTIFIER: ""}}),
         packed({"url": URL, "meta": {SOURCE: "mu seum"}}),
-        packed({"url": URL, "meta": {SOURCE: ["museum"]}}),
         packed({"url": URL, "meta": {RETRIES: -1}}),
-        packed({"url": URL, "meta": {RETRIES: True}}),
         packed({"url": URL, "meta": {FREE_RETRIES: 2**63}}),
         packed({"url": URL, "meta": {AGAIN: 1}}),
         packed({"url": URL, "meta": {FOUND: {"alt": ""}}}),
-        packed({"url": URL, "meta": {FOUND: {"identifier": "x"}}}),
         packed({"url": URL, "meta": {FOUND: {"alt": "x" * 9000}}}),
-        packed({"url": URL, "meta": {"redirect_urls": URL}}),
         packed({"url": URL, "meta": {"redirect_urls": [5]}}),
     ],
 )
@@ -333,23 +306,6 @@ def test_a_malformed_entry_is_a_bad_entry(entry: bytes) -> None:
     with pytest.raises(BadEntry) as caught:
         codec.decode(entry, SPIDER)
     assert str(caught.value).startswith("stored request ")
-
-
-def test_noise_is_a_bad_entry_or_a_request_and_nothing_else() -> None:
-    chance = random.Random(7)
-    good = codec.encode(Request(URL, callback=SPIDER.parse, meta={IDENTIFIER: "1", "n": [1, {"a": b"b"}]}), SPIDER)
-    bad = 0
-    for _ in range(3000):
-        entry = bytearray(good)
-        for _ in range(chance.randint(1, 4)):
-            entry[chance.randrange(len(entry))] = chance.randrange(256)
-        try:
-            assert isinstance(codec.decode(bytes(entry), SPIDER), Request)
-        except BadEntry:
-            bad += 1
-        codec.peek(bytes(entry))
-        codec.renewed(bytes(entry))
-    assert 100 < bad < 3000
 
 
 def test_a_renewed_request_has_nothing_counted_against_it() -> None:

@@ -105,11 +105,17 @@ class Worker:
         return int(self.stats.get_value(name, 0))
 
 
-async def test_requests_come_out_at_their_slots(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready(rate=50)
-    await worker.put("a", "b", "c")
+async def filled(state: State, *names: str, rate: float = 200.0, capacity: int = 64) -> Worker:
+    """Return a worker that holds leases of these requests."""
+    worker = Worker(state, capacity)
+    await worker.ready(rate)
+    await worker.put(*names)
     await worker.queue.fill()
+    return worker
+
+
+async def test_requests_come_out_at_their_slots(state: State) -> None:
+    worker = await filled(state, "a", "b", "c", rate=50)
     slots = []
     for _ in range(3):
         (request,) = await worker.popped(1)
@@ -167,10 +173,7 @@ def test_the_engine_is_woken_once_for_each_slot_by_uvloop_too(redis_url: str) ->
 
 
 async def test_a_missed_slot_is_not_used_and_the_request_goes_back(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready()
-    await worker.put("a")
-    await worker.queue.fill()
+    worker = await filled(state, "a")
     await asyncio.sleep(tolerance(200) + 0.05)
     assert worker.queue.pop() is None
     assert worker.stat("frontier/slots_missed") == 1
@@ -213,10 +216,7 @@ async def test_what_waits_and_what_is_in_flight_are_bounded_apart(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crawlproject.frontier.lease_queue._MAX_WAITING", 4)
-    worker = Worker(state, capacity=10)
-    await worker.ready()
-    await worker.put(*(str(n) for n in range(40)))
-    await worker.queue.fill()
+    worker = await filled(state, *(str(n) for n in range(40)), capacity=10)
     assert len(worker.queue) == 4
     assert worker.queue.room == 0
     started = await worker.popped(2)
@@ -248,10 +248,7 @@ def fetched(lease: Lease) -> Settlement:
 
 
 async def test_a_lease_ends_once(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready()
-    await worker.put("a")
-    await worker.queue.fill()
+    worker = await filled(state, "a")
     (request,) = await worker.popped(1)
     lease: Lease = request.meta[LEASE]
     done = Settlement(lease.id, "museum", event=("link_rot", "{}"), counts={"link_rot": 1})
@@ -324,10 +321,7 @@ async def _leases(worker: Worker) -> bool:
 
 
 async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready()
-    await worker.put("a", "b")
-    await worker.queue.fill()
+    worker = await filled(state, "a", "b")
     for request in await worker.popped(2):
         lease = request.meta[LEASE]
         worker.queue.settle(lease, Settlement(lease.id, "museum", event=("link_rot", "{}")))
@@ -359,10 +353,7 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
 
 
 async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready(rate=10)
-    await worker.put("a", "b", "c")
-    await worker.queue.fill()
+    worker = await filled(state, "a", "b", "c", rate=10)
     (started,) = await worker.popped(1)
     worker.queue.forget_waiting()
     assert list(worker.queue.leases) == [started.meta[LEASE].id]
@@ -371,10 +362,7 @@ async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> No
 
 
 async def test_when_a_source_was_stopped_nothing_waiting_or_connecting_is_sent(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready(rate=10)
-    await worker.put("a", "b", "c")
-    await worker.queue.fill()
+    worker = await filled(state, "a", "b", "c", rate=10)
     ended, connecting = [request.meta[LEASE] for request in await worker.popped(2)]
     assert not connecting.revoked
     await worker.redis.sadd(state.keys.halted, "museum")
@@ -386,10 +374,7 @@ async def test_when_a_source_was_stopped_nothing_waiting_or_connecting_is_sent(s
 
 
 async def test_waiting_leases_go_back_in_order_at_shutdown(state: State) -> None:
-    worker = Worker(state)
-    await worker.ready(rate=40)
-    await worker.put("a", "b", "c", "d")
-    await worker.queue.fill()
+    worker = await filled(state, "a", "b", "c", "d", rate=40)
     worker.queue.give_back_waiting()
     await worker.queue.flush()
     await worker.queue.fill()

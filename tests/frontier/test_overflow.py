@@ -7,13 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from moto.server import ThreadedMotoServer
-from scrapy.settings import Settings
 
 from crawlproject import config
 from crawlproject.frontier.codec import url_of
@@ -22,13 +20,11 @@ from crawlproject.frontier.overflow import TRIES, Overflow, StoreTrouble
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from crawlproject.state.source_counts import counts_in
-from crawlproject.storage.packs import FolderPacks, Packs, S3Packs
+from crawlproject.storage.packs import FolderPacks, Packs
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, join, lease
-from tests.state.servers import Server
-from tests.storage.s3_gate import Gate
 from tests.waiting import until_async
 
 SITE = "museum.example"
@@ -268,93 +264,12 @@ async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
     await discover(crawl, 900)
 
 
-# S3
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    """An S3 that can fail."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    one = Gate(f"http://{host}:{port}")
-    yield one
-    one.stop()
-    server.stop()
-
-
-def packs_in(gate: Gate, name: str) -> S3Packs:
-    aws = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
-    return S3Packs(f"s3://{name}/crawl/", Settings({**aws, "AWS_ENDPOINT_URL": gate.url}))
-
-
-@pytest.mark.slow
-async def test_while_s3_is_down_nothing_is_lost(
-    crawl: State, gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
-    packs = packs_in(gate, "packs")
-    packs.client.create_bucket(Bucket="packs")
-    overflow = Overflow(crawl, packs)
-    await discover(crawl, 300)
-    await overflow.step()
-    gate.mode = 503
-    for step in (overflow.step, overflow.sweep):
-        await db(crawl).zadd(crawl.keys.overflow_due, {SITE: 0})
-        with pytest.raises(StoreTrouble, match=r"s3://packs/crawl/.*check the storage, its bucket"):
-            await step()
-    assert await counters(crawl) == (12, 288, 64)
-    await db(crawl).zadd(crawl.keys.overflow_due, {SITE: 0})
-    await overflow.keep()
-    assert "S3CRET" not in caplog.text
-    assert b"s3://packs/crawl/" in await db(crawl).get(crawl.keys.spill_fault)
-    gate.mode = "pass"
-    await look_at(crawl, overflow)
-    await spilled(crawl, overflow)
-    assert await counters(crawl) == (12, 288, 256)
-    assert await crawled(crawl, overflow) == [url(n) for n in range(300)]
-    assert await db(crawl).get(crawl.keys.spill_fault) is None
-    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
-    await assert_packs_go(crawl, overflow, packs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["whole", "lie", "short"])
-async def test_a_store_that_answers_with_other_bytes_loses_and_mixes_nothing(
-    crawl: State, gate: Gate, mode: str
-) -> None:
-    packs = packs_in(gate, "packs")
-    packs.client.create_bucket(Bucket="packs")
-    overflow = Overflow(crawl, packs)
-    sites = ("site0.example", "site1.example")
-    for site in sites:
-        await discover(crawl, 12 + 64, site)
-    assert await overflow.step() == 2  # in one pack
-    await use_window(crawl, *sites)
-    gate.mode = mode
-    faults = set()
-    for _ in range(2 * TRIES):
-        try:
-            await look_at(crawl, overflow, *sites)
-        except StoreTrouble as error:
-            faults.add(str(error).partition(":")[0])
-    # Which is the right bytes with some behind them, for the extent at the beginning of the pack.
-    read = {"whole": 2, "lie": 1, "short": 0}[mode]
-    assert await counters(crawl) == (2 * 12 + 64 * read, 64 * (2 - read), 64 * (2 - read))
-    assert faults == (set() if mode == "whole" else {"CRAWL_OVERFLOW_STORE=s3"})
-    gate.mode = "pass"
-    await db(crawl).hset(crawl.keys.rates, sites[1], "100000")
-    urls = await crawled(crawl, overflow, sites[0])
-    for site in sites:
-        assert [one for one in urls if site in one] == [url(n, site) for n in range(12 + 64)]
-    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
-
-
 # Killed
 
 
-def killed_at(state: State, packs: FolderPacks, moment: str, number: int, *others: int) -> None:
+def killed_at(state: State, packs: FolderPacks, moment: str, number: int) -> None:
     """Have a process spill and refill until it is killed at that moment."""
-    arguments = [str(state.config.redis_url), str(packs.folder), moment, str(number), SITE, *map(str, others)]
+    arguments = [str(state.config.redis_url), str(packs.folder), moment, str(number), SITE]
     command = [sys.executable, "-m", "tests.frontier.overflow_worker", *arguments]
     process = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
     assert process.returncode == -signal.SIGKILL, process.stderr
@@ -404,33 +319,17 @@ async def test_a_worker_killed_at_any_moment_neither_loses_nor_doubles_a_request
     await assert_packs_go(crawl, overflow, packs)
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A Redis that has written what it has answered."""
-    one = Server(tmp_path, appendfsync="always")
-    yield one
-    one.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", ["after write", "during spill_commit"])
-async def test_a_redis_killed_at_any_moment_neither_loses_nor_doubles_a_request(
-    server: Server, packs: FolderPacks, moment: str
+async def test_a_store_that_answers_with_other_bytes_loses_nothing(
+    crawl: State, packs: FolderPacks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"REDIS_URL": server.url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_PAGES_BUDGET_MAX": 0}
-    state = State(config.load(settings), "images")
-    await state.open()
-    await lead(state)
-    good, poor = await discover_both(state, 400)
-    killed_at(state, packs, moment, 2, server.process.pid)
-    server.process.wait()
-    server.start()
-    await join(state)
-    overflow = Overflow(state, packs)
-    await look_at(state, overflow)
-    await spilled(state, overflow)
-    assert_in_order(await crawled(state, overflow), good, poor)
-    assert await counters(state) == (0, 0, 0)
-    assert await db(state).hget(state.keys.totals, "overflow_lost") is None
-    await assert_packs_go(state, overflow, packs)
-    await state.close()
+    overflow = Overflow(crawl, packs)
+    await discover(crawl, 12 + 64)
+    await overflow.step()
+    await use_window(crawl)
+    with monkeypatch.context() as patched:
+        patched.setattr(packs, "read", lambda *_: b"other bytes")
+        for _ in range(2 * TRIES):
+            with pytest.raises(StoreTrouble):
+                await look_at(crawl, overflow)
+    assert await crawled(crawl, overflow) == [url(n) for n in range(12 + 64)]
+    assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None

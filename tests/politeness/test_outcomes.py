@@ -14,11 +14,10 @@ from scrapy.exceptions import (
     DownloadFailedError,
     DownloadTimeoutError,
     IgnoreRequest,
-    ResponseDataLossError,
     UnsupportedURLSchemeError,
 )
 from scrapy.http import Response
-from twisted.internet.error import ConnectError, ConnectionLost
+from twisted.internet.error import ConnectError
 
 from crawlproject import config
 from crawlproject.errors import (
@@ -61,21 +60,16 @@ FINE, ERROR, ANSWER, NONE = Sample.FINE, Sample.ERROR, Sample.ANSWER, Sample.NON
         (99, None, RETRY, ERROR, "http_other", False),
         (200, None, IMAGE, FINE, None, False),
         (204, None, DEAD_LETTER, FINE, "http_2xx", False),
-        (206, None, DEAD_LETTER, FINE, "http_2xx", False),
         (304, None, DEAD_LETTER, FINE, "http_3xx", False),
         (403, None, DEAD_LETTER, ERROR, "http_4xx", False),
         (404, None, LINK_ROT, FINE, None, False),
-        (408, None, DEAD_LETTER, ERROR, "http_4xx", False),
-        (410, None, LINK_ROT, FINE, None, False),
         (429, None, FREE_RETRY, ERROR, "http_4xx", True),
         (429, 60, FREE_RETRY, ERROR, "http_4xx", True),
         (500, None, RETRY, ERROR, "http_5xx", False),
         (503, None, RETRY, ERROR, "http_5xx", True),
         (503, 0, FREE_RETRY, ERROR, "http_5xx", True),
-        (503, 60, FREE_RETRY, ERROR, "http_5xx", True),
         (504, 60, RETRY, ERROR, "http_5xx", False),
         (600, None, RETRY, ERROR, "http_other", False),
-        (999, None, RETRY, ERROR, "http_other", False),
     ],
 )
 def test_statuses(
@@ -94,11 +88,8 @@ def test_statuses(
         (TlsFailed("expired"), RETRY, ERROR, "tls", "tls"),
         (DownloadTimeoutError("took longer than 30 s"), RETRY, ERROR, "timeout", "timeout"),
         (DownloadFailedError("reset"), RETRY, ERROR, "connect", "network"),
-        (ResponseDataLossError("half of it"), RETRY, ERROR, "connect", "network"),
         (ConnectError(string="no route"), RETRY, ERROR, "connect", "network"),  # type: ignore[no-untyped-call]
-        (ConnectionLost(), RETRY, ERROR, "connect", "network"),
         (ConnectionResetError(104, "reset by peer"), RETRY, ERROR, "connect", "network"),
-        (OSError(113, "no route to host"), RETRY, ERROR, "connect", "network"),
         # a response that is not kept
         (DownloadCancelledError("expected 2000 bytes"), DEAD_LETTER, FINE, "too_large", "too_large"),
         (RobotsOptOut("noai"), DEAD_LETTER, NONE, "opt_out", None),  # nothing was requested
@@ -127,14 +118,10 @@ def test_exceptions(
     ("error", "reason", "retry_after"),
     [
         (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
-        (CannotResolveHostError("museum.org"), "dns: museum.org", None),
-        (DownloadConnectionRefusedError("111"), "refused: 111", None),
         (DownloadFailedError(), "network: DownloadFailedError", None),
         (ConnectionResetError(104, "reset by peer"), "network: [Errno 104] reset by peer", None),
         (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
-        (RobotsDisallowed("robots.txt: line 2"), "robots.txt: line 2", None),
         (RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
-        (MemoryShort("too much at a time"), "too much at a time", None),
         (ValueError("x" * 1000), "ValueError: " + "x" * 300, None),
         (KeyError("a\x1bbug"), "KeyError: 'a\\x1bbug'", None),
         (asyncio.CancelledError(), "CancelledError: CancelledError", None),
@@ -167,7 +154,6 @@ def failure(outcome: Outcome, retry_after: float | None = None) -> Failure:
         (FORBIDDEN, 5, 0, 0, None),
         # at the cost of a retry: CRAWL_MAX_RETRIES times
         (UNAVAILABLE, 0, 0, 0, None),
-        (UNAVAILABLE, 1, 0, 0, (1, 0)),
         (UNAVAILABLE, 1, 1, 0, None),
         (UNAVAILABLE, 1, 0, 5, (1, 5)),  # the free retries have cost nothing
         # five times for nothing
@@ -175,7 +161,6 @@ def failure(outcome: Outcome, retry_after: float | None = None) -> Failure:
         (TOO_MANY, 0, 0, MOST_FREE_RETRIES, None),
         (TOO_MANY, 1, 0, MOST_FREE_RETRIES, (1, MOST_FREE_RETRIES)),
         (TOO_MANY, 1, 1, MOST_FREE_RETRIES, None),
-        (TOO_MANY, 1, 1, 0, (1, 1)),
     ],
 )
 def test_the_budget_of_attempts(
@@ -209,13 +194,10 @@ def test_the_reason_says_how_often_it_was_tried(retries: int, free_retries: int,
     [
         # it doubles, from half to all of its length
         (1, 0, 0.0, 5),
-        (1, 0, 0.5, 7.5),
         (1, 0, 1.0, 10),
         (3, 0, 1.0, 40),
         # and is bounded
         (10, 0, 1.0, 3600),
-        (10, 0, 0.0, 1800),
-        (100_000, 0, 1.0, 3600),
         # never sooner than the site wants, save for the bound
         (1, 7, 0.0, 7),
         (1, 120, 1.0, 120),
@@ -246,23 +228,16 @@ def test_a_retry_waits_longer_with_each_attempt_and_at_least_as_long_as_retry_af
     ("value", "seconds"),
     [
         (None, None),
-        (b"", None),
         (b"0", 0),
         (b"120", 120),
-        (b" 120 ", 120),
         (b"1.5", None),
-        (b"-5", None),
-        (b"+5", None),
         (b"\xb2", None),
         (b"soon", None),
         (b"Fri, 02 Jan 2026 03:05:05 GMT", 60),
-        (b"Fri, 02 Jan 2026 04:05:05 +0100", 60),
-        (b"Friday, 02-Jan-26 03:05:05 GMT", 60),
         (b"Fri, 02 Jan 2026 03:04:05 GMT", 0),
         (b"Thu, 01 Jan 1970 00:00:00 GMT", 0),
         (b"Fri, 32 Jan 2026 03:05:05 GMT", None),
         (b"Fri, 02 Jan 2026 03:05:05 +99999999999999999999", None),
-        (b"02 Jan 2026 99999999999999999999999:1:1 -0000", None),
         (b"\xff\xfe\x00", None),
         (b"," * 10_000, None),
     ],

@@ -51,11 +51,9 @@ GROUPS = [  # paragraph of RFC 9309, robots.txt, is /a allowed
     ("2.1 an agent after a rule begins a group", "User-agent: *\nDisallow: /b\nUser-agent: x\nDisallow: /a", True),
     ("2.1 a rule that matches nothing is a rule", "User-agent: *\nDisallow: b\nUser-agent: x\nDisallow: /a", True),
     ("2.1 a rule without its colon is a rule", "User-agent: *\nDisallow\nUser-agent: x\nDisallow: /a", True),
-    ("2.1 an agent without a name begins a group", "User-agent: *\nDisallow:\nUser-agent:\nDisallow: /a", True),
     ("2.1 a rule before all agents is in no group", "Disallow: /a\nUser-agent: *\nDisallow: /b", True),
     ("2.2.1 upper and lower case are the same", "USER-AGENT: CrawlProject\nDISALLOW: /a", False),
     ("2.2.1 the group of our token alone counts", "User-agent: *\nDisallow: /a\nUser-agent: crawlproject", True),
-    ("2.2.1 also where it has no rule", "User-agent: crawlproject\nDisallow:\nUser-agent: *\nDisallow: /", True),
     ("2.2.1 else the group of all", "User-agent: x\nAllow: /\n\nUser-agent: *\nDisallow: /a", False),
     ("2.2.1 else no rules", "User-agent: x\nDisallow: /", True),
     (
@@ -64,11 +62,8 @@ GROUPS = [  # paragraph of RFC 9309, robots.txt, is /a allowed
         False,
     ),
     ("2.2.1 a version is not part of the token", "User-agent: crawlproject/1.0\nDisallow: /a", False),
-    ("2.2.1 nor is a digit", "User-agent: crawlproject2\nDisallow: /a", False),
     ("2.2.1 the start of our token is another", "User-agent: crawl\nDisallow: /a", True),
-    ("2.2.1 the end of our token is another", "User-agent: project\nDisallow: /a", True),
     ("2.2.1 a longer token is another", "User-agent: crawlproject-images\nDisallow: /a", True),
-    ("2.2.1 a longer token is another", "User-agent: crawlproject_x\nDisallow: /a", True),
     ("2.2.1 the asterisk may have a note", "User-agent: * all\nDisallow: /a", False),
     ("2.2.1 an asterisk in a name is not a wildcard", "User-agent: *bot\nDisallow: /a", True),
     ("2.2.4 a delay ends no list of agents", "User-agent: *\nCrawl-delay: 5\nUser-agent: x\nDisallow: /a", False),
@@ -94,15 +89,11 @@ def test_groups(text: str, allows: bool) -> None:
     "line",
     [
         "Disallow: /a",
-        "Disallow:/a",
         "Disallow : /a",
         "  Disallow\t:\t/a  ",
-        "dIsAlLoW: /a",
         "Disallow: /a # not this",
-        "Disallow: /a#b",
         "Disallow /a",
         "Disalow: /a",
-        "Dissallow: /a",
     ],
 )
 def test_spellings_of_a_rule(line: str) -> None:
@@ -196,28 +187,22 @@ def test_figure_4_of_2_2_2(pattern: str, path: str) -> None:
 
 PATTERNS = [  # paragraph, pattern, paths that it matches, paths that it does not
     ("2.2.2 from the first octet on", "/a", ["/a", "/ab", "/a/b", "/a?b", "/a%20"], ["/", "/b/a", "/A", "/?/a"]),
-    ("2.2.2 case counts", "/Fish.ASP", ["/Fish.ASP"], ["/fish.asp", "/Fish.asp"]),
     ("2.2.2 the root is all", "/", ["/", "/a", "/?a", "//", "", "?a"], []),
     ("2.2.2 an empty path is the root", "/?a", ["?a", "/?a"], ["", "/a"]),
     ("2.2.2 the query counts", "/a?b=1", ["/a?b=1", "/a?b=12", "/a?b=1&c"], ["/a", "/a?c&b=1"]),
     ("2.2.2 an empty query, too", "/a?", ["/a?", "/a?b"], ["/a", "/a%3F"]),
     ("2.2.2 unreserved octets", "/%7Ea%2Db%2e", ["/~a-b.", "/%7ea%2db%2E"], ["/~a-b"]),
-    ("2.2.2 unreserved octets in the URL", "/~all", ["/~all", "/%7Eal%6C"], ["/%7Eal"]),
     ("2.2.2 an encoded slash is not a slash", "/a%2fb", ["/a%2Fb", "/a%2fb"], ["/a/b", "/a%252Fb"]),
     ("2.2.2 a slash is not an encoded slash", "/a/b", ["/a/b"], ["/a%2Fb"]),
     ("2.2.2 in a query both are data", "/a?b=/c?d", ["/a?b=%2Fc%3Fd", "/a?b=/c?d"], ["/a%3Fb=/c?d"]),
     ("2.2.2 other reserved octets", "/a;b:[c]@,d", ["/a;b:[c]@,d", "/a%3Bb%3A%5Bc%5D%40%2Cd"], ["/a"]),
     ("2.2.2 a percent sign", "/100%", ["/100%", "/100%25", "/100%zz"], ["/100"]),
     ("2.2.2 octets that are not UTF-8", "/%E9", ["/%E9", "/%e9x"], ["/%E8", "/é", "/%EF%BF%BD"]),
-    ("2.2.2 octet by octet", "/%E3", ["/ツ", "/%E3%83%84"], ["/é"]),
     ("2.2.2 a fragment is not compared", "/a#", ["/a", "/ab", "/a#c"], ["/#/a"]),
-    ("2.2.2 not the index of another", "/index.html", ["/index.html", "/index.html?a"], ["/", "/index.htm"]),
     ("2.2.3 asterisk", "/a*b", ["/ab", "/axb", "/a/b", "/a?b", "/abc", "/aab"], ["/a", "/ba", "/bab"]),
-    ("2.2.3 alone", "*", ["/", "/a?b"], []),
     ("2.2.3 parts in their order", "/*a*b*a", ["/aba", "/xaxbxa"], ["/ab", "/baa"]),
     ("2.2.3 as far as the query's slash", "/*/x", ["/a/x", "/a?b=/x", "/a?b=%2Fx"], ["/x", "/a%2Fx"]),
     ("2.2.3 dollar", "/a$", ["/a"], ["/ab", "/a/", "/a?b", "/a$", "/a%24", "/a$b"]),
-    ("2.2.3 dollar alone", "/$", ["/", ""], ["/a", "/?a", "/$"]),
     ("2.2.3 a fragment is behind the end", "/a$", ["/a#b"], ["/a?#b"]),
     ("2.2.3 the parts do not overlap", "/ab*b$", ["/abb", "/abab"], ["/ab"]),
     ("2.2.3 a dollar elsewhere is a dollar", "/a$b", ["/a$b", "/a%24b"], ["/a", "/ab"]),
@@ -238,24 +223,19 @@ def test_patterns(pattern: str, hits: list[str], misses: list[str]) -> None:
 
 PRECEDENCE = [  # paragraph, rules, path, number of the line that decides
     ("2.2.2 the longer one", ["Disallow: /a", "Allow: /ab"], "/abc", 3),
-    ("2.2.2 the longer one", ["Allow: /ab", "Disallow: /abc"], "/abc", 3),
     ("2.2.2 the longer one, not the later", ["Disallow: /abc", "Allow: /ab"], "/abc", 2),
-    ("2.2.2 of those that match", ["Disallow: /a", "Allow: /ab"], "/ac", 2),
     ("2.2.2 Allow of two equal ones", ["Disallow: /a", "Allow: /a"], "/a", 3),
     ("2.2.2 Allow of two of one length", ["Disallow: /*b", "Allow: /ab"], "/ab", 3),
     ("2.2.2 the first of two of one kind", ["Allow: /", "Disallow: /a", "Disallow: /a"], "/a", 3),
     ("2.2.2 none", ["Disallow: /a"], "/b", None),
     ("2.2.3 an asterisk is an octet", ["Allow: /page", "Disallow: /*.htm"], "/page.htm", 3),
     ("2.2.3 a dollar is an octet", ["Disallow: /", "Allow: /$"], "/", 3),
-    ("2.2.3 a dollar is an octet", ["Disallow: /", "Allow: /$"], "/a", 2),
     ("2.2.3 a dollar is an octet", ["Allow: /ab", "Disallow: /a$"], "/a", 3),
     ("2.2.2 a question mark is one octet", ["Disallow: /*?", "Allow: /img"], "/img?a", 3),
-    ("2.2.2 an l is one octet", ["Disallow: /lll", "Allow: /*lla"], "/llla", 3),
     ("2.2.2 an octet outside ASCII counts encoded", ["Disallow: /aaaaa", "Allow: /*é"], "/aaaaaé", 3),
     ("2.2.2 an octet outside ASCII counts encoded", ["Disallow: /aaaaaaaa", "Allow: /*é"], "/aaaaaaaaé", 2),
     ("2.2.2 an encoded octet counts decoded", ["Disallow: /%61", "Allow: /ab"], "/ab", 3),
     ("2.2.2 /robots.txt is decided by none", ["Disallow: /"], "/robots.txt", None),
-    ("2.2.2 nor is it with a query", ["Disallow: /"], "/robots.txt?a", None),
 ]
 
 
@@ -274,12 +254,9 @@ def test_which_rule_decides(lines: list[str], path: str, number: int | None) -> 
     [
         ("/robots.txt", True),
         ("/robots.txt?a=b", True),
-        ("/robots.txt#a", True),
         ("/robots.txt/", False),
-        ("/robots.txt%3Fa", False),
         ("/Robots.txt", False),
         ("/a/robots.txt", False),
-        ("//robots.txt", False),
         ("/?/robots.txt", False),
     ],
 )
@@ -290,19 +267,13 @@ def test_robots_txt_itself_is_always_allowed(path: str, allows: bool) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://h",
         "HTTP://u:p@h:80?a",
         "http://[::1/a",
         "http://h:port/",
         "",
-        "a",
-        "//h",
         "/a",
-        "?",
-        "\x00",
         "\ud800",
         "http:// /\n",
-        "é",
     ],
 )
 def test_no_url_is_too_odd_for_an_answer(url: str) -> None:
@@ -348,7 +319,7 @@ LINES = [
 LINES += [b"Request-rate: 1/", b"\xef\xbb\xbf", b""]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_line_that_decides_agrees_with_the_verdict_whatever_the_bytes_are(seed: int) -> None:
     chance = random.Random(seed)
 
@@ -370,16 +341,12 @@ def test_the_line_that_decides_agrees_with_the_verdict_whatever_the_bytes_are(se
 @pytest.mark.parametrize(
     ("body", "path", "allows"),
     [
-        ("'User-agent: *\\nDisallow: /' + '*a' * 4_000 + '*b'", "'a' * 10_000", True),
         ("'User-agent: *\\nDisallow: /' + '*a' * 4_000 + '*b'", "'a' * 9_999 + 'b'", False),
         ("'User-agent: *\\nDisallow: /' + '*aé' * 100_000 + '$'", "'aé' * 5_000", True),
         ("'User-agent: *\\n' * 15_000 + 'Disallow: /*b\\n' * 15_000", "'a' * 10_000", True),
         ("'User-agent: *\\nDisallow: /\\n' + 'Disallow: /*%db\\n' * 30_000", "'é%2f' * 1_250", False),
-        ("'User-agent: x\\n' * 17_000 + 'Disallow: /b\\n' * 17_000", "'b' * 10_000", True),
-        ("'User-agent: *\\nDisallow: ' + '/' * 500_000", "'/' * 10_000", True),
         ("'User-agent: *\\nDisallow' + ' ' * 500_000 + '/a'", "'%' * 10_000", True),
         ("'User-agent: *\\nRequest-rate: 1' + ' ' * 500_000 + '/'", "'%2f' * 3_333", True),
-        ("'User-agent: *\\nCrawl-delay: ' + '9' * 500_000", "'?' * 10_000", True),
     ],
 )
 def test_no_file_takes_for_ever(body: str, path: str, allows: bool) -> None:
@@ -430,19 +397,15 @@ def test_what_is_behind_the_limit_is_not_read() -> None:
     ("lines", "delay"),
     [
         ([], None),
-        (["Disallow: /"], None),
         (["Crawl-delay: 5"], 5.0),
-        (["crawl-delay:0.25"], 0.25),
         (["Crawl delay: .5"], 0.5),
         (["Crawl-delay: 0"], 0.0),
         (["Crawl-delay: 5", "Crawl-delay: 7", "Crawl-delay: 6"], 7.0),
         *(([f"Crawl-delay: {nonsense}"], None) for nonsense in ("", "-1", "nan", "inf", "1e999", "9" * 400)),
         *(([f"Crawl-delay: {nonsense}"], None) for nonsense in ("soon", "1,5", "5s", "1_0", "١", "5 6")),
         (["Crawl-delay: 5", "Crawl-delay: soon"], 5.0),
-        (["Request-rate: 1/5s"], 5.0),
         (["Request-rate: 1/1m"], 60.0),
         (["Request-rate: 2/1M"], 30.0),
-        (["Request-rate: 1/1d"], 86400.0),
         (["request-rate:10/1"], 0.1),
         (["Request-rate: 1/5 0900-1730"], 5.0),
         (["Request-rate: 1/1m 0900 - 1730 UTC"], 60.0),
@@ -466,8 +429,6 @@ def test_delay(lines: list[str], delay: float | None) -> None:
     [
         ("User-agent: *\nCrawl-delay: 9\nAllow: /\nUser-agent: crawlproject\nCrawl-delay: 2", 2.0),
         ("User-agent: *\nCrawl-delay: 9\nAllow: /\nUser-agent: crawlproject\nAllow: /", None),
-        ("User-agent: x\nCrawl-delay: 9\nAllow: /\nUser-agent: *\nAllow: /", None),
-        ("User-agent: x\nUser-agent: *\nCrawl-delay: 9", 9.0),
         ("User-agent: crawlproject\nCrawl-delay: 1\nAllow: /\nUser-agent: crawlproject\nCrawl-delay: 3", 3.0),
         (
             "User-agent: x\nCrawl-delay: 9\nUser-agent: *\nDisallow: /",
@@ -488,22 +449,17 @@ def test_a_delay_is_for_the_agents_named_above_it(text: str, delay: float | None
     ("header", "seconds"),
     [
         (None, 86400.0),
-        (b"max-age=3600", 3600.0),
         (b"public, MAX-AGE=3600, must-revalidate", 3600.0),
         (b'max-age="3600"', 3600.0),
         (b"max-age=3600,max-age=7200", 3600.0),
         (b"max-age=604800", 86400.0),
         (b"max-age=" + b"9" * 5000, 86400.0),
         (b"max-age=0", 60.0),
-        (b"max-age=59", 60.0),
-        (b"max-age=61", 61.0),
         (b"no-store", 60.0),
         (b"No-Cache, max-age=3600", 60.0),
-        (b"max-age=3600, no-store", 60.0),
         (b"s-maxage=100", 86400.0),
         (b'private="a, max-age=100, no-store"', 86400.0),
         (b"max-age", 86400.0),
-        (b"max-age=-1", 86400.0),
         (b'\xff\x00=,,;"', 86400.0),
     ],
 )
@@ -515,11 +471,9 @@ def test_freshness(header: bytes | None, seconds: float) -> None:
     ("url", "robots"),
     [
         ("https://museum.org/a/b.jpg?c#d", "https://museum.org/robots.txt"),
-        ("https://museum.org", "https://museum.org/robots.txt"),
         ("HTTP://WWW.Museum.ORG/A", "http://www.museum.org/robots.txt"),
         ("http://museum.org:80/a", "http://museum.org/robots.txt"),
         ("http://museum.org:443/a", "http://museum.org:443/robots.txt"),
-        ("https://museum.org:8443/a", "https://museum.org:8443/robots.txt"),
         ("https://me:secret@museum.org/a@b", "https://museum.org/robots.txt"),
         ("http://[2001:DB8::7]:8080/a", "http://[2001:db8::7]:8080/robots.txt"),
     ],
@@ -541,7 +495,6 @@ def test_a_url_without_a_robots_txt(url: str) -> None:
     ("body", "empty"),
     [
         (b"", True),
-        (b"User-agent: *\nDisallow:\n", True),
         (b"User-agent: other\nDisallow: /\n", True),
         (b"User-agent: *\nAllow: /\n", False),
         (b"User-agent: *\nCrawl-delay: 5\n", False),
@@ -571,9 +524,7 @@ SIGNAL_N = "content-signal:ai-train"
         (["Content-Usage: / train-ai=y", "Content-Usage: / train-ai=n"], "/a", {AI_N: 3}),
         (["Content-Usage: / train-ai=n", "Content-Usage: / search=n"], "/a", {"content-usage:search": 3, AI_N: 2}),
         (["Content-Usage: /*.jpg$ train-ai=n"], "/a/b.jpg", {AI_N: 2}),
-        (["Content-Usage: /%61 train-ai=n"], "/a", {AI_N: 2}),
         (["Content-Usage: / train-ai=n, search=y;a=1, unknown=n"], "/a", {AI_N: 2}),
-        (["Content-Usage:"], "/a", {}),
         (["Content-Usage: / \xff\x00=,;;=n,="], "/a", {}),
         (["Content-Signal: search=yes, ai-train=no"], "/a", {SIGNAL_N: 2}),
         (["Content-Signal: /photos/ ai-train=no"], "/a", {}),

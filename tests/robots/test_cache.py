@@ -21,7 +21,6 @@ from crawlproject.middlewares.gate import TokenMiddleware
 from crawlproject.politeness.slots import tolerance
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import sources
 from demo.gallery import Gallery, set_faults
 from tests.leading import lead
 from tests.robots_copies import copy_of, keep_copy, run_out, set_copy, unpacked
@@ -257,30 +256,6 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
 # --- whose -------------------------------------------------------------------------------------------------------
 
 
-def test_a_robots_txt_at_an_excluded_host_is_not_asked_for(crawl: Crawl) -> None:
-    name = "gone.example"
-    folder = crawl.source("museum", 20, pictures=2)
-    crawl.source("gone", 20)
-    with gallery_of(crawl) as crawl.gallery:
-        port = crawl.gallery.urls["gone"].rpartition(":")[2]
-        elsewhere = f"http://{name}:{port}/robots.txt"
-        set_faults(folder, {"/robots.txt": {"status": 301, "headers": {"Location": elsewhere}}})
-        crawl.command(f"exclude {name}")
-        museum = crawl.gallery.urls["museum"].rpartition(":")[2]
-        for picture in ("0.jpg", "1.jpg"):
-            url = f"http://img.museum.org:{museum}/{picture}"
-            seed = {"url": url, "uuid": f"museum-{picture}", "source": "museum"}
-            crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-        crawl.run(CRAWL_RETRY_DELAY="0.2")
-        assert times(crawl, "gone") == []
-        assert crawl.arrivals("museum") == []
-    reasons = set(crawl.dead().values())
-    assert reasons == {
-        f"robots unreachable: {name} or its source is excluded: see scrapy excluded (after 2 attempts)"
-    }
-    ended_well(crawl)
-
-
 def test_a_redirect_needs_the_permission_of_the_host_it_leads_to(crawl: Crawl) -> None:
     museum = site(crawl, "museum", 100)
     cdn = site(crawl, "cdn", 100, pictures=1)
@@ -343,20 +318,6 @@ async def test_what_comes_after_the_lock_was_lost_is_not_kept(state: State) -> N
     assert not await keep("late", ORIGIN, kind="unreachable", **PAUSES)
     reply = await state.scripts.look_robots("third", ORIGIN, "museum")
     assert (reply.what, reply.body) == ("rules", b"new")
-
-
-async def test_a_worker_that_dies_while_it_fetches_blocks_others_for_seconds(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "ROBOTS_LOCK_S", 0.5)
-    await rule(scheduler, 50)
-    leading = asyncio.create_task(lead_on(scheduler))
-    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    assert await looked(scheduler.state, "dead") == ("fetch", ORIGIN)
-    verdict = await scheduler.robots.look_up("http://museum.example/a.jpg", "museum", patience=10)
-    assert verdict is not None
-    assert verdict.allowed
-    leading.cancel()
 
 
 async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state: State) -> None:

@@ -67,8 +67,6 @@ def test_a_page_of_a_source_with_hosts_on_a_platform_takes_nothing_from_it() -> 
         ("museum.org:8080", "museum.org"),
         ("*.museum.org", "museum.org"),
         ("https://museum.org/x", "museum.org"),
-        ("127.0.0.1:8000", "127.0.0.1"),
-        ("::1", "::1"),
         ("[::1]:80", "::1"),
     ],
 )
@@ -120,12 +118,6 @@ def test_a_host_that_several_claim_goes_to_the_smallest(order: tuple[int, ...]) 
     assert hosts_of(parse(json.dumps([rows[number] for number in order]))) == {"cdn.org": "small"}
 
 
-@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_a_host_claimed_by_equals_always_goes_to_the_same_source(names: tuple[str, str]) -> None:
-    rows = [row(name, 1, hosts=["cdn.org"]) for name in names]
-    assert hosts_of(parse(json.dumps(rows))) == {"cdn.org": "a"}
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -153,14 +145,10 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
         (row("$(reboot)", 1), "as in reboot"),
         ({"source_name": "museum"}, "image_count of museum"),
         (row("museum", -1), "not -1"),
-        (row("museum", 1.0), "not 1.0"),
-        (row("museum", "100"), "not '100'"),
         (row("museum", True), "not True"),
         (row("museum", 1, hosts="museum.org"), "hosts of museum"),
-        (row("museum", 1, hosts=[1]), "hosts of museum"),
         (row("museum", 1, hosts=["a.org", "256.1.1.1"]), "has '256.1.1.1', which is no host"),
         (row("museum", 1, source_url=5), "source_url of museum"),
-        (row("museum", 1, source_url="http://[::1"), ""),
         (row("museum", 1, circuit=5), "circuit must be"),
         (row("museum", 1, circuit={"error": 0.5}), "error is not a circuit rule"),
         (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
@@ -216,11 +204,6 @@ def test_what_it_no_longer_names_differs_from_what_it_names_invalidly() -> None:
     assert catalogue.without_sources(["museum", "louvre", "flickr", "caf\udce9"]) == ["flickr", "caf\udce9"]
     hosts = {"museum.org": "museum", "louvre.fr": "louvre", "flickr.com": "flickr", "old.org": "museum"}
     assert catalogue.without_hosts(hosts) == ["flickr.com", "old.org"]
-
-
-def test_the_start_of_a_catalogue_can_be_parsed_alone() -> None:
-    rows = ", ".join(json.dumps(row(f"s{number}", 1)) for number in range(100))
-    assert len(parse_catalogue([f"[{rows}, spoilt".encode()], 50)) == 50
 
 
 def test_a_full_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

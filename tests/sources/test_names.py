@@ -16,7 +16,6 @@ from crawlproject.sources.names import LONGEST_NAME, source_name
     ("value", "name"),
     [
         ("Flickr", "flickr"),
-        ("  museum \n", "museum"),
         ("smithsonian_natural-history.2", "smithsonian_natural-history.2"),
         ("ŽLUŤOUČKÝ", "žluťoučký"),
         ("संग्रहालय", "संग्रहालय"),  # with marks
@@ -34,17 +33,12 @@ def test_source_name(value: str, name: str) -> None:
     [
         "",
         "a b",
-        "a\nb",
         "a\x00b",
         "a\u200db",
         "\ud800",
         "x" * (LONGEST_NAME + 1),
         "-rf",
         "$(reboot)",
-        "a;b",
-        "'",
-        "*",
-        "a=b",
         "a/b",
         "@a",
         None,
@@ -54,24 +48,6 @@ def test_source_name(value: str, name: str) -> None:
 def test_an_invalid_source_name(value: object) -> None:
     with pytest.raises(ValueError, match="source"):
         source_name(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "similar"),
-    [
-        ("Museum of X", "museum_of_x"),
-        ("-rf", "rf"),
-        ("x" * 500, "x" * 60),
-        ("$$$", "museum_of_x"),
-        (None, "museum_of_x"),
-    ],
-)
-def test_the_error_names_the_value_and_what_may_stand_for_it(value: object, similar: str) -> None:
-    with pytest.raises(ValueError, match="source") as caught:
-        source_name(value)
-    assert repr(value)[:60] in str(caught.value)
-    assert str(caught.value).endswith(f" as in {similar}")
-    assert source_name(similar) == similar
 
 
 @given(st.text(max_size=20))

@@ -121,9 +121,7 @@ async def crawl(state: State) -> Crawl:
         ("xxxxxx", "open"),
         (".....x", "open"),
         ("." * 9 + "x", "closed"),  # 10 %, not above
-        ("." * 19 + "xx", "closed"),
         ("." * 18 + "xxx", "open"),
-        ("x" + "." * 5, "open"),
         ("x" + "." * 9, "open"),  # it opened on the way
         ("xxxxx" + "o" * 20, "closed"),
         ("xxxxx" + "-" * 20, "closed"),

@@ -158,19 +158,6 @@ def contents(server: Server) -> dict[bytes, bytes]:
     return {key: server.client.dump(key) for key in server.client.scan_iter()}
 
 
-async def test_a_master_that_is_killed_is_left_for_its_replica(cluster: Cluster, cluster_url: str) -> None:
-    state = State(config.load({"REDIS_URL": cluster_url}), "images")
-    await state.open()
-    assert await state.scripts.lead("leader", ready=True) == 1
-    master = cluster.owner_of(KEYS.seeds)
-    master.client.wait(1, 1000)
-    master.kill()
-    assert await until_async(lambda: state.scripts.lead("leader", ready=True), despite=redis.RedisError) == 1
-    await state.close()
-    master.start()
-    until(cluster.is_whole)
-
-
 async def test_a_master_that_hangs_is_left_for_its_replica(cluster: Cluster, cluster_url: str) -> None:
     """A call to it ends by time-out; from then on nobody asks it, though it is back before it knows."""
     settings = config.load({"REDIS_URL": cluster_url})

@@ -15,7 +15,7 @@ from crawlproject import config, controls, healthcheck
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
-from crawlproject.status.reporter import Report, Reporter, present_spiders
+from crawlproject.status.reporter import Report, present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
@@ -168,30 +168,6 @@ async def opened(environ: dict[str, Any], number: int) -> State:
 
 
 @pytest.mark.usefixtures("reports_quickly")
-async def test_without_the_first_shard_who_led_last_reports_on_the_others(server: Server, state: State) -> None:
-    lines: list[str] = []
-
-    async def write(line: str) -> None:
-        lines.append(line)
-
-    first = state.shards[0]
-    await first.redis.set(first.keys.leader, first.worker_id)
-    leading = Report(first, write, always=False)
-    await leading.step()
-    assert leading.leads
-    server.kill()
-
-    async def is_told() -> bool:
-        await leading.step()
-        return leading.latest is not None and set(leading.latest.sample.stopped) == {0}
-
-    assert await until_async(is_told, despite=redis.RedisError)
-    general = json.loads(lines[-1])["general"]
-    assert general["outstanding"] == 24  # as it was seen last
-    assert list(general["shards_stopped"]) == ["0"]
-
-
-@pytest.mark.usefixtures("reports_quickly")
 async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
     lines: list[str] = []
 
@@ -248,21 +224,3 @@ async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(
     done = scrapy("dead", "retry", "--json", **shared)
     assert json.loads(done.stdout) == {"retried": 11}
     assert [await shard.redis.xlen(shard.keys.dead) for shard in state.shards] == [0, 0]
-
-
-async def test_the_audit_trails_of_all_shards_that_it_leads_are_told(
-    state: State, caplog: pytest.LogCaptureFixture
-) -> None:
-    reporter = Reporter(state.config, state, always=True)
-    mine = state.shards
-    for shard in mine:
-        await shard.redis.set(shard.keys.leader, shard.worker_id)
-    await controls.exclude(state, ["example.org"], "", BY)
-
-    def told() -> int:
-        return sum("example.org is excluded" in record.message for record in caplog.records)
-
-    await reporter._tell()
-    assert told() == len(mine)
-    await reporter._tell()
-    assert told() == len(mine)

@@ -11,7 +11,7 @@ import redis
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.state.scripts import Settlement, UsersSeedsScripts
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.state.scripts.calls import begin, db, entry, lease, names, outstanding, put
 
 REMEDY = "remove or rename it"
 RATE = "crawl:override_rate:museum"
@@ -39,8 +39,7 @@ async def spoil(state: State, key: str, kind: str) -> None:
 )
 async def test_what_is_of_another_type_is_named_and_nothing_written(state: State, key: str, said: str) -> None:
     scripts = state.scripts
-    await join(state)
-    fence = await rule(state, ("museum", 100))
+    fence = await begin(state, 100)
     await put(state, [entry("a"), entry("b")])
     (grant,) = (await lease(state, 1)).grants
     done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")

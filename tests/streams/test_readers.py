@@ -165,12 +165,10 @@ def add(client: Any, first: int, last: int) -> None:
 GAPS: dict[str, tuple[int, tuple[tuple[Any, ...], ...], int | None]] = {
     "nothing": (10, (), 0),
     "what was read": (10, (("XTRIM", STREAM, "MINID", "10-0"),), 0),
-    "all that was read": (10, (("XTRIM", STREAM, "MINID", "11-0"),), 0),
     "the head": (10, (("XTRIM", STREAM, "MAXLEN", 3),), 17),
     "all": (10, (("XTRIM", STREAM, "MAXLEN", 0),), 20),
     "one of the middle": (10, (("XDEL", STREAM, "15-0"),), None),
     "the head, of a reader that has read nothing": (0, (("XTRIM", STREAM, "MAXLEN", 3),), 27),
-    "the head, of a reader that stands in the middle": (5, (("XTRIM", STREAM, "MAXLEN", 3),), 22),
     "the stream": (10, (("DEL", STREAM),), None),
     "everything": (10, (("FLUSHALL",), ("XADD", STREAM, "40-0", "event", "{}")), None),
     "what a fail-over forgets": (10, (("DEL", STREAM), ("XADD", STREAM, "9-0", "event", "{}")), 0),

@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from crawlproject.frontier.codec import digest_of
+from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
@@ -58,6 +59,14 @@ async def join(state: State, worker: str = "w", timeout: float = 30.0, max_deliv
     await state.scripts.heartbeat(worker, join=True, timeout=timeout, max_deliveries=max_deliveries)
 
 
+async def begin(state: State, rate: float, *waiting: str) -> int:
+    """Have a worker, and a source of that rate with these requests; return the fence."""
+    await join(state)
+    fence = await rule(state, ("museum", rate))
+    await put(state, [entry(name) for name in waiting])
+    return fence
+
+
 async def put(state: State, entries: Iterable[bytes], source: str = "museum") -> None:
     requests = [NewRequest(body, digest_of(source, body.hex()), again=True, source=source) for body in entries]
     reply = await state.scripts.enqueue("w", requests)
@@ -100,6 +109,13 @@ async def _lease(
     return await within(state.scripts, dead_maxlen=dead_maxlen, high_water=high_water).lease(
         worker, want, rooms=rooms or {}, room=room, horizon=horizon, suspect=suspect
     )
+
+
+async def slot_of(state: State, **request: Any) -> Slot:
+    """Take a slot without a lease."""
+    slot, _ = await state.scripts.acquire(**request)
+    assert slot is not None
+    return slot
 
 
 async def outstanding(state: State) -> int:

@@ -16,7 +16,7 @@ from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Attribution, DeadLetter, EnqueueReply, Grant, LeaseReply, Settlement
+from crawlproject.state.scripts import Attribution, DeadLetter, EnqueueReply, LeaseReply, Settlement
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import change_packed, db, join, lease, outstanding, packed_at, rule
@@ -115,32 +115,13 @@ async def test_an_operators_rate_makes_a_name_believed_until_it_is_taken_back(st
     assert (await queued(state))["cdn.example"] == 1  # the first one is leased
 
 
-DOMAINS = [
-    "museum.org",
-    "collection.v2",
-    "127.0.0.1",
-    "2001:db8::1",
-    "::1",
-    "1:2:3:4:5:6:7:8",
-    "a-1.xn--p1ai",
-    "b\u00fccher.de",
-]
-
-
-@pytest.mark.parametrize("name", [*DOMAINS, "unheard-of.example"])
+@pytest.mark.parametrize(
+    "name", ["museum.org", "collection.v2", "127.0.0.1", "2001:db8::1", "::1", "a-1.xn--p1ai", "b\u00fccher.de"]
+)
 async def test_of_a_domain_it_is_said_that_its_rate_is_lent_to_no_other(state: State, name: str) -> None:
     await catalogue(state)
     await db(state).set(state.keys.override_rate_of + name, "5")
     assert await state.scripts.attribute(name, "victim.org") == Attribution("victim.org", "domain", [])
-
-
-@pytest.mark.parametrize("domain", ["museum.org", "127.0.0.1", "2001:db8::1"])
-async def test_a_rate_for_a_domain_is_lent_to_no_other(state: State, domain: str) -> None:
-    await catalogue(state)
-    await db(state).set(state.keys.override_rate_of + domain, "100")
-    host = f"[{domain}]" if ":" in domain else domain
-    await feed(state, ("http://victim.org/1.jpg", domain), (f"http://{host}/2.jpg", "made-up"))
-    assert await queued(state) == {"victim.org": 1, domain: 1}
 
 
 async def test_where_unknown_sources_are_refused_neither_name_nor_domain_may_be_unknown(state: State) -> None:
@@ -247,7 +228,7 @@ async def test_a_domain_whose_row_is_not_bound_to_it_is_crawled_all_the_same(
     assert (len(reply.grants), reply.strays) == (1, [])
 
 
-@pytest.mark.parametrize("case", range(48))
+@pytest.mark.parametrize("case", range(8))
 async def test_a_request_belongs_to_the_source_that_it_is_said_to_be_of(state: State, case: int) -> None:
     """Else it would be moved to that source again and again, and never go out."""
     chance = random.Random(case)
@@ -355,39 +336,6 @@ async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(stat
     apart = await urls_in(state, state.keys.overflow_of, "cdn")
     assert (len(apart), await outstanding(state)) == (28, 12)
     assert await db(state).hget(state.keys.counters, "overflow") == b"28"
-
-
-async def test_what_moves_to_many_sources_waits_while_the_frontier_is_full(state: State) -> None:
-    fence = await catalogue(state, photos=0.02)
-    await join(state)
-    urls = [f"http://cdn{n}.example/{n}" for n in range(100)]
-    await put_beyond_its_window(state, "photos", urls, high_water=32)
-    assert await state.scripts.forget(fence, ["photos"], [])
-    granted: list[Grant] = []
-
-    async def exchange() -> None:
-        reply = await lease(state, want=1, high_water=32)
-        granted.extend(reply.grants)
-        await send_home(state, reply, high_water=32)
-
-    for _ in range(60):  # while nothing comes to an end
-        await exchange()
-        assert await outstanding(state) <= 32 + 8  # what one window takes
-    settled: list[Grant] = []
-
-    async def all_settled() -> bool:
-        await exchange()
-        await within(state.scripts, high_water=32).settle(
-            "w", [Settlement(grant.id, "", done=True) for grant in granted]
-        )
-        settled.extend(granted)
-        granted.clear()
-        assert await outstanding(state) <= 32 + 8  # what one window takes
-        return len(settled) == 100
-
-    await until_async(all_settled)
-    assert sorted(codec.url_of(grant.entry) for grant in settled) == sorted(urls)
-    assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (0, b"0")
 
 
 async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:

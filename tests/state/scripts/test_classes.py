@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
-from tests.state.scripts.calls import db, entry, join, lease, names, put, rule
+from tests.state.scripts.calls import begin, db, entry, join, lease, names, put, rule
 from tests.state.scripts.test_two_spiders import Clock
 
 CLASSES = range(5)
@@ -46,8 +46,7 @@ async def test_a_source_stands_where_its_rate_and_its_best_request_put_it(state:
 
 
 async def test_a_delayed_request_waits_in_its_class(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 20))
+    await begin(state, 20)
     await put(state, [entry("a", priority=2)])
     [grant] = (await lease(state)).grants
     await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, delay=60.0)])
@@ -106,9 +105,7 @@ async def test_a_single_lease_at_a_time_starves_nobody_either(state: State) -> N
 
 
 async def test_a_source_in_wrong_sets_is_leased_once_and_leaves_those_that_are_read(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 20))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 20, "a", "b")
     for key in state.keys.due:
         await db(state).zadd(key, {"museum": 1})
     assert names(await lease(state, want=1)) == ["a"]

@@ -6,14 +6,13 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import DeadLetter, Settlement
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule, waiting
+from tests.state.scripts.calls import begin, db, entry, lease, names, outstanding, put, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
 
 async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     await put(state, [entry("a", deliveries=2)])
     (grant,) = (await lease(state)).grants
     await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, dead="status 403")])
@@ -28,9 +27,7 @@ async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
 
 
 async def test_a_dead_letter_keeps_what_is_known_of_its_image(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 100, "a", "b")
     grants = (await lease(state)).grants
     images = ('{"width":9}', None)
     ends = [
@@ -43,8 +40,7 @@ async def test_a_dead_letter_keeps_what_is_known_of_its_image(state: State) -> N
 
 
 async def test_dead_letters_live_again_once(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     one = await db(state).xadd(state.keys.dead, {"entry": entry("a"), "source": "museum", "reason": "x"})
     two = await db(state).xadd(state.keys.dead, {"seed": "bad", "source": "", "reason": "x"})
     letters = [

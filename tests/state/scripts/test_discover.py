@@ -94,26 +94,6 @@ async def test_beyond_the_window_links_wait_apart_in_order(state: State) -> None
     assert await counters(state) == (0, 0)
 
 
-async def test_what_sitemaps_name_beyond_a_window_of_its_own_waits_as_links_do(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum.org", 100))
-    await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
-    links = [f"{n:02}" for n in range(40)]
-    assert (await discover(state, group("page"), group(*links[:30], priority=2))).letters == "a" * 31
-    assert await stands(state, state.keys.queue_of) == {2: links[:12], 1: ["page"]}
-    assert await stands(state, state.keys.overflow_of) == {1: links[12:30]}
-    await discover(state, group(*links[30:], priority=2))
-    assert await counters(state) == (13, 28)
-    await db(state).hset(state.keys.rates, "museum.org", "100")
-    given: list[str] = []
-    while len(given) < 41:
-        reply = await lease(state, want=2)
-        given += names(reply)
-        await state.scripts.settle("w", [Settlement(grant.id, "museum.org", dead="x") for grant in reply.grants])
-    assert given == [*links[:12], "page", *links[12:]]
-    assert await counters(state) == (0, 0)
-
-
 async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8

@@ -7,7 +7,7 @@ import pytest
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Rejected
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, join, outstanding, processing_list, request, rule, take, waiting
+from tests.state.scripts.calls import begin, db, join, outstanding, processing_list, request, rule, take, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -102,8 +102,7 @@ async def test_a_processing_list_holds_few_bytes_but_any_one_seed(state: State) 
 
 
 async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 5))
+    await begin(state, 5)
     await take(state, "a", "b")
     items = [request("a", 1), request("b", 2, source=None, domain="nowhere.example")]
     reply = await within(state.scripts, high_water=100, refuse_unknown=True).enqueue(

@@ -23,7 +23,7 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, join, lease, outstanding, rule
+from tests.state.scripts.calls import db, join, lease, outstanding, rule, slot_of
 from tests.waiting import until_async
 
 SPIDER = ImagesSpider()
@@ -111,17 +111,13 @@ async def test_nothing_of_an_excluded_source_is_admitted_and_the_rest_is(state: 
         ("https://MUSEUM.example:8443/a.jpg", True),
         ("http://museum.example./a.jpg", True),
         ("http://img.cdn.museum.example?x=y", True),
-        ("http://museum.example/" + "a" * 300, True),
         ("http://museum.example/" + "a" * 2000, True),
-        ("http://xn--bcher-kva.example/", True),
         ("http://bücher.example/", True),
         ("http://192.0.2.7/a.jpg", True),
         ("http://[2001:db8::7]:8080/a.jpg", True),
         ("http://notmuseum.example/a.jpg", False),
-        ("http://example/museum.example", False),
         ("http://museum.example.org/a.jpg", False),
         ("http://other.example/museum.example/?u=http://museum.example/", False),
-        ("http://other.example/@museum.example/", False),
         ("http://a.single/", False),
     ],
 )
@@ -133,7 +129,7 @@ async def test_a_domain_stands_for_its_host_and_those_below_it(state: State, url
     assert (reply.excluded, reply.admitted) == ((1, 0) if is_excluded else (0, 1))
 
 
-@pytest.mark.parametrize("of_gone", [1, 3, 50, 300])
+@pytest.mark.parametrize("of_gone", [3, 300])
 async def test_leases_pass_over_an_excluded_host_and_its_requests_use_no_slots(state: State, of_gone: int) -> None:
     await join(state)
     await rule(state, ("museum", 0.1))  # a slot in ten seconds
@@ -293,21 +289,9 @@ async def test_a_function_knows_the_digest_of_what_it_drops(state: State, meta: 
     assert not await state.scripts.was_seen(digest)
 
 
-async def test_what_was_dropped_is_no_duplicate(state: State) -> None:
-    await start(state)
-    batch = [image(f"http://a.example/{number}") for number in range(1200)]
-    await enqueue(state, batch)
-    await enqueue(state, [image("http://b.example/1", "other")])
-    assert await state.scripts.drop_all("museum", "purged", by="me") == 1200
-    assert await dropped(state, "museum", "purged") == 1200
-    reply = await enqueue(state, [*batch, image("http://b.example/1", "other")])
-    assert (reply.admitted, reply.duplicates) == (1200, 1)
-
-
 async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> None:
     await start(state)
-    slot, _ = await state.scripts.acquire(source="museum", host="img.museum.example")
-    assert slot is not None
+    slot = await slot_of(state, source="museum", host="img.museum.example")
     slot = replace(slot, late=60.0)
     await state.scripts.exclude({"museum.example": ""}, by="me")
     with pytest.raises(Excluded, match=r"img\.museum\.example or its source is excluded"):

@@ -8,7 +8,7 @@ import pytest
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule, waiting
+from tests.state.scripts.calls import begin, db, entry, join, lease, names, outstanding, put, rule, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -64,9 +64,8 @@ async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
     for lost in (1, 2, 3):
         await join(state)
         assert len((await lease(state)).grants) == 1
-        await asyncio.sleep(0.06)
-        await join(state, "other")
-        beat = await state.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
+        await db(state).zadd(state.keys.workers, {"w": 1})
+        beat = await state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
         assert beat.lost == [("w", 0 if lost == 3 else 1, 1 if lost == 3 else 0)]
     ((_, letter),) = await db(state).xrange(state.keys.dead)
     assert letter[b"deliveries"] == b"3"
@@ -75,13 +74,11 @@ async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
 
 
 async def test_a_worker_that_lapsed_is_notified_and_cannot_settle(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     (grant,) = (await lease(state)).grants
-    await asyncio.sleep(0.06)
+    await db(state).zadd(state.keys.workers, {"w": 1})
     await join(state, "other")
-    await state.scripts.heartbeat("other", join=True, timeout=0.05, max_deliveries=3)
+    await state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
     beat = await state.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3)
     assert not beat.alive
     done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))

@@ -7,7 +7,7 @@ import pytest
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, entry, join, lease, processing_list, put, request, rule
+from tests.state.scripts.calls import begin, db, join, lease, processing_list, request, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
@@ -29,9 +29,7 @@ async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: Stat
 
 
 async def test_work_of_halted_sources_and_work_that_waits_for_an_extent_count(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     await db(state).sadd(state.keys.halted, "museum")
     assert not (await state.scripts.idleness()).is_idle
     await state.scripts.drop_queued("museum", "purged", count=9)
@@ -42,9 +40,7 @@ async def test_work_of_halted_sources_and_work_that_waits_for_an_extent_count(st
 
 
 async def test_neither_a_lost_counter_nor_a_lost_index_ends_a_crawl(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     await db(state).hdel(state.keys.counters, "outstanding")
     assert not (await state.scripts.idleness()).is_idle
     await db(state).hset(state.keys.counters, "outstanding", 1)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from crawlproject.state.client import State
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.scripts.calls import begin, db, entry, join, lease, put, rule
 from tests.streams.records import packed
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -74,8 +74,7 @@ async def test_what_nobody_reads_is_kept_unless_the_oldest_are_to_go_counted(sta
 
 
 async def test_what_a_reader_has_not_read_is_kept_and_leasing_pauses(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 100))
+    fence = await begin(state, 100)
     ids = [await db(state).xadd(state.keys.image_events, {"event": str(n)}) for n in range(1000)]
     images = state.keys.image_events
     await db(state).hset(state.keys.readers, "host:/tmp/out.jsonl", packed(last={images: ids[99]}))

@@ -12,7 +12,7 @@ from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Settlement
 from tests.robots_copies import keep_copy
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.state.scripts.calls import begin, db, entry, join, lease, names, outstanding, put, rule
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # in milliseconds
@@ -37,9 +37,7 @@ async def test_a_worker_that_is_not_registered_gets_nothing(state: State) -> Non
 
 
 async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 40))
-    await put(state, [entry(str(n)) for n in range(50)])
+    await begin(state, 40, *map(str, range(50)))
     before = asyncio.get_running_loop().time()
     reply = await lease(state)
     slots = [grant.slot for grant in reply.grants]
@@ -47,22 +45,18 @@ async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(state: St
     assert [round(b - a, 4) for a, b in itertools.pairwise(slots)] == [0.025] * 10
     assert slots[0] >= before
     again = await lease(state)
-    assert all(grant.slot >= slots[-1] + 0.0249 for grant in again.grants)
+    assert all(grant.at >= reply.grants[-1].at + 25_000 for grant in again.grants)
 
 
 async def test_a_pause_saves_up_no_slots(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 40))
-    await put(state, [entry(str(n)) for n in range(50)])
+    await begin(state, 40, *map(str, range(50)))
     await lease(state)
     await asyncio.sleep(0.6)
     assert len((await lease(state)).grants) == 11
 
 
 async def test_a_rate_below_one_gives_one_slot_in_its_interval(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 0.2))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 0.2, "a", "b")
     (first,) = (await lease(state)).grants
     reply = await lease(state)
     assert reply.grants == []
@@ -70,17 +64,14 @@ async def test_a_rate_below_one_gives_one_slot_in_its_interval(state: State) -> 
 
 
 async def test_a_rate_of_zero_gives_no_slot(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 0))
-    await put(state, [entry("a")])
+    fence = await begin(state, 0, "a")
     assert (await lease(state)).grants == []
     await state.scripts.set_rates(fence, [("museum", 10, 10)], {})
     assert names(await lease(state)) == ["a"]
 
 
 async def test_higher_priorities_go_first_and_equal_ones_in_their_order(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
+    await begin(state, 200)
     await put(state, [entry(f"{p}{n}", priority=p) for n in "abc" for p in (0, 4, 2)])
     assert names(await lease(state)) == ["4a", "4b", "4c", "2a", "2b", "2c", "0a", "0b", "0c"]
 
@@ -168,19 +159,16 @@ async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) 
     await put(state, [entry(str(n)) for n in range(400)])
     started = asyncio.get_running_loop().time()
     replies = await asyncio.gather(*(lease(state, want=5, worker=f"w{n}") for n in range(40)))
-    slots = sorted(grant.slot for reply in replies for grant in reply.grants)
+    slots = sorted(grant.at for reply in replies for grant in reply.grants)
     took = asyncio.get_running_loop().time() - started
     assert 11 <= len(slots) <= 11 + took * 40 + 1
-    # the clocks' difference may be estimated better from call to call, by parts of a millisecond
-    assert min(b - a for a, b in itertools.pairwise(slots)) > 0.015
+    assert min(b - a for a, b in itertools.pairwise(slots)) >= 25_000
     grants = [grant.entry for reply in replies for grant in reply.grants]
     assert len(set(grants)) == len(grants)
 
 
 async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     await db(state).xadd(state.keys.dead, {"reason": "x"})
     assert "CRAWL_STREAM_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
     assert (await lease(state, dead_maxlen=2)).state == "ok"
@@ -206,8 +194,7 @@ async def test_a_suspect_is_leased_beside_others_and_only_one_to_a_worker(state:
 
 async def test_many_suspects_let_others_pass_and_a_call_puts_off_a_part(state: State) -> None:
     """A worker may have held thousands when it was lost."""
-    await join(state)
-    await rule(state, ("museum", 200))
+    await begin(state, 200)
     for first in (0, 700):
         await put(state, [entry(f"{n:04}", deliveries=1) for n in range(first, first + 700)])
     await put(state, [entry("a")])
@@ -252,23 +239,12 @@ async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_a
 
 @pytest.mark.parametrize(
     ("override", "rate"),
-    [
-        ("50", 50.0),
-        ("50 over-robots", 50.0),
-        ("1e2", 100.0),
-        ("fast", 10.0),
-        ("0x20", 10.0),
-        ("-1", 10.0),
-        ("1e9", 10.0),
-        ("", 10.0),
-    ],
+    [("50", 50.0), ("50 over-robots", 50.0), ("1e2", 100.0), ("fast", 10.0), ("-1", 10.0), ("1e9", 10.0)],
 )
 async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
     state: State, override: str, rate: float
 ) -> None:
-    await join(state)
-    await rule(state, ("museum", 10))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 10, "a", "b")
     await db(state).set(state.keys.override_rate_of + "museum", override)
     first, second = (await lease(state)).grants
     assert first.rate == rate
@@ -278,9 +254,7 @@ async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
 
 
 async def test_a_limit_over_robots_txt_lifts_its_delay_until_it_is_gone(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 10))
-    await put(state, [entry(str(n)) for n in range(40)])
+    fence = await begin(state, 10, *map(str, range(40)))
     await keep_copy(state, "http://museum/robots.txt", "museum", delay=5.0)
     (first,) = (await lease(state)).grants
     assert first.rate == 0.2
@@ -321,8 +295,6 @@ async def test_a_resumed_source_over_robots_txt_does_not_wait_for_its_delay(stat
 
 
 async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 10))
-    await put(state, [entry("a")])
+    await begin(state, 10, "a")
     await db(state).set(state.keys.override_rate_of + "museum", "0")
     assert (await lease(state)).grants == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
 from tests.state.scripts.calls import (
     db,
     feed,
@@ -66,20 +65,6 @@ async def test_seeds_beyond_the_window_of_their_source_wait_apart_and_let_others
     assert await waiting(state) == []
     assert await feed(state, *requests("kj"), high_water=99) == (1, 1, 0, 0, 0, 0, [])  # what waits was seen
     assert await overflowing(state) == {0: "ijk"}
-
-
-async def test_what_is_taken_from_a_queue_is_filled_up_in_order(state: State) -> None:
-    await begin(state)
-    for letters in ("abcdefgh", "ijklmnopqrstuvwxyz"):
-        await feed(state, *requests(letters), high_water=1000)
-    given = ""
-    for _ in range(26):
-        reply = await lease(state, want=1, horizon=1e6)
-        given += "".join(names(reply))
-        assert await outstanding(state) <= 9
-        await state.scripts.settle("w", [Settlement(grant.id, "museum", dead="x") for grant in reply.grants])
-    assert given == "abcdefghijklmnopqrstuvwxyz"
-    assert (await overflowing(state), await outstanding(state)) == ({}, 0)
 
 
 async def test_no_priority_waits_behind_a_lower_one_of_its_source(state: State) -> None:

@@ -14,7 +14,7 @@ from crawlproject.models import Slot
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, LeaseReply, Settlement
 from crawlproject.status.source_status import SourceRow, source_statuses
-from tests.state.scripts.calls import db, entry, join, lease, names, put, rule
+from tests.state.scripts.calls import begin, db, entry, join, lease, names, put, rule
 
 DELAY_S = 70.0
 US = 1_000_000
@@ -63,9 +63,7 @@ def slots(reply: LeaseReply) -> list[float]:
 async def test_leases_of_the_spider_are_that_far_apart_while_another_spider_has_the_sources_rate(
     state: State, pages: State
 ) -> None:
-    await join(state)
-    await rule(state, ("museum", 40))
-    await put(state, [entry(str(n)) for n in range(50)])
+    await begin(state, 40, *map(str, range(50)))
     await put_page(pages, "a", "b", "c", "d")
     first = await lease(pages)
     assert names(first) == ["a"]
@@ -196,9 +194,7 @@ async def test_a_delay_that_others_wrote_or_that_was_longer_holds_for_one_delay(
 
 
 async def test_without_a_delay_nothing_is_noted(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 40))
-    await put(state, [entry("a")])
+    await begin(state, 40, "a")
     assert names(await lease(state)) == ["a"]
     assert not await db(state).exists(state.keys.paced)
     settings = config.load({"REDIS_URL": state.config.redis_url, "CRAWL_PAGES_DELAY": 0})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -15,7 +13,6 @@ from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.contents import seen_filter_fault
 from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
-from demo.redis_servers import Server
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, rule
 from tests.state.scripts.marking import KEYS, Marks, digests
@@ -77,17 +74,6 @@ def test_an_exact_filter_grows_and_loses_nothing(client: Any) -> None:
     assert client.memory_usage(smallest) < 130 + 5 * client.scard(smallest)
 
 
-def test_sets_beyond_what_redis_keeps_small_are_as_exact(client: Any) -> None:
-    client.config_set("set-max-intset-entries", 64)
-    try:
-        exact = Marks(client, 4000)
-        assert mark_all(exact, "ours", 4000) == (4000, 0)
-        assert b"hashtable" in {client.object("encoding", key) for key in client.keys(KEYS.seen_of + "*")}
-        assert mark_all(exact, "ours", 4000) == (0, 4000)
-    finally:
-        client.config_set("set-max-intset-entries", 512)
-
-
 async def test_what_was_refused_is_not_seen(state: State) -> None:
     await rule(state)
     reply = await within(state.scripts, high_water=99, dead_maxlen=99, refuse_unknown=True).enqueue(
@@ -129,34 +115,6 @@ async def test_what_was_forgotten_is_new_in_whichever_generation_it_was(state: S
     assert await db(state).hget(one.keys.seen_meta, "count") == b"0"
     assert (await enqueue(one, urls[:100] + urls[-100:])).admitted == 200
     await one.close()
-
-
-async def test_the_death_of_redis_while_the_filter_grows_loses_nothing_that_was_admitted(tmp_path: Path) -> None:
-    server = Server(tmp_path, appendfsync="always")
-    try:
-        admitted: list[str] = []
-        chance = random.Random(7)
-        for death in range(3):
-            state = await opened(server.url, capacity=1000, CRAWL_NAMESPACE="c")
-            await rule(state)
-            # Up to within the generation after the one of which there is one now
-            count = [1150, 4300, 8000][death]
-            while len(admitted) < count:
-                some = [f"https://museum.org/{death}/{len(admitted)}/{n}" for n in range(chance.randrange(1, 120))]
-                reply = await enqueue(state, some)
-                assert reply.admitted == len(some)
-                admitted += some
-            server.kill()
-            server.start()
-            for first in range(0, len(admitted), 500):
-                again = await enqueue(state, admitted[first : first + 500])
-                assert again.admitted == 0
-            await state.close()
-        kept = server.client.hgetall("c:images:seen_meta")
-        assert kept[b"generations"] == b"1000 4000 16000"
-        assert int(kept[b"count"]) == len(admitted) - 5000
-    finally:
-        server.close()
 
 
 async def test_the_log_warns_of_a_redis_that_keeps_only_smaller_sets_small(state: State) -> None:

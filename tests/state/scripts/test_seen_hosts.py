@@ -6,7 +6,7 @@ import json
 
 from crawlproject.state.client import State
 from crawlproject.state.scripts import SeenHost, Settlement, SourceStatus
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.scripts.calls import begin, db, entry, lease, put
 from tests.waiting import until_async
 
 
@@ -32,8 +32,7 @@ async def start(state: State) -> None:
         return bool(seconds % 300 < 280)
 
     await until_async(is_turn_young)
-    await join(state)
-    await rule(state, ("museum", 200))
+    await begin(state, 200)
 
 
 async def test_hosts_are_counted_with_their_successes_and_errors(state: State) -> None:

@@ -11,6 +11,7 @@ from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, S
 from crawlproject.state.source_counts import counts_in, read_fetches
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import (
+    begin,
     change_packed,
     db,
     entry,
@@ -27,9 +28,7 @@ pytestmark = pytest.mark.judges  # in milliseconds
 
 
 async def test_a_settled_lease_emits_its_event_once(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a")])
+    await begin(state, 100, "a")
     (grant,) = (await lease(state)).grants
     done = Settlement(
         grant.id,
@@ -58,9 +57,7 @@ async def test_only_the_worker_that_holds_a_lease_can_settle_it(state: State) ->
 
 
 async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 100, "a", "b")
     keys = await db(state).keys()
     before = {key: await db(state).dump(key) for key in keys}
     (forgotten,) = (await lease(state, 1)).grants
@@ -74,9 +71,7 @@ async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: Sta
 
 
 async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
-    await put(state, [entry("a"), entry("b"), entry("c")])
+    await begin(state, 200, "a", "b", "c")
     grants = (await lease(state, want=2)).grants
     again = [Settlement(g.id, "museum", entry("again"), delay=0.3) for g in grants]  # alike, and yet two
     assert (await state.scripts.settle("w", again)).settled == [True, True]
@@ -88,9 +83,7 @@ async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State) ->
 
 
 async def test_what_is_given_back_goes_to_the_head_of_its_queue(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 200))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 200, "a", "b")
     (grant,) = (await lease(state, want=1)).grants
     await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry)])
     assert names(await lease(state)) == ["a", "b"]
@@ -114,9 +107,7 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
 
 
 async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 1000))
-    await put(state, [entry(str(n)) for n in range(60)])
+    await begin(state, 1000, *map(str, range(60)))
     grants = (await lease(state, want=60)).grants
     await state.scripts.settle(
         "w", [Settlement(g.id, "museum", dead="x", status=str(n)) for n, g in enumerate(grants)]
@@ -155,8 +146,7 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
 
 
 async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     await put(state, [entry(name) for name in "abc"])
     grants = (await lease(state, room=3)).grants
     taken = (0.0004, 0.0015, 9.0)
@@ -180,8 +170,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
 
 
 async def test_hosts_and_fetches_of_a_source_are_counted_anew_every_five_minutes(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     key = state.keys.window_of + "museum"
 
     async def fetch(seconds: float, host: str) -> None:

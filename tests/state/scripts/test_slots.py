@@ -12,17 +12,14 @@ from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from crawlproject.state.scripts import Grant, Settlement
-from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
+from tests.state.scripts.calls import begin, change_packed, db, entry, lease, put, rule, slot_of
 
 pytestmark = pytest.mark.judges  # in milliseconds
 
 
 async def test_a_request_without_a_lease_takes_a_slot_of_the_same_row(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 0.5))
-    await put(state, [entry("a")])
-    slot, _ = await state.scripts.acquire(source="museum")
-    assert slot is not None
+    await begin(state, 0.5, "a")
+    slot = await slot_of(state, source="museum")
     reply = await lease(state)
     assert reply.grants == []
     assert reply.next_due == pytest.approx(slot.moment + 2.0, abs=0.1)
@@ -32,10 +29,8 @@ async def test_acquire_finds_the_source_of_a_domain_and_gives_none_without_a_pul
     assert (await state.scripts.acquire(domain="museum.example")).slot is None
     fence = await rule(state, ("museum", 2))
     await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
-    first, _ = await state.scripts.acquire(domain="museum.example")
-    second, _ = await state.scripts.acquire(source="museum")
-    assert first is not None
-    assert second is not None
+    first = await slot_of(state, domain="museum.example")
+    second = await slot_of(state, source="museum")
     assert (first.source, first.rate, second.at - first.at) == ("museum", 2.0, 500_000)
     assert second.moment == pytest.approx(first.moment + 0.5, abs=0.1)
 
@@ -44,22 +39,18 @@ async def test_a_slot_that_was_missed_is_exchanged_for_the_present_if_none_was_g
     state: State,
 ) -> None:
     await rule(state, ("museum", 2))
-    missed, _ = await state.scripts.acquire(source="museum")
-    assert missed is not None
+    missed = await slot_of(state, source="museum")
     await asyncio.sleep(0.3)
     renewed = await state.scripts.renew(missed, within=0.0)
     assert renewed is not None
     assert renewed.moment - missed.moment > 0.28
-    after, _ = await state.scripts.acquire(source="museum")
-    assert after is not None
+    after = await slot_of(state, source="museum")
     assert after.at - renewed.at == 500_000
 
 
 async def test_a_slot_that_was_missed_is_exchanged_for_the_next_one_if_that_is_soon(state: State) -> None:
     await rule(state, ("museum", 2))
-    missed, last = [(await state.scripts.acquire(source="museum")).slot for _ in range(2)]
-    assert missed is not None
-    assert last is not None
+    missed, last = [await slot_of(state, source="museum") for _ in range(2)]
     assert await state.scripts.renew(missed, within=0.5) is None  # a second ahead
     renewed = await state.scripts.renew(missed, within=1.1)
     assert renewed is not None
@@ -82,9 +73,7 @@ async def test_a_rate_raised_meanwhile_does_not_hide_that_another_slot_was_given
 
 
 async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 100, "a", "b")
     first, last = (await lease(state)).grants
 
     async def renewed(name: str = last.id, worker: str = "w") -> bool:
@@ -131,8 +120,7 @@ async def acquired(state: State, **more: Any) -> list[float]:
 
 
 async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_there_is_work(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 100))
+    await begin(state, 100)
     assert len(await acquired(state, sent_by="stranger")) >= 100  # without work, all within a second
     await put(state, [entry("a")])
     await asyncio.sleep(0.8)
@@ -154,9 +142,7 @@ async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_ther
 
 
 async def test_unused_slots_that_were_the_last_ones_are_given_out_again(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 2))
-    await put(state, [entry("a"), entry("b"), entry("c")])
+    await begin(state, 2, "a", "b", "c")
     first, second, third = (await lease(state, horizon=3.0)).grants
     await settle_unused(state, third, second)  # as the lease queue does, the last one first
     again = (await lease(state, horizon=3.0)).grants
@@ -166,9 +152,7 @@ async def test_unused_slots_that_were_the_last_ones_are_given_out_again(state: S
 
 
 async def test_an_unused_slot_before_others_is_lost(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum", 2))
-    await put(state, [entry("a"), entry("b")])
+    await begin(state, 2, "a", "b")
     first, second = (await lease(state, horizon=3.0)).grants
     await settle_unused(state, first)
     [again] = (await lease(state, horizon=3.0)).grants
@@ -176,9 +160,7 @@ async def test_an_unused_slot_before_others_is_lost(state: State) -> None:
 
 
 async def test_an_unused_slot_is_lost_where_the_rate_was_lowered(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 2))
-    await put(state, [entry("a")])
+    fence = await begin(state, 2, "a")
     [grant] = (await lease(state, horizon=3.0)).grants
     await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
     after = await db(state).zscore(state.keys.slots, "museum")

@@ -85,7 +85,7 @@ async def waiting(state: State) -> Any:
     return await db(state).hgetall(state.keys.waiting_spiders)
 
 
-@pytest.mark.parametrize(("rate", "seconds"), [(0.5, 60.0), (2, 40.0), (20, 10.0), (200, 4.0)])
+@pytest.mark.parametrize(("rate", "seconds"), [(2, 40.0), (200, 2.0)])
 @pytest.mark.parametrize("often", ["images", "pages"])
 async def test_one_worker_beside_twenty_gets_a_fifth_and_no_slot_is_lost(
     state: State, pages: State, rate: float, seconds: float, often: str
@@ -110,12 +110,9 @@ async def test_a_spider_alone_at_a_source_has_all_of_it(state: State, pages: Sta
     assert await waiting(state) == {}
 
 
-@pytest.mark.parametrize("rate", [2, 20, 200])
-async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(
-    state: State, pages: State, rate: int
-) -> None:
+async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(state: State, pages: State) -> None:
     """As of a worker that is busy: its source is due, but there is no room for more."""
-    seconds = max(10, 80 / rate)
+    rate, seconds = 20, 10
     await rule(state, ("museum", rate))
     await fill(state, round(rate * seconds) + 100)
     await fill(pages, 400)
@@ -134,8 +131,8 @@ async def test_when_the_other_asks_no_more_nothing_is_lost(state: State, pages: 
     await fill(pages, 400)
     clock = await Clock.of(state)
     await crawl(clock, 3, {state: SELDOM_S, pages: SELDOM_S})
-    given = await crawl(clock, 20, {state: SELDOM_S})
-    assert given["images"] >= 0.97 * 20 * 20
+    given = await crawl(clock, 10, {state: SELDOM_S})
+    assert given["images"] >= 0.97 * 10 * 20
     if how == "paused":  # and comes back
         given = await crawl(clock, 10, {state: OFTEN_S, pages: SELDOM_S})
         assert 0.2 <= given["pages"] / given.total() <= 0.8
@@ -152,16 +149,6 @@ async def test_a_spider_that_waits_for_its_own_delay_costs_the_other_nothing(sta
     assert given["pages"] == 10
     assert given.total() >= 0.97 * 20 * 20
     await paced.close()
-
-
-async def test_junk_of_others_shares_nothing_and_stops_nobody(state: State, pages: State) -> None:
-    await rule(state, ("museum", 20))
-    await fill(state, 100)
-    await fill(pages, 100)
-    await db(state).hset(state.keys.waiting_spiders, mapping={"museum": "many pages"})
-    clock = await Clock.of(state)
-    given = await crawl(clock, 4, {state: OFTEN_S, pages: SELDOM_S})
-    assert 0.2 <= given["pages"] / given.total() <= 0.8
 
 
 async def test_a_source_that_another_spiders_leader_has_moved_to_another_tier_is_due_once(
