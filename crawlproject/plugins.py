@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
+
+from crawlproject.errors import ConfigError
 
 GROUP = "crawlproject.plugins"  # of the entry points of installed packages
 FOLDER = "crawlproject.contrib"  # each of whose folders has a module `plugin`
@@ -41,12 +44,37 @@ class Plugin:
 
 @functools.cache
 def found() -> Mapping[str, Plugin]:
-    """Return all plug-ins, by name: those in the folders of `contrib`, then those of installed packages."""
+    """Return all plug-ins, by name: those in the folders of `contrib`, then those of installed packages.
+
+    Raises:
+        ConfigError: one cannot be loaded, or is none.
+
+    """
     folder = find_spec(FOLDER)
     paths = folder.submodule_search_locations if folder else None
     names = [one.name for one in pkgutil.iter_modules(paths or []) if one.ispkg]
-    plugins = {name: import_module(f"{FOLDER}.{name}.plugin").PLUGIN for name in names}
-    return plugins | {point.name: point.load() for point in metadata.entry_points(group=GROUP)}
+    plugins = {name: _loaded(name, partial(_in_folder, name)) for name in names}
+    points = metadata.entry_points(group=GROUP)
+    return plugins | {point.name: _loaded(point.name, point.load) for point in points}
+
+
+def _in_folder(name: str) -> Any:
+    return import_module(f"{FOLDER}.{name}.plugin").PLUGIN
+
+
+def _loaded(name: str, load: Callable[[], Any]) -> Plugin:
+    try:
+        plugin = load()
+        if isinstance(plugin, Plugin) and plugin.commands:
+            import_module(plugin.commands)
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the plug-in {name} cannot be loaded ({fault}): mend it, or uninstall it") from error
+    if not isinstance(plugin, Plugin):
+        raise ConfigError(
+            f"the plug-in {name} is {plugin!r}: its entry point must name a Plugin (docs/plugins.md)"
+        )
+    return plugin
 
 
 def offered(what: str) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """Scrapy's settings, in the order in which an image meets them. What they mean: docs/settings.md."""
 
+import sys
+
 from scrapy.settings import default_settings
 
 from crawlproject import plugins
 from crawlproject.config import RESOLVER, environment
+from crawlproject.errors import ConfigError
 
 BOT_NAME = "crawlproject"
 SPIDER_MODULES = ["crawlproject.spiders"]
@@ -98,8 +101,11 @@ EXTENSIONS_BASE = {
 }
 
 # What plug-ins add to the dicts above
-for _name, _more in plugins.scrapys_settings().items():
-    globals()[_name] = {**globals().get(_name, {}), **_more}
+try:
+    for _name, _more in plugins.scrapys_settings().items():
+        globals()[_name] = {**globals().get(_name, {}), **_more}
+except ConfigError as error:  # nothing has begun that would report it
+    sys.exit(f"scrapy: {error}")
 
 # Environment variables override the values above; `-s` overrides both.
 globals().update(environment())

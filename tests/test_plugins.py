@@ -127,6 +127,34 @@ def test_a_plugin_that_is_installed_adds_commands_settings_and_extensions(scrapy
     assert "crawlproject.extensions.lease_keeper.LeaseKeeper" in extensions
 
 
+@pytest.mark.parametrize(
+    ("point", "says"),
+    [
+        ("nosuch:PLUGIN", "cannot be loaded (ModuleNotFoundError: No module named 'nosuch')"),
+        ("crawl_bad:nothing", "cannot be loaded (AttributeError: "),
+        ("crawl_bad:RAISES.x", "cannot be loaded (ZeroDivisionError: "),
+        ("crawl_bad:COMMANDS", "cannot be loaded (ModuleNotFoundError: No module named 'nosuch')"),
+        ("json:dumps", "must name a Plugin"),
+    ],
+)
+def test_a_broken_plugin_stops_the_start_with_a_sentence(
+    scrapy: Scrapy, tmp_path: Path, point: str, says: str
+) -> None:
+    about = tmp_path / "crawl_bad-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: crawl-bad\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[crawlproject.plugins]\nbad = {point}\n")
+    (tmp_path / "crawl_bad.py").write_text(
+        "from crawlproject.plugins import Plugin\nCOMMANDS = Plugin(commands='nosuch.commands')\n"
+        "class Raises:\n    @property\n    def x(self):\n        return 1 / 0\nRAISES = Raises()\n"
+    )
+    done = scrapy("list", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("scrapy: the plug-in bad ")
+    assert says in line
+
+
 class Copy:
     """The product alone, in a folder, without a plug-in or without all of them."""
 

@@ -106,13 +106,16 @@ class Decoders:
         self._idle: list[Decoder] = []
         self._running: set[Decoder] = set()
         self._stopped = False
-        self._large = asyncio.Lock()  # held by the one picture that has `MAX_MEMORY`
+        self._large = FairSemaphore(1)  # of the one picture that has `MAX_MEMORY`
 
-    async def analyse(self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext) -> Analysis:
+    async def analyse(
+        self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext, source: str = ""
+    ) -> Analysis:
         """Return facts and thumbnails of a picture.
 
         `codings` are the content codings of the body, in the order in which they were applied. `turn` returns a
         context in which one of the `count` pictures may be decoded, and which may take its time to be entered.
+        `source` is whose picture it is.
 
         A picture that crashes its decoder, or needs more than its share of memory, is tried once more with all
         that any picture can have, after a crash in a fresh process. It has no turn while it waits for that.
@@ -126,7 +129,7 @@ class Decoders:
         while True:
             try:
                 async with (
-                    nullcontext() if memory == SHARE else self._large,
+                    nullcontext() if memory == SHARE else self._large.turn(source),
                     turn(),
                     self._decoder(fresh) as decoder,
                 ):

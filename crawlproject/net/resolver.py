@@ -52,7 +52,7 @@ _RECENT_ANSWER_S = 1.0  # no probe is sent this soon after an answer
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
 _MAX_NAMES = 20_000
-_MAX_LOOKUPS = 512  # at a time; further ones wait
+_MAX_LOOKUPS = 512  # at a time, before more are begun ahead: names that hang must not have others wait
 
 
 class Answer(NamedTuple):
@@ -104,7 +104,6 @@ class Resolver:
         )
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[None]] = {}
-        self._places = asyncio.Semaphore(_MAX_LOOKUPS)
         self._resolver: aiodns.DNSResolver | None = None
         self.outage = ""
         self._answered_at = -math.inf  # when a name server last answered
@@ -156,7 +155,7 @@ class Resolver:
         unknown = set()
         for host in [] if self.outage else hosts:
             answer = self._answers.get(host)
-            if answer is None or answer.renew <= now:
+            if (answer is None or answer.renew <= now) and len(self._lookups) < _MAX_LOOKUPS:
                 task = self._start_lookup(host)
                 if answer is None or answer.failure or answer.until <= now + _PREPARE_S:
                     unknown.add(task)
@@ -165,9 +164,11 @@ class Resolver:
 
     async def look_up(self, url: str) -> None:
         """Look up the host of `url`; afterwards `knows` is true, unless there is an `outage`."""
+        if self.knows(url):
+            return
         if self.outage:
             self._wanted = [host_of_url(url)]
-        elif not self.knows(url):
+        else:
             await asyncio.wait([self._start_lookup(host_of_url(url))])
 
     async def close(self) -> None:
@@ -204,8 +205,7 @@ class Resolver:
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            async with self._places:
-                addresses, ttl = await self._query(host)
+            addresses, ttl = await self._query(host)
             if not addresses:
                 raise OSError("no address")
             self._heard(host)

@@ -45,7 +45,7 @@ WANTED = {
     **dict.fromkeys(("base", "link", "a", "area"), "href"),
     **{"meta": "content", "iframe": "src", "frame": "src", "source": "srcset"},
 }
-_TELLING = etree.XPath("//@rel/..|//@itemprop/..|//@property/..")
+_TELLING = etree.XPath("//*[@rel or @itemprop or @property]")
 _UNSEEN = ("script", "style", "noscript", "iframe", "textarea", "select", "svg")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,4}")
 _LONGEST_TITLE = 500  # characters

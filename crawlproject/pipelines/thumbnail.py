@@ -153,7 +153,7 @@ class ThumbnailPipeline:
             return facts if isinstance(facts, Failure) else replace(item.event, **asdict(facts))
         if not isinstance(item, FetchedImage):
             return item
-        look = self.decoders.analyse(item.body, item.codings, partial(self._turn, item.source))
+        look = self.decoders.analyse(item.body, item.codings, partial(self._turn, item.source), item.source)
         analysis = await self._looked(look, 200)
         if isinstance(analysis, Failure):
             return analysis

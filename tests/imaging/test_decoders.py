@@ -247,6 +247,19 @@ async def test_a_picture_that_waits_for_memory_takes_no_turn_from_others(make: M
             await each
 
 
+async def test_large_pictures_of_one_source_leave_room_for_those_of_others(make: Make) -> None:
+    one = make(2, timeout=1.5)
+    await one.analyse(GOOD)
+    before = max(address_spaces())
+    bad = [asyncio.create_task(one.analyse(trap(LINGER), (), source="bad")) for _ in range(4)]
+    await until_async(lambda: max(address_spaces(), default=0) > before + SHARE)
+    with pytest.raises(UnreadableImage):
+        await one.analyse(trap(LINGER), (), source="good")
+    assert sum(each.done() for each in bad) <= 2  # of four
+    one.stop()
+    await asyncio.gather(*bad, return_exceptions=True)
+
+
 async def test_the_memory_that_is_expected_depends_on_the_picture() -> None:
     one = Decoder(JOB)
     assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE)).facts.width == 1000

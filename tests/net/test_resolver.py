@@ -167,6 +167,7 @@ async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(module, "_MAX_LOOKUPS", 100)
     zone.records["silent.org"] = [None]
     zone.records["museum.org"] = [["198.51.100.7"]]
     silent = asyncio.create_task(resolver.look_up("http://silent.org/"))
@@ -174,11 +175,14 @@ async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     for number in range(200):
         zone.records[f"{number}.silent.org"] = [None]
     hanging = asyncio.gather(*many)
+    await asyncio.sleep(0)
     await resolver.look_up("http://museum.org/")
     assert not silent.done()
     assert not hanging.done()
     await silent
     await hanging
+    await resolver.prepare(f"http://{number}.other.org/" for number in range(200))
+    assert len({name for name in zone.asked if name.endswith(".other.org")}) <= 100
     reason = "silent.org does not resolve: the name servers did not answer in time"
     assert resolver.failure("http://silent.org/") == reason
 
@@ -304,6 +308,9 @@ async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_res
     for host in ("a" * 64 + ".org", "a..org", "-", ".".join(["a" * 60] * 6), "xn--a", "a%00b", "*"):
         await resolver.look_up(f"http://{host}/")  # no valid names: nothing is to be learned from them
         await asyncio.sleep(0.1)
+    assert resolver.outage
+    await resolver.look_up("http://198.51.100.7/")  # no name server is asked for that
+    await asyncio.sleep(0.3)
     assert resolver.outage
     del zone.rcodes["*"]
     evil = [f"http://{number}.evil.org/" for number in range(500)]

@@ -127,6 +127,16 @@ def test_to_look_for_creators_takes_no_longer_the_more_licences_there_are() -> N
     assert took(linked(BY)) < 5 * took(linked(BY, rel="x").replace("creativecommons", "commons"))
 
 
+def test_to_look_for_what_names_a_relation_takes_no_longer_than_other_pages() -> None:
+    def took(element: str) -> float:
+        body = ("<html><body>" + element * 20_000).encode()
+        began = time.process_time()
+        read(body)
+        return time.process_time() - began
+
+    assert min(took("<br rel>") for _ in range(3)) < 4 * max(took("<br lang>"), 0.01)
+
+
 def test_half_a_character_in_json_ld_is_replaced_as_it_could_not_be_stored() -> None:
     (image,) = read(
         data({"@type": "ImageObject", "url": "a.jpg", "name": "a \ud800 b", "creator": "\udfff"})

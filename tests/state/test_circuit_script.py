@@ -390,16 +390,6 @@ async def test_the_leader_ends_the_open_period_of_a_source_without_work(crawl: C
     assert await crawl.db.scard("crawl:temp_halted") == 0
 
 
-async def test_the_statuses_are_those_of_the_window_that_tripped_it(state: State) -> None:
-    crawl = Crawl(state, replace(RULES, window=0.3))
-    await crawl.start()
-    await crawl.crawl("." * 30)
-    await asyncio.sleep(0.32)
-    await crawl.crawl("x" * 6)
-    [event] = await crawl.events("crawl:crawl_halted")
-    assert event["msg"] == 'museum tripped temporary halt. Response codes: {"500": 6}'
-
-
 async def test_the_audit_trail_says_who_by_command_or_key(crawl: Crawl) -> None:
     await crawl.crawl("xxxxxx")
     await crawl.end_period()
@@ -536,7 +526,7 @@ async def test_the_catalogue_sets_rules_of_its_own_for_a_source(crawl: Crawl) ->
     assert await crawl.circuit_state() == "closed"
 
 
-async def test_the_window_slides(state: State) -> None:
+async def test_the_window_slides_and_its_statuses_are_named(state: State) -> None:
     crawl = Crawl(state, replace(RULES, window=0.3))
     await crawl.start()
     await crawl.crawl("xxxxx")
@@ -544,6 +534,9 @@ async def test_the_window_slides(state: State) -> None:
     await crawl.crawl("xxxxx")
     assert await crawl.circuit_state() == "closed"
     assert len((await packed_at(crawl.db, "crawl:window:museum"))["results"]) == 48
+    await crawl.crawl("x")
+    [event] = await crawl.events("crawl:crawl_halted")
+    assert event["msg"] == 'museum tripped temporary halt. Response codes: {"500": 6}'
 
 
 async def test_an_older_generation_frees_no_place(crawl: Crawl) -> None:

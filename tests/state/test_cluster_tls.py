@@ -188,6 +188,14 @@ def test_a_crawl_as_a_user_with_no_more_rights_than_it_needs(
         "halt museum-1",
         "resume museum-1",
         "rate museum-1 2",
+        "top --interval 1 --json",
+        "explain museum-1",
+        "report museum-1",
+        "exclude museum.example",
+        "excluded",
+        "include museum.example",
+        "dead list",
+        "events --readers",
         f"events {events}",
     ):
         assert scrapy(*command.split(), **shared).returncode == 0, command

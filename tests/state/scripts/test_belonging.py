@@ -157,22 +157,6 @@ async def put_with(state: State, source: str, *requests: Request) -> None:
     await db(state).zadd(state.keys.due[-1], {source: 0})
 
 
-async def test_what_an_earlier_version_has_stored_under_a_made_up_name_goes_to_its_domain(state: State) -> None:
-    await catalogue(state)
-    await join(state)
-    await put_with(state, "made-up", *(request_to(f"http://victim.org/{n}", "made-up") for n in range(3)))
-    reply = await lease(state)
-    assert (reply.grants, len(reply.strays)) == ([], 3)  # none of them goes out as it is
-    assert await db(state).hlen(state.keys.leases_of + "w") == 3  # and none is lost with its worker
-    back = [Settlement(one.id, "made-up", one.entry, domain="victim.org", name="made-up") for one in reply.strays]
-    await state.scripts.settle("w", back)
-    assert await queued(state) == {"victim.org": 3}
-    assert await outstanding(state) == 3
-    assert await due(state) == {b"victim.org"}
-    reply = await lease(state)
-    assert (len(reply.grants), reply.strays) == (1, [])
-
-
 async def test_what_waits_follows_the_catalogue(state: State) -> None:
     fence = await catalogue(state, photos=50)
     await join(state)
@@ -183,6 +167,7 @@ async def test_what_waits_follows_the_catalogue(state: State) -> None:
     await state.scripts.set_rates(fence, [("later", 20, 20)], {}, {}, {})
     reply = await lease(state)
     assert reply.grants == []
+    assert await db(state).hlen(state.keys.leases_of + "w") == 2  # none is lost with its worker
     homes = {"photos": ("cdn.example", "photos"), "museum.org": ("museum.org", "later")}
     back = []
     for stray in reply.strays:

@@ -1,12 +1,10 @@
-"""The Lua module `seen_filter`, by enqueue.lua and by a function that does nothing else."""
+"""The Lua module `seen_filter`, by the script enqueue."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgpack
-import pytest
-import redis
 
 from crawlproject import config
 from crawlproject.frontier.codec import digest_of
@@ -15,25 +13,8 @@ from crawlproject.state.client import State
 from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
 from tests.settings_of_functions import within
 from tests.state.scripts.calls import db, entry, rule
-from tests.state.scripts.marking import KEYS, Marks, digests
 
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]
-
-
-def meta(client: Any) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in client.hgetall(KEYS.seen_meta).items()}
-
-
-def mark_all(filter_: Marks, seed: str, count: int, **how: Any) -> tuple[int, int]:
-    """Mark so many requests, the same ones for a seed; return how many were new, and how many known."""
-    replies = [filter_.call(some, **how) for some in digests(seed, count)]
-    return sum(new for new, _ in replies), sum(known for _, known in replies)
-
-
-@pytest.fixture
-def client(redis_url: str) -> Any:
-    with redis.Redis.from_url(redis_url) as found:
-        yield found
 
 
 async def enqueue(state: State, urls: list[str], **more: Any) -> EnqueueReply:
@@ -57,21 +38,20 @@ async def opened(redis_url: str, spider: str = "images", capacity: int = 10_000_
     return state
 
 
-# The layouts
-
-
-def test_an_exact_filter_grows_and_loses_nothing(client: Any) -> None:
-    exact = Marks(client, 1000)
-    assert mark_all(exact, "ours", 8000) == (8000, 0)
-    assert meta(client) == {"generations": "1000 4000 16000", "count": "3000"}
-    assert mark_all(exact, "ours", 8000) == (0, 8000)
-    assert meta(client)["count"] == "3000"
-    assert mark_all(exact, "others", 2000, what="look") == (2000, 0)
-    buckets = client.keys(KEYS.seen_of + "*")
-    assert sum(client.scard(bucket) for bucket in buckets) == 8000
-    assert {client.object("encoding", bucket) for bucket in buckets} == {b"intset"}
-    smallest = max(buckets, key=client.scard)
-    assert client.memory_usage(smallest) < 130 + 5 * client.scard(smallest)
+async def test_an_exact_filter_grows_and_loses_nothing(state: State, redis_url: str) -> None:
+    await rule(state)
+    one = await opened(redis_url, capacity=1000)
+    urls = [f"https://museum.org/{number}" for number in range(8000)]
+    batches = [urls[first : first + 500] for first in range(0, 8000, 500)]
+    assert [(await enqueue(one, batch)).admitted for batch in batches] == [500] * 16
+    meta = {b"generations": b"1000 4000 16000", b"count": b"3000"}
+    assert await db(state).hgetall(one.keys.seen_meta) == meta
+    assert [(await enqueue(one, batch)).duplicates for batch in batches] == [500] * 16
+    assert await db(state).hgetall(one.keys.seen_meta) == meta
+    buckets = await db(state).keys(one.keys.seen_of + "*")
+    assert sum([await db(state).scard(bucket) for bucket in buckets]) == 8000
+    assert {await db(state).object("encoding", bucket) for bucket in buckets} == {b"intset"}
+    await one.close()
 
 
 async def test_what_was_refused_is_not_seen(state: State) -> None:
@@ -89,9 +69,6 @@ async def test_what_was_refused_is_not_seen(state: State) -> None:
 async def test_to_look_changes_nothing(state: State) -> None:
     assert await state.scripts.was_seen(digest_of("", "x")) is False
     assert await db(state).keys() == []
-
-
-# In a crawl
 
 
 async def test_each_spider_has_its_own(state: State, redis_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -106,6 +107,21 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
     assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
 
 
+async def test_a_redirect_to_an_unknown_source_is_dead_where_the_catalogue_names_all(state: State) -> None:
+    await join(state)
+    fence = await rule(state, ("museum", 100))
+    await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
+    await put(state, [entry("a"), entry("b")])
+    ends = [
+        Settlement(grant.id, "museum", grant.entry, domain=domain)
+        for grant, domain in zip((await lease(state)).grants, ("museum.example", "elsewhere.example"), strict=True)
+    ]
+    await within(state.scripts, refuse_unknown=True).settle("w", ends)
+    letters = await db(state).xrange(state.keys.dead)
+    assert [fields[b"reason"] for _, fields in letters] == [b"unknown source: elsewhere.example"]
+    assert await outstanding(state) == 1
+
+
 async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
     await begin(state, 1000, *map(str, range(60)))
     grants = (await lease(state, want=60)).grants
@@ -114,6 +130,10 @@ async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
     )
     statuses = await db(state).lrange(state.keys.statuses_of + "museum", 0, -1)
     assert [int(status) for status in statuses] == list(range(59, 9, -1))
+
+
+def nonzero(histogram: Sequence[int]) -> dict[int, int]:
+    return {index: count for index, count in enumerate(histogram) if count}
 
 
 async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: State) -> None:
@@ -131,17 +151,13 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
     for end in ends:  # in calls of their own: each adds to what is there
         await state.scripts.settle("w", [end])
     museum, flickr, other = await read_fetches(state, ["museum", "flickr", "other"])
-    assert {index: count for index, count in enumerate(museum) if count} == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
-    assert {index: count for index, count in enumerate(flickr) if count} == {7: 1}
+    assert nonzero(museum) == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
+    assert nonzero(flickr) == {7: 1}
     assert other == []
     overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert overview is not None
     assert not isinstance(overview, float)
-    assert {index: count for index, count in enumerate(overview.fetches) if count} == {
-        0: 1,
-        7: 3,
-        len(LATENCY_BOUNDS): 1,
-    }
+    assert nonzero(overview.fetches) == {0: 1, 7: 3, len(LATENCY_BOUNDS): 1}
     assert (overview.fetch_us, sum(overview.latencies)) == (71_505_000, 0)
 
 
@@ -159,11 +175,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
         await state.scripts.settle("w", ends[2:])
     overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
     assert isinstance(overview, Overview)
-    assert {index: count for index, count in enumerate(overview.parses) if count} == {
-        0: 1,
-        2: 1,
-        len(PARSE_BOUNDS): 1,
-    }
+    assert nonzero(overview.parses) == {0: 1, 2: 1, len(PARSE_BOUNDS): 1}
     assert overview.parse_us == 9_001_900
     assert overview.totals["links_known"] == 6
     assert counts_in(await db(state).hget(state.keys.counts, "museum"))["links_known"] == 6
