@@ -269,8 +269,9 @@ async def test_what_the_slowest_reader_has_yet_to_read_stays(state: State, clien
     fence = await state.scripts.lead("leader", ready=True)
     assert fence is not None
     add(client, 1, 20)
-    for name, at in {"fast": 18, "slow": 12, "middle": 15}.items():
-        write(client, name, KEYS, last={STREAM: f"{at}-0"})
+    for name, at in {"fast": "18-0", "middle": "12-1", "slow": "12-0", "other": "12-2"}.items():
+        write(client, name, KEYS, last={STREAM: at})
+    assert await state.scripts.trim(fence - 1, maxlen=5) == ("", 0)  # of a leader that was replaced
     reason, _ = await state.scripts.trim(fence, maxlen=5)
     assert "reader slow has not read" in reason
     assert client.xlen(STREAM) == 9

@@ -180,7 +180,7 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
 
         # Numbers move.
         page.locator("#state", has_text="running").wait_for()
-        until(lambda: float(tile(page, "done a second")) > 20)
+        until(lambda: float(tile(page, "done a second")) > 5)
         first = tile(page, "thumbnails")
         until(lambda: tile(page, "thumbnails") != first)
         assert row(page, "photos").locator("td.rate").inner_text().split()[0] != "0"

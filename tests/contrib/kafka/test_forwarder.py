@@ -146,7 +146,7 @@ def die_everywhere(redis_url: str, address: str) -> None:
     deaths = 0
     with redis.Redis.from_url(redis_url) as client:
         emit(client, 0)
-        while sent_by_a_child_that_dies(redis_url, address, deaths * 8):
+        while sent_by_a_child_that_dies(redis_url, address, deaths * 16):
             write(client, READER, KEYS, until=None)  # as if five seconds had passed
             assert not sent_by_a_child_that_dies(redis_url, address, sys.maxsize)
             deaths += 1

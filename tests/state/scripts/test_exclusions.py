@@ -69,6 +69,7 @@ async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(st
     )
     await enqueue(state, [*named, *others, new_request(moved, SPIDER, SeenFilter())])
     (grant,) = (await lease(state)).grants
+    await db(state).set(state.keys.override_rate_of + "a.example", "200")
     await db(state).sadd(state.keys.excluded, "made-up")
     assert grant.entry == named[0].entry
     await state.scripts.settle("w", [Settlement(grant.id, "a.example", grant.entry, delay=60)])  # a retry
