@@ -87,7 +87,6 @@ def leads(client: Any) -> bool:
 
 
 async def test_a_master_that_has_been_replaced_is_left_before_it_knows(pair: Pair) -> None:
-    """As after a partition, or when it hung: a sentinel demotes it ten seconds later."""
     state = State(config.load({"REDIS_URL": pair.url}), "images")
     await state.open()
     await state.scripts.lead("leader", ready=True)

@@ -70,7 +70,6 @@ async def put(worker: FrontierScheduler, shard: State) -> None:
 
 
 async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None:
-    """Also when all of them start at the same time."""
     settings = config.load({"REDIS_URL": redis_url, "CRAWL_SHARDS": str(SHARDS)})
     states = [State(settings, "images") for _ in range(SHARDS + 1)]
     await asyncio.gather(*(state.open(serves=True) for state in states[:SHARDS]))
@@ -90,7 +89,6 @@ async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None
 
 
 async def test_a_request_for_another_shard_waits_for_that(worker: FrontierScheduler) -> None:
-    """Where the catalogue knows the domain: of another source than the domain's name says."""
     domain, state = domain_in(1, SHARDS), worker.state
     source = next(one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != 1)
     fence = await lead(state)
@@ -103,7 +101,6 @@ async def test_a_request_for_another_shard_waits_for_that(worker: FrontierSchedu
 
 
 async def test_what_may_not_wait_for_another_shard_stays_with_the_worker(redis_url: str) -> None:
-    """The lease of the page that led there does not end before."""
     async with opened(redis_url, CRAWL_SHARD="1", CRAWL_OVERFLOW_MAXLEN=str(SHARDS)) as worker:
         await lead(worker.state)
         await put(worker, worker.state)
@@ -167,6 +164,8 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
         await asyncio.sleep(0)
         assert os.environ[MOVES_TO] == "2"
         assert closed == ["moved"]
+        assert not await second.state.shards[2].join(0)  # one is enough
+        assert await second.state.shards[2].workers() == [first.state.worker_id]
     monkeypatch.setenv(MOVES_TO, "2")
     async with opened(redis_url) as moved:
         assert moved.state.number == 2
@@ -186,7 +185,6 @@ async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: py
 async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     worker: FrontierScheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The crawl was begun anew while the worker was silent."""
     keeper, stopped = Membership.from_crawler(worker.crawler), asyncio.Event()
     monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
     keeper.spider_opened()
@@ -234,3 +232,16 @@ async def test_each_leader_publishes_its_sources_and_whose_the_others_domains_ar
         assert await until_async(is_published, 5)
     for one in leaders:
         await one.stop()
+
+
+async def test_a_worker_that_chooses_a_shard_kills_no_requests_of_one_that_is_silent(redis_url: str) -> None:
+    """Not when a reply is lost and the client repeats the call, either."""
+    settings = config.load({"REDIS_URL": redis_url, "CRAWL_SHARDS": str(SHARDS)})
+    state = State(settings, "images")
+    await state.open()
+    await state.redis.zadd(state.keys.workers, {"silent": 1.0})
+    await state.redis.hset(state.keys.leases_of + "silent", "1.0:museum", bytes((1, 0, 0)) + b"x")
+    for _ in range(2):
+        assert await state.join(SHARDS)
+    assert await state.redis.xlen(state.keys.dead) == 0
+    await state.close()

@@ -13,7 +13,7 @@
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source with the greatest wait x weight
--- of its class comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see pace.lua)
+-- of its class comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see the slots)
 -- gets slots as far apart as that; those between are others'. A source that is halted or held is put
 -- where its time comes; one whose circuit is half open gets a few probes.
 --
@@ -254,23 +254,27 @@ register('lease', function(ctx, K, A)
     return given
   end
 
-  local tiers, left = read_due(), A.want
-  for _, shares in ipairs(SHARES) do
-    look_up(tiers, left, shares)
-    for index, tier in ipairs(tiers) do
-      if left > 0 then left = left - serve(tier, math.ceil(left / shares[index])) end
+  -- Should one source meet what nobody has foreseen, the leases of those before it are there: the worker finds them (reconcile).
+  local went_well, problem = pcall(function()
+    local tiers, left = read_due(), A.want
+    for _, shares in ipairs(SHARES) do
+      look_up(tiers, left, shares)
+      for index, tier in ipairs(tiers) do
+        if left > 0 then left = left - serve(tier, math.ceil(left / shares[index])) end
+      end
+      if left <= 0 then break end
     end
-    if left <= 0 then break end
+  end)
+  if #leases > 0 then
+    write_all('HSET', K.leases_of .. A.worker, leases)
+    redis.call('HSET', K.counters, 'lease', text(number))
   end
+  if not went_well then error(problem, 0) end
 
   queues.look_at_rest(ctx, looked_at)
   for source in pairs(looked_at) do
     due_index.schedule(ctx, source, not ctx.has.queued[source])
     if had[source] and ctx.standing[source] then waits.note(ctx, source, had[source], others_had[source]) end
-  end
-  if #leases > 0 then
-    write_all('HSET', K.leases_of .. A.worker, leases)
-    redis.call('HSET', K.counters, 'lease', text(number))
   end
   for place in pairs(due_index.save(ctx)) do inhabited[place] = true end
   waits.save(ctx)
