@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import hypothesis
 import pytest
@@ -32,6 +32,9 @@ from crawlproject.state.client import State
 from tests.forks import forks
 
 __all__ = ["Zone"]
+
+if TYPE_CHECKING:
+    from tests.test_crawl import Crawl
 
 ROOT = Path(__file__).parents[1]
 
@@ -186,6 +189,23 @@ def redis_url(redis_server: str) -> str:
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
     return redis_server
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A client of the empty Redis."""
+    with redis.Redis.from_url(redis_url) as one:
+        yield one
+
+
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    """A gallery of sources, a Redis, and workers."""
+    from tests.test_crawl import Crawl as Crawling  # which takes a while to load
+
+    one = Crawling(tmp_path, environment, redis_url)
+    yield one
+    one.stop()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from crawlproject import __version__
 from crawlproject.config import SETTINGS, environment, load, project_dir
 from crawlproject.errors import ConfigError
-from crawlproject.models import IMAGE_FORMATS, OPT_OUTS
+from crawlproject.models import OPT_OUTS
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -196,12 +196,6 @@ def test_an_unknown_opt_out_is_named_and_the_known_ones_are_listed() -> None:
     assert all(f"{name}," in str(caught.value).replace(";", ",") for name in OPT_OUTS)
 
 
-def test_an_unknown_format_is_named_and_the_known_ones_are_listed() -> None:
-    with pytest.raises(ConfigError, match=r"^CRAWL_FORMATS='jpeg, eps, WMF' must be .*; not eps, WMF$") as caught:
-        load({"CRAWL_FORMATS": "jpeg, eps, WMF"})
-    assert all(f" {name}," in str(caught.value).replace(";", ",") for name in IMAGE_FORMATS)
-
-
 def test_each_shard_may_have_a_redis_of_its_own() -> None:
     urls = "redis://h/1  redis+sentinel://h/a "
     assert load({"CRAWL_SHARDS": 2, "REDIS_URL": urls}).redis_urls == ("redis://h/1", "redis+sentinel://h/a")
@@ -220,8 +214,6 @@ def test_a_wrong_redis_url_is_shown_without_its_password() -> None:
     ("name", "hint"),
     [
         ("CRAWL_MAX_RETRY", "did you mean CRAWL_MAX_RETRIES?"),
-        ("CRAWL_ALLOW_NETWORK", "did you mean CRAWL_ALLOW_NETWORKS?"),
-        ("CRAWL_SOURCE", "did you mean CRAWL_SOURCES?"),
         ("CRAWL_ZZZZZZZZZZZZZZZZ", "docs/settings.md"),
     ],
 )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -154,13 +154,6 @@ def worst_second(arrivals: list[Arrival]) -> int:
     return worst
 
 
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
-
-
 def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     photos = crawl.source("photos", 150, pictures=40)
     crawl.source("museum", 20, pictures=5)
@@ -259,41 +252,6 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     assert "Traceback" not in log
 
 
-def test_a_picture_that_opts_out_is_not_kept_or_its_event_names_the_opt_out(crawl: Crawl) -> None:
-    museum = crawl.source("museum", 50, pictures=5)
-    faults: dict[str, Fault] = {
-        "/0.jpg": {"headers": {"X-Robots-Tag": "googlebot: noindex, crawlproject: noai, noindex"}},
-        "/1.jpg": {"headers": {"TDM-Reservation": "1", "Content-Usage": "train-ai=n, search=y"}},
-        "/2.jpg": {"headers": {"X-Robots-Tag": "noindex", "Content-Signal": "ai-train=no"}},
-        "/3.jpg": {"headers": {"X-Robots-Tag": "googlebot: noai"}},
-        "/moved.jpg": {"status": 301, "headers": {"Location": "/0.jpg", "X-Robots-Tag": "noindex"}},
-        "/gone.jpg": {"status": 410, "headers": {"X-Robots-Tag": "noai"}},
-    }
-    set_faults(museum, faults)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", *(f"{n}.jpg" for n in range(5)), "moved.jpg", "gone.jpg")
-        crawl.run(CRAWL_OPT_OUTS="noai, tdm-reservation")
-        assert len(crawl.arrivals("museum")) == 8  # each requested once
-    assert crawl.dead() == {
-        "museum-0.jpg": "opt-out: noai (X-Robots-Tag)",
-        "museum-1.jpg": "opt-out: tdm-reservation (TDM-Reservation)",
-        "museum-moved.jpg": "opt-out: noai (X-Robots-Tag)",
-    }
-    events = {event["identifier"]: event for event in crawl.events(KEYS.image_events)}
-    assert {name: event["opt_out"] for name, event in events.items()} == {
-        "museum-2.jpg": ["content-signal:ai-train", "noindex"],
-        "museum-3.jpg": [],
-        "museum-4.jpg": [],
-    }
-    assert [event["identifier"] for event in crawl.events(KEYS.link_rot_events)] == ["museum-gone.jpg"]
-    assert set(crawl.outcomes().values()) == {1}
-    kept = {str(path.relative_to(crawl.folder / "thumbnails")) for path in crawl.folder.glob("thumbnails/*/*")}
-    assert kept == {event["thumbnail"] for event in events.values()}
-    assert "'crawl/museum/failed': 3" in crawl.log()
-    assert "Waiting for a reader: 7 events; scrapy events results.jsonl" in crawl.log()
-    assert "Traceback" not in crawl.log()
-
-
 def test_an_opt_out_in_robots_txt_counts_like_one_in_a_header(crawl: Crawl) -> None:
     museum = crawl.source("museum", 50, pictures=2)
     rules = ["User-agent: *", "Content-Signal: search=no, ai-train=yes", "Content-Usage: /kept/ train-ai=n"]
@@ -359,41 +317,6 @@ def test_killing_one_of_two_workers_neither_loses_nor_doubles_a_seed(crawl: Craw
         crawl.finish()
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
     assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
-
-
-def test_sigterm_finishes_requests_in_flight_and_returns_the_rest(crawl: Crawl) -> None:
-    crawl.source("photos", 100, pictures=300)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(300)))
-        crawl.start()
-        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 50)
-        crawl.workers[0].terminate()
-        assert crawl.workers[0].wait(PATIENCE_S) == 0
-        done = crawl.redis.xlen(KEYS.image_events)
-        assert 50 < done < 300
-        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(300 - done).encode()
-        assert not crawl.redis.keys(KEYS.leases_of + "*")
-        assert crawl.redis.zcard(KEYS.workers) == 0
-        assert len(crawl.arrivals("photos")) == done
-        crawl.run()
-    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
-
-
-@pytest.mark.judges
-def test_an_override_sets_the_rate_and_two_seconds_after_its_removal_the_old_rate_holds(crawl: Crawl) -> None:
-    crawl.source("museum", 0.5, pictures=1)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", *(f"0.jpg?{n}" for n in range(1000)))
-        crawl.start()
-        crawl.until(lambda: crawl.arrivals("museum"))
-        crawl.redis.set(KEYS.override_rate_of + "museum", "20")
-        crawl.until(lambda: worst_second(crawl.arrivals("museum")) >= 10)
-        crawl.redis.delete(KEYS.override_rate_of + "museum")
-        time.sleep(2)
-        assert worst_second(crawl.arrivals("museum")) <= 23
-        before = len(crawl.arrivals("museum"))
-        time.sleep(1.5)
-        assert len(crawl.arrivals("museum")) - before <= 1
 
 
 @pytest.mark.judges

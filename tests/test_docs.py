@@ -109,20 +109,6 @@ def test_the_keys_that_users_write_to_are_those_of_the_code() -> None:
     assert set(named) <= spelled
 
 
-def test_each_key_says_what_it_holds() -> None:
-    assert [name for name, _ in Keys("crawl", "images").items() if not getattr(Keys, name).__doc__] == []
-
-
-def test_every_file_that_the_way_of_an_image_names_is_there() -> None:
-    text = (ROOT / "docs" / "flow.md").read_text(encoding="utf-8")
-    named = re.findall(
-        r"`((?:[a-z]+)/[\w./]+)`",
-        text,
-    )
-    assert len(named) > 15
-    assert [name for name in named if not (ROOT / "crawlproject" / name).exists()] == []
-
-
 def test_the_events_are_documented_field_for_field() -> None:
     text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     for event in (ImageEvent, ProbeEvent, LinkRotEvent, PageEvent):
@@ -173,11 +159,3 @@ def test_every_file_of_the_product_that_a_document_names_is_there() -> None:
         assert named <= ends | others | _OF_EXAMPLES, f"{file.name}: {sorted(named - ends - others)}"
         found += len(named)
     assert found > 60
-
-
-def test_the_picture_of_the_rooms_has_each_folder() -> None:
-    drawn = re.findall(
-        r'class="name"[^>]*>([a-z]+)<', (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
-    )
-    folders = {path.parent.name for path in (ROOT / "crawlproject").glob("*/__init__.py")}
-    assert sorted(drawn) == sorted(folders | {"contrib"})  # which may be deleted

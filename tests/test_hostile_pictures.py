@@ -6,7 +6,6 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,13 +24,6 @@ from tests.traps.sitecustomize import CRASH, CRASH_LATER, EXPLOIT, HOG, SPIN
 MIB = 1 << 20
 GOOD = picture(size=(300, 200))
 FORMATS = ",".join(name for name, module in IMAGE_FORMATS.items() if module is None)
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def seed(crawl: Crawl, server: Server) -> None:
@@ -155,7 +147,6 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
 
 
 def test_a_signal_to_the_whole_group_ends_worker_and_decoders_in_order(crawl: Crawl) -> None:
-    """As Ctrl-C does, or an init system."""
     body = picture("PNG", (1200, 1000))
     answers = {f"{n}": plain(body) for n in range(300)}
     with Server(answers) as server:

@@ -43,13 +43,10 @@ def assert_harmless(text: str) -> None:
 
 IDENTIFIERS = [
     "../../../../etc/passwd",
-    "..",
     "/absolute",
-    "C:\\con",
     "nul\x00byte",
     "forged" + FORGED,
     "x" * 1024,
-    "😀 emoji",
     "\u200frtl \u202emarks",
     '"}\n{"event":"link_rot","identifier":"FORGED"}',
 ]

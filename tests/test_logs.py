@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +19,10 @@ from demo.gallery import Fault, Gallery, set_faults
 from tests.test_crawl import Crawl, sha1_folder
 
 if TYPE_CHECKING:
-    from tests.conftest import Scrapy
+    pass
 
 SECRET = "S3CRET/key+x"
 REQUEST = Request("http://museum.org/1.jpg", meta={SOURCE: "museum", IDENTIFIER: "b-1\nFORGED"})
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def record(message: str, *args: Any, **extra: Any) -> logging.LogRecord:
@@ -83,21 +75,6 @@ def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
         crawl.run(DOWNLOAD_MAXSIZE="200000", DOWNLOAD_TIMEOUT="1", CRAWL_RETRY_DELAY="0.1")
 
 
-def test_lines_below_the_level_are_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.root, "handlers", [])
-    monkeypatch.setattr(logging.root, "level", logging.WARNING)
-    engine = logging.getLogger("scrapy.core.engine")
-    monkeypatch.setattr(logging.getLogger("scrapy"), "level", logging.DEBUG)  # as Scrapy has it
-    try:
-        install(Settings({"LOG_LEVEL": "INFO"}))
-        assert not engine.isEnabledFor(logging.DEBUG)
-        assert engine.isEnabledFor(logging.INFO)
-        install(Settings({"LOG_LEVEL": "DEBUG"}))
-        assert engine.isEnabledFor(logging.DEBUG)
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 @pytest.mark.parametrize(
     ("message", "error", "passes"),
     [
@@ -110,7 +87,6 @@ def test_lines_below_the_level_are_not_even_made(monkeypatch: pytest.MonkeyPatch
 def test_a_connection_that_was_given_up_is_no_error(
     message: str, error: Exception, monkeypatch: pytest.MonkeyPatch, *, passes: bool
 ) -> None:
-    """Whoever wanted it has its time-out, and says so."""
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.root, "level", logging.WARNING)
     try:
@@ -144,16 +120,6 @@ def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
     assert (failed["identifier"], failed["level"]) == ("photos-3.jpg", "ERROR")
     assert "Traceback" in failed["exception"]
     assert not [line for line in lines if "Scraped" in line["message"] or "FetchedImage(" in line["message"]]
-
-
-def test_an_invalid_setting_is_reported_in_a_sentence(scrapy: Scrapy) -> None:
-    done = scrapy("crawl", "images", CRAWL_LOG_FORMAT="xml")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "scrapy crawl: CRAWL_LOG_FORMAT='xml' must be 'text' or 'json'"
-    done = scrapy("crawl", "images", "--logfile", "/nowhere/x.log")
-    assert done.returncode == 2
-    assert "no log can be written" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_log_file_is_rotated_and_found_again(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,7 +11,6 @@ from crawlproject.models import (
     Fetch,
     FetchedImage,
     ImageEvent,
-    Lease,
     StoredThumbnail,
     utc_now,
 )
@@ -57,18 +55,6 @@ def test_an_event_is_one_line_whatever_is_in_it(text: str) -> None:
     assert "\r" not in written
     data = json.loads(written)
     assert (data["identifier"], data["exif"]["0x13b"]) == (text, text)
-
-
-def test_times_are_utc_with_offset() -> None:
-    now = datetime.fromisoformat(utc_now())
-    assert now.utcoffset() == timedelta(0)
-    assert abs(datetime.now(UTC) - now) < timedelta(seconds=5)
-    assert len(utc_now()) == len("2026-01-02T03:04:05.006+00:00")
-
-
-@pytest.mark.parametrize("source", ["museum", "::1", "a:b", ""])
-def test_a_lease_knows_who_pays(source: str) -> None:
-    assert Lease(f"17:{source}", slot=0.0, latest=0.1, deliveries=0, entry=b"").source == source
 
 
 def test_a_body_is_not_logged_with_its_item() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,31 +99,3 @@ def test_the_commands_of_alerts_take_every_name_as_one_word(name: str) -> None:
         assert any(word in {name, f"--source={name}"} for call in pasted(shown) for word in call), text
         for before in re.findall(r"scrapy [^.]*?(\S*)\{\{", text):
             assert before in {"'", "--source='", "--spider='"}, text
-
-
-_UNFINISHED = re.compile(r"\bscrapy [a-z]+(?: --?[a-z-]+| list| retry| drop)*[ =]['\"]?$")
-
-
-def unquoted(code: str) -> list[str]:
-    """Return the commands in Python that end with a value which nothing quotes."""
-    found = []
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.JoinedStr):
-            for part, value in pairwise(node.values):
-                if isinstance(value, ast.FormattedValue):
-                    found += _UNFINISHED.findall(ast.unparse(part)[1:-1])
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for text in node.value.split("%s")[:-1]:
-                found += _UNFINISHED.findall(text)
-    return found
-
-
-def test_no_text_has_a_command_with_a_value_that_is_not_quoted() -> None:
-    assert unquoted('f"see scrapy sources {name}"') == ["scrapy sources "]
-    assert unquoted('log("resume: scrapy resume %s", name)') == ["scrapy resume "]
-    files = [*(ROOT / "crawlproject").rglob("*.py")]
-    assert len(files) > 100
-    assert {path.name: found for path in files if (found := unquoted(path.read_text()))} == {}
-    for path in (ROOT / "crawlproject").rglob("*.lua"):
-        text = re.sub(r"'\s*\.\.\s*'", "", path.read_text())  # a literal in several lines
-        assert [part for part in text.split("' ..")[:-1] if _UNFINISHED.search(part)] == [], path

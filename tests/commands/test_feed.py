@@ -5,11 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import pty
 import subprocess
 import sys
-import termios
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +23,6 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
 
-ROOT = Path(__file__).parents[2]
 KEYS = Keys("crawl", "images")
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
@@ -58,23 +54,6 @@ def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
         C,
         A,
     ]
-
-
-def test_many_keep_their_order_for_the_spider_named(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
-    (tmp_path / "spiders_of_mine.py").write_text(
-        "import scrapy\nclass Pages(scrapy.Spider):\n    name = 'pages'\n"
-    )
-    urls = [f"https://museum.org/{number}" for number in range(2500)]
-    modules = ("-s", "SPIDER_MODULES=spiders_of_mine")
-    done = scrapy(
-        *("feed", *modules, "--spider", "pages", "-"),
-        stdin="\n".join(urls),
-        CRAWL_NAMESPACE="other",
-        PYTHONPATH=f"{tmp_path}:{ROOT}",
-    )
-    assert done.stdout == "2500 seeds fed, 0 rejected\n"
-    assert done.stderr == ""  # no progress bar where there is no terminal
-    assert seeds(redis_url, "other:pages:start_urls") == urls
 
 
 def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
@@ -140,25 +119,6 @@ def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
             client.lpop(overflow)
             assert feed.wait(30) == 0
     assert seeds(redis_url) == [A]
-
-
-def test_on_a_terminal_there_is_a_progress_bar(
-    environment: dict[str, str], redis_url: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "seeds"
-    path.write_text(f"{A}\nftp://a/[red]\n")
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
-    command = [sys.executable, "-m", "scrapy", "feed", str(path)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=60)
-    os.close(theirs)
-    shown = os.read(ours, 100_000).decode()
-    os.close(ours)
-    assert "feeding" in shown
-    assert "100%" in shown
-    assert f"{path}:2: URL must begin with http:// or https://: ftp://a/[red]" in shown
-    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
-    assert done.stdout == b"1 seed fed, 1 rejected\n"
 
 
 KEPT = ("--columns", "url=URL,uuid=key", "--keep", "TEXT")

@@ -57,19 +57,6 @@ async def test_one_whose_circuit_is_open_is_resumed_too(scrapy: Scrapy, frontier
     assert len(await frontier.lease(9)) == 3
 
 
-async def test_one_that_was_not_halted_is_said_and_no_error(scrapy: Scrapy, frontier: Frontier) -> None:
-    await frontier.catalogue({"museum": 200.0, "flickr": 200.0})
-    assert json.loads(scrapy("halt", "museum", "--json").stdout) == {"halted": ["museum"]}
-    done = scrapy("resume", "flickr", "museum")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
-        "museum has been resumed",
-        "flickr was not halted; whatever slowed or held it is cleared",
-    ]
-    done = scrapy("resume", "museum", "--json")
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"resumed": [], "not_halted": ["museum"]})
-
-
 async def test_a_resumed_source_has_its_robots_txt_fetched_again(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 200.0})
     asks, silent = "http://asks.example/robots.txt", "http://silent.example/robots.txt"

@@ -1,4 +1,4 @@
-"""`scrapy monitor`: what it says before it starts. How it runs: tests/deploy/test_prometheus.py."""
+"""`scrapy monitor`: what it says before it starts, and where it serves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crawlproject import plugins
 from tests.monitors import free_port, ports
@@ -32,16 +32,6 @@ def test_a_port_that_is_taken_is_named(scrapy: Scrapy) -> None:
             assert "Traceback" not in said.stderr
 
 
-def test_a_redis_or_a_catalogue_that_is_not_there_is_named(scrapy: Scrapy, tmp_path: Path) -> None:
-    ours: Any = {"CRAWL_METRICS_PORT": str(free_port()), **ports()}
-    said = scrapy("monitor", **(ours | {"REDIS_URL": f"unix://{tmp_path}/none.sock"}))
-    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
-    assert "does not answer" in said.stderr
-    said = scrapy("monitor", **(ours | {"CRAWL_SOURCES": str(tmp_path / "none.json")}))
-    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
-    assert "CRAWL_SOURCES=" in said.stderr
-
-
 def test_as_json_it_says_where_it_serves(environment: dict[str, str], tmp_path: Path) -> None:
     metrics = free_port()
     environ = {
@@ -61,10 +51,3 @@ def test_as_json_it_says_where_it_serves(environment: dict[str, str], tmp_path: 
         monitor.terminate()
         assert monitor.stdout.read() == b""
         assert monitor.wait(60) == 0
-
-
-def test_it_takes_no_arguments_and_has_help(scrapy: Scrapy) -> None:
-    assert scrapy("monitor", "images").returncode == 2
-    said = scrapy("monitor", "--help")
-    assert said.returncode == 0
-    assert "Example: scrapy monitor" in " ".join(said.stdout.split())

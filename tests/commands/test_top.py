@@ -22,7 +22,7 @@ from rich.console import Console
 
 from crawlproject.commands.top import view
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Pause, Settlement
+from crawlproject.state.scripts import Pause
 from crawlproject.status.snapshot import Snapshot, snapshot
 from tests.commands.conftest import Frontier
 from tests.conftest import ROOT
@@ -161,25 +161,6 @@ async def test_the_crawl_is_shown_until_ctrl_c(
     assert workers == [b"w"]
 
 
-async def test_the_table_is_cut_to_the_terminal_and_follows_its_size(
-    environment_of_terminals: dict[str, str], frontier: Frontier
-) -> None:
-    await frontier.catalogue({f"source-{number:02}": 5.0 for number in range(60)})
-    with top(environment_of_terminals, columns=80, lines=24) as terminal:
-        text = terminal.until(lambda text: "more" in text)
-        lines = text.splitlines()
-        assert len(lines) == 24
-        shown = [line for line in lines if line.startswith("source-")]
-        assert lines[-1] == f"and {60 - len(shown)} more"
-        assert lines[-2] == shown[-1]
-        assert all("closed" in line for line in shown)
-        terminal.resize(150, 40)
-        os.kill(terminal.process.pid, signal.SIGWINCH)  # a real terminal's line discipline does it by itself
-        text = terminal.until(lambda text: text.count("source-") >= len(shown) + 16 and "eta" in text)
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-
-
 async def test_a_redis_that_hangs_does_not_keep_it_from_being_left(
     environment_of_terminals: dict[str, str], tmp_path: Path
 ) -> None:
@@ -250,17 +231,6 @@ async def test_json_is_the_line_of_the_monitor(scrapy: Scrapy, frontier: Frontie
     assert (some["general"]["sources"], some["general"]["outstanding"]) == (4, 8)
 
 
-async def test_a_source_beyond_those_that_are_looked_at_can_be_named(scrapy: Scrapy, frontier: Frontier) -> None:
-    await frontier.catalogue({f"s{number}": 5.0 for number in range(1100)})
-    await frontier.feed("s7", 1)
-    lease = await frontier.lease(1)
-    await frontier.scripts.settle("w", [Settlement(lease[0], "s7", event=("link_rot", "{}"))])
-    told = json.loads(scrapy("top", "--json", "--interval", "0.5").stdout)
-    missing = next(name for name in (f"s{number}" for number in range(1100)) if name not in told["specific"])
-    told = json.loads(scrapy("top", "--json", "--interval", "0.5", missing).stdout)
-    assert list(told["specific"]) == [missing]
-
-
 def shown(*sources: Any, **more: Any) -> Snapshot:
     """Return what happened within 10 s from nothing to `sources`."""
     made = snapshot(sample_at(1.0), sample_at(11.0, *sources, **more))
@@ -273,18 +243,6 @@ def rendered(made: Snapshot, width: int = 200, **more: Any) -> str:
     with console.capture() as captured:
         console.print(view("images of crawl", made))
     return captured.get()
-
-
-def test_a_row_says_how_its_source_stands() -> None:
-    one = source("museum", rate_limit=200.0, effective_rate=50.0, reason="by size, slowed to 25 % by status 429",
-                 queued=1_234, delayed=3, in_flight=4, successful=100, failed=10, eta_s=61.2)  # fmt: skip
-    *_, head, row = rendered(shown(one)).splitlines()
-    assert head.split()[:5] == ["source", "state", "limit", "allowed", "seen"]
-    assert head.split()[5:] == ["queued", "in", "flight", "done", "failed", "eta", "reason"]
-    assert row.split() == [
-        *("museum", "slowed", "200", "50", "11", "1234", "4", "100", "10", "0:01:02"),
-        *["by", "size,", "slowed", "to", "25", "%", "by", "status", "429"],
-    ]
 
 
 def test_texts_of_strangers_are_shown_as_they_are_and_do_nothing() -> None:

@@ -109,7 +109,6 @@ def health_checks() -> dict[str, list[str]]:
 
 
 def test_no_health_check_runs_what_lies_in_a_writable_folder(tmp_path: Path) -> None:
-    """A container's workers may write to /data: what they could leave there must not run as a health check."""
     checks = health_checks()
     assert checks.keys() == {"Dockerfile", "compose, monitor", "kubernetes, worker"}
     for trap in ("redis.py", "urllib.py", "sitecustomize.py", "crawlproject.py"):
@@ -279,19 +278,6 @@ def test_what_is_installed_is_locked_by_hash() -> None:
     installs = [part for part in parts_of_lines if "pip install" in part]
     assert len(installs) > 3
     assert [one for one in installs if "--require-hashes" not in one and "--no-deps --no-index" not in one] == []
-
-
-def test_compose_mounts_existing_files_and_prometheus_scrapes_the_monitor() -> None:
-    services = compose()["services"]
-    mounted = [one for service in services.values() for one in service.get("volumes", []) if str(one)[0] == "."]
-    assert len(mounted) == 5
-    for mount in mounted:
-        assert (DEPLOY / mount.partition(":")[0]).exists()
-    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert any(mount.partition(":")[2] == f"{home}:ro" for mount in mounted)
-    scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
-    assert scraped["static_configs"][0]["targets"] == ["127.0.0.1:9410"]  # of the network that they share
-    assert services["prometheus"]["network_mode"] == "service:monitor"
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)

@@ -86,13 +86,6 @@ class Scrapyd:
 
 
 @pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
-
-
-@pytest.fixture
 def scrapyd(crawl: Crawl, tmp_path: Path) -> Iterator[Scrapyd]:
     (tmp_path / "project").mkdir()
     one = Scrapyd(tmp_path / "project", crawl.environ)

@@ -144,6 +144,12 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
     assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
 
 
+async def test_a_retry_keeps_its_deliveries(case: Case) -> None:
+    """What kills workers, and fails in between, is dead at its last delivery all the same."""
+    case.keeper.item_scraped(TIMEOUT, await case.lease(deliveries=2))
+    assert [codec.deliveries_of(entry) for entry in await case.delayed()] == [2]
+
+
 async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
     facts = ImageFacts(
         width=7, height=9, filesize=5, compression_quality=80, format="JPEG", sha256="00", exif=None

@@ -353,7 +353,6 @@ def digest(identifier: str | None, url: str = "https://museum.org/a.jpg", **more
 
 
 def test_digests_never_change() -> None:
-    """What was seen last year must be found where it was put: a change here forgets half a billion of them."""
     assert digest("6f1c").hex() == "5798e8e94e6213c1"
     assert digest(None).hex() == "e24fbfd7324a9b63"
 

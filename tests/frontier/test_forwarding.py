@@ -167,7 +167,6 @@ class Killed(Exception):
 async def test_a_killed_forwarder_loses_and_doubles_nothing(
     shards: tuple[State, ...], kind: Kind, call: str, carried_out: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before or after any of its calls, the last of which a client that heard no answer repeats."""
     expected = await kind(shards[0])
     with monkeypatch.context() as patched:
         for shard in shards[:2]:
@@ -265,7 +264,6 @@ async def test_a_full_list_turns_links_away_and_keeps_all_else_where_it_is(redis
 async def test_with_catalogues_that_disagree_it_waits_and_comes_home(
     shards: tuple[State, ...], kind: Kind
 ) -> None:
-    """The first shard takes it for the second's; that knows a source of the domain which is in the third."""
     source = domain_in(2, SHARDS, "museum")
 
     async def know(shard: State) -> None:
@@ -322,7 +320,6 @@ async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["batch", "receive"])
 async def test_each_step_is_on_a_replica_before_the_next(cluster: Cluster, cluster_url: str, call: str) -> None:
-    """Else a fail-over might bring back what has been given, or lose what has been forgotten."""
     async with several_shards(cluster_url, 4) as shards:
         owners = [cluster.owner_of(shard.keys.seeds) for shard in shards]
         to = next(number for number in range(4) if owners[number] is not owners[0])

@@ -394,7 +394,6 @@ async def test_what_belongs_to_another_source_goes_behind_what_waits_there_in_or
 
 
 async def test_a_worker_holds_one_suspect_until_that_has_ended(state: State) -> None:
-    """Both were lost with a worker before, and one of them may be why."""
     worker = Worker(state)
     await worker.ready()
     requests = [Request(f"http://museum.localhost/{name}", meta={"identifier": name}) for name in "st"]

@@ -15,7 +15,6 @@ from crawlproject.state.scripts import UsersSeedsScripts
 
 
 async def test_waiting_moves_no_seed(state: State) -> None:
-    """A wait that a hanging Redis carries out late, for a worker declared dead since, must strand none."""
     redis: Any = state.redis
     await redis.lpush(state.keys.seeds, "a", "b", "c")
     assert await seeds.await_seed(state.redis, state.keys.seeds)
@@ -62,7 +61,6 @@ async def cpu_ms(redis: Any) -> float:
 @pytest.mark.judges
 @pytest.mark.parametrize("take", [by_the_worker, to_a_shard])
 async def test_long_lines_hold_redis_no_longer_than_they_took_to_push(state: State, take: Taker) -> None:
-    """They are not read: a zero byte and their length take their place. A hundred of 10 MB held it for 4.4 s."""
     redis: Any = state.redis
     seeds = state.keys.seeds if take is by_the_worker else USERS.users_seeds
     long, large, short = b"x" * 10_000_000, b"y" * 1_048_576, b"http://a/"

@@ -151,7 +151,6 @@ def test_an_invalid_line(line: str | bytes, reason: str) -> None:
     ],
 )
 def test_a_user_name_or_password_is_refused_and_never_repeated(url: str) -> None:
-    """The reason appears in the dead letters and in the log."""
     for line in (
         url,
         json.dumps({"url": url}),
@@ -286,7 +285,6 @@ async def test_seeds_of_a_halted_source_keep_nobody_elses_back(crawl: State) -> 
 
 
 async def test_nothing_moves_while_nothing_has_room(crawl: State) -> None:
-    """Seeds that went to and fro filled a disk with what Redis logs of them."""
     redis: Any = crawl.redis
     await redis.lpush(crawl.keys.seeds, *lines("museum", 1500))
     readers = [reader_of(crawl) for _ in range(2)]

@@ -105,7 +105,6 @@ def test_thousands_of_tiny_parts_are_not_decoded(name: str) -> None:
 
 
 def test_a_zstd_window_beyond_8_mib_is_refused() -> None:
-    """A decoder sets aside as much memory as the window that the header names, however short the data."""
     for log, is_read in ((23, True), (24, False)):
         options = {zstd.CompressionParameter.window_log: log, zstd.CompressionParameter.content_size_flag: 0}
         stream = zstd.ZstdCompressor(options=options)

@@ -21,10 +21,10 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from benchmarks.fuzz_pictures import mutations, readable
+from benchmarks.fuzz_pictures import readable
 from crawlproject.imaging import decoders
-from crawlproject.imaging.decoders import MIB, SHARE, Decoder, Decoders
-from crawlproject.imaging.failures import DecodersStopped, MemoryNeeded, NoDecoder, UnreadableImage
+from crawlproject.imaging.decoders import MIB, SHARE, Decoders
+from crawlproject.imaging.failures import DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import (
     ANALYSIS,
@@ -40,7 +40,7 @@ from crawlproject.models import Analysis
 from tests.imaging.analysing import analyse
 from tests.imaging.test_messages import FACTS, LIES, TWO
 from tests.imaging.test_messages import JOB as MESSAGES_JOB
-from tests.traps.sitecustomize import BABBLE, BEG, CRASH, CRASH_LATER, EXPLOIT, HOG, LINGER, SLEEP, SPIN
+from tests.traps.sitecustomize import CRASH, CRASH_LATER, EXPLOIT, HOG, LINGER, SLEEP, SPIN
 from tests.waiting import PATIENCE_S, until, until_async
 
 pytestmark = pytest.mark.slow
@@ -130,17 +130,6 @@ async def test_gives_the_reasons_that_analyse_gives(make: Make, body: bytes) -> 
     assert (str(given.value), given.value.facts) == (str(caught.value), caught.value.facts)
 
 
-async def test_processes_started_ahead_take_the_first_pictures(make: Make) -> None:
-    one = make(2)
-    one.begin()
-    await until_async(lambda: len(children()) == 2)
-    begun = set(children())
-    ours = os.getpriority(os.PRIO_PROCESS, 0)
-    assert all(os.getpriority(os.PRIO_PROCESS, pid) > ours for pid in begun)  # while they load, too
-    await asyncio.gather(*(one.analyse(GOOD) for _ in range(2)))
-    assert set(children()) <= begun
-
-
 async def test_a_process_is_replaced_after_many_pictures(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoders, "_PICTURES", 3)
     one = make()
@@ -188,14 +177,6 @@ async def test_a_crash_that_does_not_recur_in_a_fresh_process_is_forgiven(make: 
     (first,) = children()
     assert (await one.analyse(trap(CRASH_LATER))).facts.format == "JPEG"
     assert first not in children()
-
-
-async def test_a_decoder_killed_from_outside_costs_nothing(make: Make) -> None:
-    one = make()
-    await one.analyse(GOOD)
-    (pid,) = children()
-    os.kill(pid, signal.SIGKILL)
-    assert (await one.analyse(GOOD)).facts.width == 90
 
 
 @pytest.mark.parametrize("kind", [SPIN, SLEEP])
@@ -258,21 +239,6 @@ async def test_large_pictures_of_one_source_leave_room_for_those_of_others(make:
     assert sum(each.done() for each in bad) <= 2  # of four
     one.stop()
     await asyncio.gather(*bad, return_exceptions=True)
-
-
-async def test_the_memory_that_is_expected_depends_on_the_picture() -> None:
-    one = Decoder(JOB)
-    assert (await one.analyse((), picture("WEBP", (1000, 1000)), SHARE)).facts.width == 1000
-    with pytest.raises(MemoryNeeded, match="some 16 MB for WEBP"):  # half of it is for what is left out
-        await one.analyse((), picture("WEBP", (1000, 1000)), 31_000_000)
-    await one.close()
-
-
-async def test_an_invalid_answer_of_a_decoder_is_rejected(make: Make) -> None:
-    one = make()
-    assert "crashes the decoder: sent" in await reason(one, trap(BABBLE))
-    assert "needs more memory than" in await reason(one, trap(BEG))
-    assert (await one.analyse(GOOD)).facts.width == 90
 
 
 # A decoder that is in a picture's hands from the start: the picture is its reply, byte for byte.
@@ -433,26 +399,6 @@ async def test_a_cancelled_analysis_leaves_nothing_behind(make: Make) -> None:
     assert (await one.analyse(GOOD)).facts.width == 90
 
 
-async def test_mutated_pictures_neither_crash_nor_hang_a_decoder(make: Make) -> None:
-    """A few seconds of `benchmarks/fuzz_pictures.py`."""
-    one = make(2, formats=readable())
-    source = mutations(seed=7)
-    bodies = [next(source) for _ in range(1500)]
-    ended: set[str] = set()
-
-    async def work() -> None:
-        while bodies:
-            try:
-                await one.analyse(bodies.pop())
-                ended.add("analysed")
-            except UnreadableImage as error:
-                ended.add("unreadable")
-                assert not str(error).startswith(("crashes", "took longer"))
-
-    await asyncio.gather(work(), work())
-    assert ended == {"analysed", "unreadable"}
-
-
 PARENT = """
 import asyncio, sys
 from crawlproject.imaging.decoders import Decoder
@@ -491,9 +437,3 @@ def test_decoders_end_with_a_worker_that_is_killed(state: str, kind: bytes) -> N
         assert is_decoder(pid)
         parent.kill()
     until(lambda: not is_decoder(pid))
-
-
-def test_a_decoder_loads_neither_scrapy_nor_twisted() -> None:
-    code = "import sys, crawlproject.imaging.child; print({'scrapy', 'twisted', 'asyncio'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

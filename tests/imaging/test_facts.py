@@ -85,14 +85,6 @@ def test_names_format_size_and_digest(format_: str) -> None:
     )
 
 
-def test_an_mpo_is_a_jpeg() -> None:
-    out = io.BytesIO()
-    Image.new("RGB", (60, 40)).save(out, "MPO", save_all=True, append_images=[Image.new("RGB", (60, 40))])
-    assert opened(out.getvalue()).format == "MPO"
-    assert facts(out.getvalue()).format == "JPEG"
-    assert facts(out.getvalue()).compression_quality == 75
-
-
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 def test_size_is_that_of_the_stored_pixels_and_exif_tells_the_orientation(format_: str) -> None:
     tags = Image.Exif()
@@ -124,36 +116,24 @@ def test_merges_the_exif_directory_and_nests_gps() -> None:
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
-        (text(0x13B, b"Ada\0"), "Ada"),
         (text(0x13B, b"Ada\0\0\0\0"), "Ada"),
         (text(0x8298, b"photographer\0editor\0"), "photographer editor"),
         (text(0x13B, "José 写真\0".encode()), "José 写真"),
         (text(0x13B, b"Jos\xe9\0"), "José"),
         (text(0x13B, b"\xed\xa0\x80\0"), "í\xa0\x80"),  # UTF-8 of half a surrogate
         ((0x9C9B, BYTE, 10, "título".encode("utf-16-le")[:10]), "títul"),
-        ((0x9C9B, BYTE, 6, "ab\0".encode("utf-16-le")), "ab"),
         ((0x9C9B, BYTE, 5, b"\x00\xd8a\0b"), "00d8610062"),
         ((0x9286, UNDEFINED, 13, b"ASCII\0\0\0hello"), "hello"),
-        ((0x9286, UNDEFINED, 8, b"two\nline"), "two\nline"),
         ((0xA300, UNDEFINED, 1, b"\3"), "03"),
-        ((0xA301, UNDEFINED, 1, b"\0"), "00"),
         ((0xA302, UNDEFINED, 6, b"\xff\xfe\xfd\xfc\0\1"), "fffefdfc0001"),
         ((0x829D, RATIONAL, 1, struct.pack("<2L", 28, 10)), 2.8),
         ((0x829D, RATIONAL, 1, struct.pack("<2L", 28, 0)), None),
-        ((0x829D, RATIONAL, 1, struct.pack("<2L", 0, 0)), None),
         ((0xA432, RATIONAL, 2, struct.pack("<4L", 24, 1, 0, 0)), [24.0, None]),
-        ((0x9201, DOUBLE, 1, struct.pack("<d", float("nan"))), None),
         ((0x9201, DOUBLE, 2, struct.pack("<2d", float("inf"), 1.5)), [None, 1.5]),
-        ((0x102, SHORT, 3, struct.pack("<3H", 8, 8, 8)), [8, 8, 8]),
     ],
 )
 def test_values_become_json(entry: Entry, value: Any) -> None:
     assert exif_of(exif([entry])) == {hex(entry[0]): value}
-
-
-def test_lists_no_pointers() -> None:
-    more = [text(0x9003, b"2024:01:01 00:00:00\0"), (0xA005, LONG, 1, struct.pack("<L", 26))]
-    assert exif_of(exif([], more)) == {"0x9003": "2024:01:01 00:00:00"}
 
 
 def test_leaves_out_large_values() -> None:

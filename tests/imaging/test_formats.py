@@ -87,10 +87,6 @@ def test_an_svg_has_a_size_and_no_thumbnail() -> None:
     assert look(body, "SVG") == Analysis(ImageFacts(90, 60, len(body), None, "SVG", digest, None))
 
 
-def test_an_svg_is_not_decoded_so_that_no_limit_on_pixels_holds_for_it() -> None:
-    assert look(picture("SVG", (20_000, 20_000)), "SVG", max_pixels=1).facts.width == 20_000
-
-
 @pytest.mark.parametrize("name", [*FURTHER, *EXTRA])
 def test_a_format_that_the_setting_leaves_out_is_named(name: str) -> None:
     words = f"not a picture in a supported format: {name}, which CRAWL_FORMATS leaves out"
@@ -104,11 +100,6 @@ def test_a_format_that_the_setting_leaves_out_is_named(name: str) -> None:
 )
 def test_an_svg_that_is_left_out_is_named_whatever_comes_before_it(before: bytes) -> None:
     assert reason(before + picture("SVG"), "PNG").endswith(": SVG, which CRAWL_FORMATS leaves out")
-
-
-def test_formats_of_today_can_be_left_out_too() -> None:
-    assert "GIF, which CRAWL_FORMATS leaves out" in reason(picture("GIF"), "JPEG", "PNG")
-    assert look(picture("PNG"), "JPEG", "PNG").facts.format == "PNG"
 
 
 @pytest.mark.parametrize("name", ["EPS", "PDF", "DDS", "IM", "XBM", "FITS"])
@@ -139,16 +130,8 @@ def test_memory_is_estimated_before_anything_is_decoded(name: str) -> None:
     assert look(body, name, memory=5400 * 30 + 20_000).facts.width == 90
 
 
-@pytest.mark.parametrize("name", DECODED)
-def test_half_a_file_is_unreadable(name: str) -> None:
-    body = picture(name, noise=True)
-    assert reason(body[: len(body) // 2], name)
-    assert reason(body[:20], name)
-
-
 @pytest.mark.parametrize("name", [name for name in DECODED if name not in ("TGA", "HEIF", "ICO", "JXL")])
 def test_of_half_a_file_with_a_sound_header_its_size_is_known(name: str) -> None:
-    """A TGA is not recognised without its end, and some are decoded as soon as they are opened."""
     body = picture(name, noise=True)
     half = body[: len(body) * 9 // 10]
     with pytest.raises(UnreadableImage) as caught:
@@ -200,13 +183,9 @@ def test_an_icon_is_measured_by_what_is_in_it() -> None:
     "body",
     [
         b"\0\0\1\0",
-        b"\0\0\1\0\0\0",
         b"\0\0\1\0\xff\xff" + bytes(16 * 65_535),
         icon(b""),
-        icon(b"\x89PNG\r\n\x1a\n"),
-        icon(struct.pack("<L", 40)),
         icon(dib(5, 5)),
-        icon(png(5, 5)),
         struct.pack("<HHH4BHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, 100, 0xFFFFFFFF),
     ],
 )
@@ -244,16 +223,11 @@ def test_a_jpeg_2000_is_measured_by_its_header() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"\xff\x4f\xff\x51",
         codestream(0, 5, 5, 5),
-        codestream(5, 5, 0, 5),
         codestream(5, 5, 5, 5, components=0),
         codestream(5, 5, 5, 5, components=16_384),
         codestream(5, 5, 5, 5),
         jp2(16, 16, b""),
-        jp2(16, 16, b"\xff\xd8\xff"),
-        jp2(16, 16, b"")[:40],
-        jp2(16, 16, b"")[:12] + bytes(100),
         jp2(16, 16, b"")[:12] + b"\0\0\0\1jp2h" + b"\xff" * 8,
     ],
 )
@@ -262,7 +236,6 @@ def test_a_broken_jpeg_2000_is_unreadable(body: bytes) -> None:
 
 
 def test_a_tga_is_one_by_its_end_alone() -> None:
-    """The 18 bytes that it begins with are those of many files."""
     body = picture("TGA")
     assert look(body, "TGA").facts.format == "TGA"
     assert "not a picture in a supported format (TGA), begins with" in reason(body[:-26], "TGA")
@@ -276,20 +249,14 @@ def test_a_tga_is_one_by_its_end_alone() -> None:
     ("body", "words"),
     [
         (b"P6 99999 99999 255\n" + bytes(99), "too many pixels: 99999 x 99999"),
-        (b"P3 99999 99999 255\n" + b"1 " * 99, "too many pixels: 99999 x 99999"),
         (b"P5 2 2 0\n1234", "PPM: "),
-        (b"P5 2 2 70000\n1234", "PPM: "),
         (b"P5 0 2 255\n1234", "PPM: "),
-        (b"P5 -2 -2 255\n1234", "PPM: "),
         (b"P5 99999999999999999999 2 255\n", "PPM: "),
         (b"P5 " + b"9" * 100_000, "PPM: "),
         (b"Pf 2 2 nan\n" + bytes(16), "PPM: "),
         (b"P5 2 2 255\n123", "PPM: image file is truncated"),
-        (b"P2 2 2 255\n1 2 3 256", "PPM: "),
         (b"P2 2 2 255\n1 2 3 -4", "PPM: "),
-        (b"P2 2 2 255\n1 2 3 " + b"4" * 100_000, "PPM: "),
         (b"P1 2 2\n1 0 1 2", "PPM: "),
-        (b"P6" + b"#" * 500_000, "PPM: "),
         (b"P3 500 500 255\n" + b"#\n" * 500_000, f"PPM: more than {MAX_COMMENTS} comments"),
         (b"P2 2 2 255\n1 2 3\n" + b"#" * (MAX_COMMENTS + 1) + b"\n4\n", f"more than {MAX_COMMENTS} comments"),
     ],
@@ -303,8 +270,6 @@ def test_an_absurd_ppm_is_unreadable(body: bytes, words: str) -> None:
     [
         b"P6 2 1 255\n\x00\x00\x00\xff\xff\xff",
         b"P3 2 1 255\n0 0 0 255 255 255",
-        b"P6 2 1 65535\n" + bytes(6) + b"\xff" * 6,
-        b"P5 2 1 1\n\x00\x01",
         b"P2\n# by hand\n2 1\n9\n0 9\n",
         b"P4 2 1\n\x80",
         b"P1 2 1\n10",
@@ -336,7 +301,6 @@ def test_a_broken_jpeg_xl_is_unreadable(body: bytes) -> None:
 
 @pytest.mark.parametrize("name", EXTRA)
 def test_a_picture_of_the_extra_keeps_its_exif_and_is_upright(name: str) -> None:
-    """Their decoders turn a picture by what its own header says, so its EXIF must not turn it once more."""
     needs(name)
     tags = Image.Exif()
     tags[0x13B], tags[0x112] = "Ansel", 6

@@ -12,7 +12,7 @@ from PIL import Image
 from benchmarks import slow_pictures
 from crawlproject.imaging import headers
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
-from crawlproject.imaging.headers import MAX_PARTS, MAX_SCANNED, MAX_SCANS
+from crawlproject.imaging.headers import MAX_PARTS, MAX_SCANS
 from crawlproject.models import DEFAULT_FORMATS
 from tests.imaging.analysing import analyse
 
@@ -83,14 +83,6 @@ def test_scans_are_bounded_however_they_are_made(progressive: bool) -> None:
         analyse(many, max_pixels=LIMIT)
     assert caught.value.facts is not None
     assert (caught.value.facts.width, caught.value.facts.format) == (90, "JPEG")
-
-
-def test_of_a_large_picture_fewer_scans_are_read() -> None:
-    most = MAX_SCANNED // (8000 * 5000)
-    assert 10 < most < MAX_SCANS
-    headers.bound_scans(slow_pictures.scans(most, (8000, 5000)))
-    with pytest.raises(UnreadableImage, match=f"JPEG: more than {most} scans of 8000 x 5000 pixels"):
-        headers.bound_scans(slow_pictures.scans(most + 1, (8000, 5000)))
 
 
 def test_scans_of_attachments_do_not_count() -> None:

@@ -73,62 +73,43 @@ def nested(depth: int) -> Any:
 # Facts that cannot be, or that no event may have
 FALSE_FACTS: list[dict[str, Any]] = [
     {"width": 0},
-    {"width": -1},
     {"width": True},
-    {"width": 4000.0},
-    {"width": "4000"},
     {"width": None},
     {"height": 2**64},
     {"width": 100_001, "height": 1000},  # more pixels than are decoded
     {"filesize": 123_457},
-    {"filesize": [123_456]},
-    {"filesize": 0},
     {"compression_quality": 0},
     {"compression_quality": 101},
     {"compression_quality": math.nan},
     {"format": "../../etc/passwd"},
     {"format": "PNG"},  # left out by CRAWL_FORMATS
-    {"format": ["JPEG"]},
-    {"format": None},
     {"sha256": "00ff"},
     {"sha256": DIGEST.upper()},
     {"sha256": DIGEST + "\n"},
     {"sha256": None},
     {"exif": []},
-    {"exif": "0x1"},
-    {"exif": {"0x13b": math.nan}},
     {"exif": {"0x13b": [1, math.inf]}},
-    {"exif": {"0x13b": -math.inf}},
     {"exif": {"0x13b": 2**64}},
     {"exif": {"0x13b": "\ud800"}},
     {"exif": {"0x13b": nested(17)}},
-    {"exif": {"0x13b": nested(900)}},
     {"exif": {"0x13b": "x" * 2 * MAX_DIRECTORY}},
-    {"exif": {"0x8825": {"0x1": "x" * MAX_DIRECTORY}}},
     {"exif": {hex(tag): 1 for tag in range(4000)}},
     {"exif": {"0x8825": 5}},
-    {"exif": {"0x8825": ""}},
     {"exif": {"0x13B": 1}},
-    {"exif": {"0x12345": 1}},
     {"exif": {"artist": 1}},
     {"more": 1},
     {"x" * 9000 + "\x1b[2J": 1},
 ]
 LIES: list[dict[str, Any]] = [
     *({"facts": asdict(FACTS) | false} for false in FALSE_FACTS),
-    {"facts": {}},
     {"facts": None},
-    {"facts": 5},
     {"facts": asdict(FACTS) | {"format": "SVG"}},  # which has no thumbnails
     {"thumbnails": []},
     {"thumbnails": [[640, 480, 27]]},
     {"thumbnails": [[640, 480, 13], [256, 192, 14]]},  # cut elsewhere: the second is no JPEG
-    {"thumbnails": [[640, 480, -1], [256, 192, 28]]},
     {"thumbnails": [[0, 480, 13], [256, 192, 14]]},
     {"thumbnails": [[640, 65_536, 13], [256, 192, 14]]},
     {"thumbnails": [[640, 480.5, 13], [256, 192, 14]]},
-    {"thumbnails": [[640, "high", 13], [256, 192, 14]]},
-    {"thumbnails": [[640, 5]]},
     {"thumbnails": 5},
     {"body": None},
     {"body": -1, "thumbnails": [[640, 480, 13], [256, 192, 15]]},
@@ -136,12 +117,9 @@ LIES: list[dict[str, Any]] = [
     {"results": 5},
     {"results": {"unknown": 1}},
     {"results": {"score": math.nan}},
-    {"results": {"score": 2**64}},
-    {"results": {"score": nested(17)}},
-    {"results": {"score": "x" * MOST_BYTES}},
-    {"errors": None},
     {"errors": {"score\n": "x"}},
-    {"errors": {"score": 5}},
+    {"results": {"score": 2**64}},
+    {"results": {"score": "x" * MOST_BYTES}},
     {"errors": {"score": ["x"]}},
 ]
 
@@ -155,7 +133,6 @@ def test_what_cannot_be_is_no_answer(lie: dict[str, Any]) -> None:
 
 
 def test_a_body_is_taken_only_where_one_was_asked_for() -> None:
-    """It would be kept as the original in place of that."""
     made = Analysis(FACTS, TWO, b"another body")
     with pytest.raises(ValueError, match="a body that was not asked for"):
         unpacked(reply(made, FACTS.filesize))
@@ -163,11 +140,6 @@ def test_a_body_is_taken_only_where_one_was_asked_for() -> None:
         unpacked(reply(made))
     with pytest.raises(ValueError, match="a body that was not asked for"):
         unpacked(reply(made)._replace(job=replace(JOB, return_bodies=False)))
-
-
-def test_errors_of_analyses_are_printable_and_short() -> None:
-    made = unpacked(reply(Analysis(FACTS, TWO, b"", {}, {"score": "\x1b[2J" + "x" * 1000}), FACTS.filesize))
-    assert made.errors == {"score": "?[2J" + "x" * 196}
 
 
 @pytest.mark.parametrize(
@@ -180,15 +152,10 @@ def test_errors_of_analyses_are_printable_and_short() -> None:
         ),
         (UNREADABLE, '["why"]'),
         (UNREADABLE, '[["why"], null]'),
-        (UNREADABLE, '[{"why": 1}, null]'),
-        (UNREADABLE, "[null, null]"),
-        (UNREADABLE, "[5, null]"),
         (UNREADABLE, '["why", 5]'),
-        (UNREADABLE, '"no"'),
         (NO_MEMORY, "\ud800"),
         (TOO_LARGE, "\ud800"),
         (b"?", "[]"),
-        (b"?", '["why", 1]'),
     ],
 )
 def test_what_is_no_refusal_is_none(kind: bytes, text: str) -> None:

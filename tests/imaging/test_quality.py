@@ -103,10 +103,6 @@ def test_finds_the_quality_given_to_libjpeg(quality: int) -> None:
     assert estimate_quality(tables(jpeg("L", quality=quality))) == quality
 
 
-def test_without_tables_there_is_no_quality() -> None:
-    assert estimate_quality({}) is None
-
-
 @pytest.mark.parametrize(("quality", "said"), [(80, NO_ESTIMATE), (85, 63), (90, 76), (95, 88)])
 def test_table_numbers_matter_as_they_do_to_identify(quality: int, said: int) -> None:
     luminance, chrominance = tables(jpeg("RGB", quality=quality)).values()

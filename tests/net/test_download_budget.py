@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawlproject.net.download_budget import HARD_LIMIT, SOFT_LIMIT, DownloadBudget
+from crawlproject.net.download_budget import DownloadBudget
 
 MIB = 1024 * 1024
 
@@ -58,8 +58,3 @@ def test_a_slow_body_does_not_keep_leasing_paused() -> None:
     assert not crowd.bodies.over_soft_limit
     crowd.receive(a1=40)  # the patience starts again
     assert crowd.broken == ["a2"]
-
-
-def test_one_body_alone_may_reach_the_maximum_size() -> None:
-    assert SOFT_LIMIT > 50_000_000  # DOWNLOAD_MAXSIZE
-    assert HARD_LIMIT == 2 * SOFT_LIMIT

@@ -129,35 +129,6 @@ def crawl_https(crawl: Crawl, port: int, settings: dict[str, str]) -> None:
     crawl.run(CRAWL_MAX_RETRIES="0")
 
 
-class Dripping(Picture):
-    """The second half of each picture comes half a second after the first."""
-
-    def do_GET(self) -> None:
-        body = b"" if self.path == "/robots.txt" else picture(1)
-        self.send_response(200 if body else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: len(body) // 2])
-        if body:
-            self.wfile.flush()
-            time.sleep(0.5)
-            self.wfile.write(body[len(body) // 2 :])
-
-
-def test_the_time_of_a_fetch_ends_with_the_last_byte(crawl: Crawl) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        crawl.redis.lpush(KEYS.seeds, f"http://127.0.0.1:{server.server_port}/a.jpg")
-        crawl.run()
-    finally:
-        server.shutdown()
-        server.server_close()
-    (event,) = crawl.events(KEYS.image_events)
-    assert event["fetch_s"] >= 0.5
-    assert int(crawl.redis.hget(KEYS.totals, "fetch_us")) >= 500_000
-
-
 @pytest.mark.parametrize(
     ("name", "known", "refused", "recorded"),
     [
@@ -179,62 +150,6 @@ def test_an_invalid_certificate_is_refused_or_recorded(
         crawl_https(crawl, port, {"CRAWL_TLS_FAILURES": "record"})
     (event,) = crawl.events(KEYS.image_events)
     assert event["tls_failure"] == recorded
-
-
-class Mixed(ThreadingHTTPServer):
-    """A site of two machines, one with a valid certificate and one without, that alternate by connection."""
-
-    def __init__(self, *certificates: trustme.LeafCert) -> None:
-        super().__init__(("127.0.0.1", 0), SlowPicture)
-        self.contexts = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in certificates]
-        for context, certificate in zip(self.contexts, certificates, strict=True):
-            certificate.configure_cert(context)
-        self.connections = 0
-        self.served: dict[str, int] = {}  # path -> number of the machine
-
-    def get_request(self) -> tuple[Any, Any]:
-        accepted, address = self.socket.accept()
-        self.connections += 1
-        context = self.contexts[self.connections % len(self.contexts)]
-        return context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
-
-
-class SlowPicture(Picture):
-    """A picture that takes a while, so that several connections are in use."""
-
-    server: Mixed
-
-    def do_GET(self) -> None:
-        self.server.served[self.path] = self.server.contexts.index(self.connection.context)
-        time.sleep(0.1)
-        super().do_GET()
-
-
-def test_the_failure_recorded_is_that_of_the_pictures_connection(
-    crawl: Crawl, authority: trustme.CA, trusted: str
-) -> None:
-    server = Mixed(authority.issue_cert("museum.org"), authority.issue_cert("gallery.org"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    for number in range(60):
-        seed = {
-            "url": f"https://museum.org:{server.server_port}/{number}",
-            "uuid": f"{number}",
-            "source": "museum",
-        }
-        crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-    try:
-        crawl.run(SSL_CERT_FILE=trusted, CRAWL_TLS_FAILURES="record")
-    finally:
-        server.shutdown()
-        server.server_close()
-    events = crawl.events(KEYS.image_events)
-    assert len(events) == 60
-    told = {event["identifier"]: "tls_failure" in event for event in events}
-    assert told == {
-        path.strip("/"): machine == 1 for path, machine in server.served.items() if path != "/robots.txt"
-    }
-    assert 10 < sum(told.values()) < 50
-    assert 2 < server.connections < 60  # some were reused
 
 
 # Idle connections
@@ -408,17 +323,6 @@ def test_what_connects_while_its_source_is_halted_is_not_sent(
         crawl.redis.srem(KEYS.halted, "museum")
         crawl.finish()
     assert len(crawl.events(KEYS.image_events)) == len(server.arrivals) == 8
-    assert crawl.dead() == {}
-
-
-def test_a_robots_txt_whose_connection_takes_long_is_fetched_once(
-    crawl: Crawl, authority: trustme.CA, trusted: str
-) -> None:
-    with stalled(authority.issue_cert("museum.org"), 0.5) as server:
-        museum_over_tls(crawl, server, trusted, 3, rate=1)
-        crawl.run()
-    assert len(crawl.events(KEYS.image_events)) == 3
-    assert len(server.arrivals) == 4
     assert crawl.dead() == {}
 
 

@@ -7,8 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import dnslib
@@ -264,23 +263,6 @@ async def test_one_domain_whose_servers_fail_is_not_an_outage(
         assert "does not resolve" in str(resolver.failure(f"http://{number}.broken.org/"))
 
 
-async def test_one_name_that_fails_where_the_root_is_refused_does_not_stop_the_others(
-    resolver: Resolver, zone: Zone, hurried: None
-) -> None:
-    zone.records["good.org"] = [["198.51.100.7"]]
-    zone.rcodes |= {"": dnslib.RCODE.REFUSED, "evil.org": dnslib.RCODE.SERVFAIL}
-    await resolver.look_up("http://evil.org/")
-    assert resolver.outage  # nothing else is known of the name servers
-    await resolver.look_up("http://good.org/")
-    await answering_again(resolver)
-    await resolver.look_up("http://good.org/")
-    assert await given(resolver, "good.org") == [("198.51.100.7", 80)]
-    for _ in range(2):
-        await resolver.look_up("http://evil.org/")
-        assert not resolver.outage
-    assert "evil.org does not resolve" in str(resolver.failure("http://evil.org/"))
-
-
 async def test_a_name_that_resolved_and_fails_from_then_on_does_not_stop_the_others(
     resolver: Resolver, zone: Zone, hurried: None
 ) -> None:
@@ -316,13 +298,6 @@ async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_res
     evil = [f"http://{number}.evil.org/" for number in range(500)]
     await resolver.prepare(["http://nothing.invalid/", *evil])  # that there is no such name is an answer, too
     await answering_again(resolver)
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zone: Zone) -> None:

@@ -169,7 +169,6 @@ def test_a_worker_without_a_route_leaves_the_crawl_to_others(crawl: Crawl, sites
 
 
 def test_sites_that_have_never_answered_are_charged(crawl: Crawl, sites: list[Site]) -> None:
-    """Also when nothing else is left, or a crawl with a few dead sites would never end."""
     for site in sites:
         site.close()
     feed(crawl, *(site.address for site in sites), seeds=2)

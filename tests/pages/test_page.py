@@ -73,7 +73,6 @@ def test_the_digest_is_that_of_the_images_too() -> None:
     "image", ["logo.png", "img/logo.png", "../logo.png", "/logo.png", "https://b.example/logo.png"]
 )
 def test_relative_addresses_of_one_image_do_not_make_digests_without_end(image: str) -> None:
-    """A server that ignores what stands behind a path answers with one page for all of them."""
     paths = ["news/about/", "about/news/about/", "news/about/news/about/", "about/news/about/news/about/"]
     digests = {read(f"News<img src={image}>", url=f"https://museum.example/{path}").digest for path in paths}
     assert len(digests) == 1
@@ -139,24 +138,17 @@ def numbered(unit: str) -> str:
 LD = "<script type='application/ld+json'>"
 HOSTILE = {
     "deep": filled("<div>"),
-    "deep lists": filled("<ul><li>"),
-    "formatting": "<p>" + "".join(f"<b a{number}>" for number in range(4000)) + "</p>" + "<p>x" * 40_000,
     "options": "<select>" + filled("<option>x"),
     "links": numbered("<a href=/p{}>x</a>"),
-    "queries": numbered("<a href='?b={}&a=%e4'>x</a>"),
     "parameters": numbered("<a href='?{}" + "&a=%fc" * 200 + "'>"),
     "hosts": numbered("<a href=//ü{}.example>"),
-    "unclosed tags": filled("<a "),
-    "tags in tags": filled("<a<a"),
     "quotes": filled("<a href=\"<a href='"),
     "one attribute": f"<a href='{'a' * MAX_BYTES}'>",
     "attributes": "<p " + numbered("a{} ") + ">",
-    "images": numbered("<img src={}>"),
     "candidates": f"<img srcset='{numbered('a{} {}w,'.replace('{}', '{0}'))}'>",
     "commas": f"<img srcset='{filled(', ')}'>",
     "brackets": f"<img srcset='a {filled('(x)')}'>",
     "spaces": f"<img srcset='a{' ' * MAX_BYTES}'>",
-    "one picture": "<picture>" + "<source srcset='a 1w'>" * 100 + filled("<img src=x>"),
     "licences": filled("<figure><a rel=license href=/x></a><img src=y></figure>"),
     "licences deep": "<div typeof=x>" * 39 + filled("<a rel=license href=/x></a><img src=y>"),
     "json deep": LD + "[" * 100_000,
@@ -164,21 +156,15 @@ HOSTILE = {
     "json numbers": LD + "[" + "1," * 120_000 + "1]",
     "json digits": LD + "9" * 200_000,
     "json surrogates": LD + '{"@type":"ImageObject","name":"\\ud800","contentUrl":"/\\ud800","license":"\\udfff"}',
-    "json images": filled(LD + '{"@type":"ImageObject","url":"x","license":"y"}</script>'),
     "json strings": LD + '["' + "]]" * 100_000,
     "refresh": filled("<meta http-equiv=refresh content='0;url=x'>"),
     "a long refresh": f"<meta http-equiv=refresh content='{'0' * MAX_BYTES}'>",
-    "robots": f"<meta name=robots content='{filled('unavailable_after: mon, ')}'>",
     "nuls": "x" * 1500 + "\0" * MAX_BYTES,
     "surrogates": filled("&#xd800;<a href=&#xdfff;>"),
-    "carriage returns": "\r" * MAX_BYTES,
     "titles": filled("<title>x</title>"),
-    "bases": filled("<base href=//a.example/>"),
     "comments": filled("<!--"),
     "cdata": filled("<svg><![CDATA["),
     "templates": filled("<template>"),
-    "frames": filled("<frameset>"),
-    "plaintext": "<plaintext>" + filled("<a href=x>"),
 }
 
 

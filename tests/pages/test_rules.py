@@ -17,16 +17,12 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
     ("headers", "metas", "rules"),
     [
         ([], [], Rules(False, ())),
-        (["nofollow"], [], Rules(True, ())),
         (["none"], [], Rules(True, ("noindex",))),
         ([], [("robots", "NOINDEX,NOFOLLOW")], Rules(True, ("noindex",))),
-        ([], [("robots", "none")], Rules(True, ("noindex",))),
-        ([], [("crawlproject", "noimageai")], Rules(False, ("noimageai",))),
         ([], [("googlebot", "none")], Rules(False, ())),
         (["noai"], [("robots", "noimageindex")], Rules(False, ("noai", "noimageindex"))),
         (["otherbot: none", "crawlproject: nofollow"], [], Rules(True, ())),
         ([], [("robots", "unavailable_after: 2020-01-01")], Rules(False, ("noindex",))),
-        ([], [("robots", "index, follow, max-snippet:20")], Rules(False, ())),
         ([], [("tdm-reservation", " 1 ")], Rules(False, ("tdm-reservation",))),
         ([], [("tdm-reservation", "0"), ("description", "noindex")], Rules(False, ())),
     ],
@@ -36,13 +32,6 @@ def test_headers_and_meta_tags_apply_together(
 ) -> None:
     assert rules_of({"X-Robots-Tag": headers}, metas, NOW) == rules
     assert rules_of({b"x-robots-tag": [one.encode() for one in headers]}, metas, NOW) == rules
-
-
-@pytest.mark.parametrize(
-    ("rule", "noimages"), [("noindex", False), ("noimageindex", True), ("noai", True), ("noimageai", True)]
-)
-def test_what_a_rule_forbids(rule: str, noimages: bool) -> None:
-    assert rules_of({}, [("robots", rule)], NOW).noimages is noimages
 
 
 @given(st.dictionaries(st.binary(), st.lists(st.binary())), st.lists(st.tuples(st.text(), st.text())))

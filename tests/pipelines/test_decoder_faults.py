@@ -6,7 +6,6 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ from tests.traps.sitecustomize import SLEEP
 from tests.waiting import PATIENCE_S
 
 TRAPS = Path(__file__).parents[1] / "traps"
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def seed(crawl: Crawl, server: Server, source: str, *names: str) -> None:

@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -20,13 +19,6 @@ from tests.test_crawl import KEYS, Crawl
 from tests.waiting import PATIENCE_S
 
 AWS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 @pytest.fixture

@@ -230,7 +230,6 @@ async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> No
 
 
 async def test_an_error_of_the_storage_is_raised(make: Make) -> None:
-    """An internal fault, not a bad picture: the lease goes back."""
     with pytest.raises(OSError, match="No space left"):
         await make(Memory(OSError(28, "No space left on device"))).process_item(fetched(picture()))
 

@@ -178,7 +178,6 @@ def test_the_longest_match_of_5_2() -> None:
     ],
 )
 def test_figure_4_of_2_2_2(pattern: str, path: str) -> None:
-    """Either spelling stands for the other, in the file and in the URL."""
     for ours, theirs in ((pattern, path), (path, pattern)):
         assert allowed(every(f"Disallow: {ours}$"), theirs, theirs + "x") == [theirs + "x"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -29,13 +28,6 @@ from tests.waiting import until_async
 
 KEYS = Keys("crawl", "images")
 NONE_OF_P = "User-agent: *\nDisallow: /p/\n"
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.stop()
 
 
 def gallery_of(crawl: Crawl) -> Gallery:

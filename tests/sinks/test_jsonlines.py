@@ -9,7 +9,6 @@ import resource
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,6 @@ from tests.sinks.running import KEYS, let_leases_end, run, trace
 from tests.streams.records import record, records
 
 TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/streams/streams.py", "crawlproject/streams/readers.py")
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
 
 
 def emit(client: redis.Redis, *numbers: int, stream: str = KEYS.image_events) -> None:
@@ -165,7 +158,6 @@ def test_a_position_not_written_by_crawlproject_is_reported(
 
 
 async def test_redis_knows_how_far_each_reader_is(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    """The leader trims nothing above it; a reader that has read nothing yet counts as well."""
     path = tmp_path / "events.jsonl"
     file = EventFile(path, state)
     async with file.opened():
@@ -185,7 +177,6 @@ async def test_redis_knows_how_far_each_reader_is(state: State, client: redis.Re
 
 @pytest.mark.slow
 def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
-    """Children that die when they are about to run some line of the sink's code: ever fewer of the later ones."""
     path = tmp_path / "events.jsonl"
     died, line, count = True, 0, 0
     while died:
@@ -256,7 +247,6 @@ async def test_a_file_that_is_taken_away_is_missed(
 
 
 def test_a_full_disk_is_reported_and_costs_no_event(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
-    """The kernel refuses in the middle of a batch: half a line is on disk."""
     path = tmp_path / "events.jsonl"
     emit(client, *range(50))
     drain(client, path)
@@ -293,7 +283,6 @@ def stands(client: redis.Redis) -> set[str]:
 
 
 def test_files_of_equal_path_on_hosts_of_equal_name_are_two_readers(client: redis.Redis, tmp_path: Path) -> None:
-    """Two containers: each has its own disk, here one after the other in the same place."""
     emit(client, *range(30))
     folder = tmp_path / "data"
     assert drain(client, folder / "events.jsonl") == 30
@@ -308,7 +297,6 @@ def test_files_of_equal_path_on_hosts_of_equal_name_are_two_readers(client: redi
 def test_a_file_keeps_its_reader_on_another_host_and_in_another_place(
     client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container that is recreated with its volume."""
     monkeypatch.setattr(socket, "gethostname", lambda: "a1b2c3")
     emit(client, 1)
     (tmp_path / "volume").mkdir()
@@ -328,7 +316,6 @@ def drain_as(client: redis.Redis, path: Path, name: str) -> list[str]:
 
 
 def test_a_name_goes_on_in_a_new_file_and_back_in_the_old_one(client: redis.Redis, tmp_path: Path) -> None:
-    """A container without a volume; or files of one day each."""
     one, two = tmp_path / "one", tmp_path / "two"
     emit(client, 1, 2)
     assert drain_as(client, one, "archive") == []
@@ -410,7 +397,6 @@ def lose_an_answer(file: EventFile, *, reaches: bool = True) -> None:
 async def test_what_was_noted_is_in_the_file_of_the_next_process(
     state: State, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """One dies after Redis has noted its last events, which may be gone from Redis since."""
     path = tmp_path / "events.jsonl"
     emit(client, 1)
     await drained(state, path)
@@ -454,7 +440,6 @@ async def test_a_file_is_not_written_under_another_name(state: State, tmp_path: 
 def test_hanging_at_any_line_while_another_takes_over_no_event_is_in_two_files(
     client: redis.Redis, tmp_path: Path
 ) -> None:
-    """This process hangs before a line of the sink's code, until its lease has ended and another has read all."""
     hung, line, overtaken = True, 0, 0
     while hung:
         one, two = tmp_path / f"{line}-one", tmp_path / f"{line}-two"

@@ -81,28 +81,6 @@ class Delays(scrapy.Spider):
     custom_settings = {{"DOWNLOAD_DELAY": 0.5}}
 
 
-class Careless(scrapy.Spider):
-    """Its settings would leave out all of ours, if they could."""
-
-    name = "careless"
-    allowed_domains = ["127.0.0.1"]
-    start_urls = [HOME + "/3"]
-    custom_settings = {{
-        "DOWNLOADER_MIDDLEWARES": {{"scrapy.downloadermiddlewares.stats.DownloaderStats": 850}},
-        "SPIDER_MIDDLEWARES": {{"scrapy.spidermiddlewares.referer.RefererMiddleware": 700}},
-        "EXTENSIONS": {{"scrapy.extensions.corestats.CoreStats": 0}},
-        "DEFAULT_REQUEST_HEADERS": {{"User-Agent": "Mozilla/5.0"}},
-    }}
-
-    def parse(self, response):
-        yield response.follow("/7", meta=response.meta)
-        yield response.follow("/1", meta=response.meta, callback=self.parse_end)
-        yield response.follow("/away", meta=response.meta, callback=self.parse_end)
-
-    def parse_end(self, response):
-        pass
-
-
 class Errs(scrapy.Spider):
     name = "errs"
 
@@ -139,13 +117,12 @@ class Pages(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     most = 40
-    robots = b""
 
     def do_GET(self) -> None:
         seen: list[str] = self.server.seen  # type: ignore[attr-defined]
         status, body = 200, b""
         if self.path == "/robots.txt":
-            status, body = (200, self.robots) if self.robots else (404, b"")
+            status = 404
         else:
             seen.append(self.path)
         self.server.agents.append(self.headers["User-Agent"])  # type: ignore[attr-defined]
@@ -157,12 +134,8 @@ class Pages(BaseHTTPRequestHandler):
             body = text.encode()
         elif self.path in {"/broken", "/gone"}:
             status = {"/broken": 500, "/gone": 410}[self.path]
-        elif self.path == "/away":
-            status = 302
         self.send_response(status)
         self.send_header("Content-Type", "text/html")
-        if status == 302:
-            self.send_header("Location", "http://elsewhere.example/")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -275,21 +248,6 @@ def test_a_spider_of_scrapy_redis_gets_its_seeds_and_each_failure_once(project: 
     assert int(project.redis.hget(Keys("crawl", "seeded").counters, "outstanding") or 0) == 0
 
 
-def test_a_worker_that_is_killed_loses_no_page(project: Project) -> None:
-    workers = [project.start("crawl", "shop", CRAWL_HEARTBEAT_TIMEOUT="3") for _ in range(2)]
-    until(lambda: len(project.seen) > 5)
-    workers[0].kill()
-    for worker in workers:
-        worker.communicate(timeout=2 * PATIENCE_S)
-    assert workers[1].returncode == 0
-    pages = {f"/{number}" for number in range(Pages.most)}
-    assert set(project.seen) == pages
-    assert {"/" + item["url"].rpartition("/")[2] for item in project.items()} == pages
-    starts = project.seen.count("/0")  # each worker stores its own
-    assert project.counts("shop")["fetched"] in {Pages.most, Pages.most - 1 + starts}  # each request ended once
-    assert int(project.redis.hget(KEYS.counters, "outstanding") or 0) == 0
-
-
 @pytest.mark.parametrize(
     ("spider", "sentence"),
     [
@@ -302,23 +260,6 @@ def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project, spide
     said, _ = project.start("crawl", spider).communicate(timeout=PATIENCE_S)
     assert sentence in said
     assert project.seen == []
-
-
-def test_custom_settings_take_nothing_of_ours_away(project: Project) -> None:
-    Pages.robots = b"User-agent: *\nDisallow: /7"
-    try:
-        project.run("crawl", "careless")
-    finally:
-        Pages.robots = b""
-    assert Counter(project.seen) == {"/3": 1, "/away": 1, "/1": 1}
-    assert set(project.agents) == {project.agents[0]}
-    assert project.agents[0].startswith("crawlproject/")
-    dead = json.loads(project.run("dead", "list", "--json", "--spider", "careless"))
-    reasons = sorted(letter["reason"] for letter in dead)
-    assert len(reasons) == 2
-    assert "offsite" in reasons[0]
-    assert reasons[1].startswith("robots.txt")
-    assert int(project.redis.hget(Keys("crawl", "careless").counters, "outstanding") or 0) == 0
 
 
 def test_what_an_errback_yields_is_new_and_its_request_a_dead_letter(project: Project) -> None:

@@ -11,14 +11,11 @@ import threading
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
-from warcio.archiveiterator import ArchiveIterator
 
 from crawlproject.config import SETTINGS
 from crawlproject.frontier import codec
@@ -145,13 +142,6 @@ class Crawl:
         self.redis.close()
         self.server.shutdown()
         self.server.server_close()
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.close()
 
 
 def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
@@ -295,19 +285,6 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert (totals["not_html"], totals["pages"]) == (3, len(pages))
 
 
-def test_links_of_a_page_seen_under_another_address_are_not_followed(crawl: Crawl) -> None:
-    crawl.answers["/"] = Answer(html("/copies/0"))
-    for number in range(100):
-        crawl.answers[f"/copies/{number}"] = Answer(
-            f'<html>always the same text<a href="/copies/{number + 1}">x</a>'.encode()
-        )
-    crawl.feed(crawl.home + "/")
-    crawl.run()
-    assert crawl.seen == ["/", "/copies/0", "/copies/1"]
-    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
-    assert (totals["pages"], totals["good_pages"]) == (3, 2)
-
-
 def test_seeds_say_how_far_links_are_followed(crawl: Crawl) -> None:
     for number in range(6):
         crawl.answers[f"/chain/{number}"] = Answer(html(f"/chain/{number + 1}", text=str(number)))
@@ -370,36 +347,3 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
         "found_on": crawl.home + "/other",
         "licence": LICENCE,
     }
-
-
-def test_pages_are_kept_where_their_events_say(crawl: Crawl) -> None:
-    store = crawl.folder / "store"
-    large = html(text="large") + b" " * 1_000_000
-    crawl.answers |= {
-        "/": Answer(html("/large", "/noindex", "/text", "/gone", text="home"), X_Own="1"),
-        "/large": Answer(gzip.compress(large), Content_Encoding="gzip"),
-        "/noindex": Answer(html(head='<meta name="robots" content="noindex">', text="no")),
-        "/text": Answer(b"text", Content_Type="text/plain"),
-    }
-    crawl.feed(crawl.home + "/")
-    crawl.run(CRAWL_PAGES_STORE=str(store))
-    pages = crawl.pages()
-    assert set(pages) == {"/", "/large"}
-    [name] = {page["record"]["warc"] for page in pages.values()}
-    kept = {}
-    for path, page in pages.items():
-        with (store / name).open("rb") as file:
-            file.seek(page["record"]["offset"])
-            record = next(ArchiveIterator(file))
-            assert file.tell() >= page["record"]["offset"]
-            kept[path] = (record.rec_headers["WARC-Target-URI"], record.content_stream().read())
-            truncated = record.rec_headers["WARC-Truncated"]
-            assert truncated == ("length" if path == "/large" else None)
-            assert (record.http_headers["X-Own"] == "1") is (path == "/")
-    assert kept == {
-        "/": (crawl.home + "/", crawl.answers["/"].body),
-        "/large": (crawl.home + "/large", large[:MOST_BYTES]),
-    }
-    with (store / name).open("rb") as file:
-        uris = [r.rec_headers["WARC-Target-URI"] for r in ArchiveIterator(file) if r.rec_type == "response"]
-    assert sorted(uris) == [crawl.home + "/", crawl.home + "/large"]

@@ -29,13 +29,6 @@ LISTED = 5  # found by the sitemap alone
 
 
 @pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A Redis that has written what it has answered."""
     one = Server(tmp_path, appendfsync="always")

@@ -46,14 +46,6 @@ def test_the_request_of_a_seed(
     assert (stored.url, stored.priority, stored.meta) == (url, priority, meta)
 
 
-def test_a_link_comes_back_with_what_is_stored_of_its_seed(spider: PagesSpider) -> None:
-    links = Discovery(None, spider.config)  # type: ignore[arg-type]
-    meta = {SCOPE: "host:museum.org", MOST_DEPTH: 3}
-    request = codec.decode(links.stored(Link(URL, 1, 2, source="museum", meta=meta)), spider)
-    assert (request.url, request.priority) == (URL, 1)
-    assert request.meta == meta | {"depth": 2, SOURCE: "museum"}
-
-
 def test_every_response_is_one_item(spider: PagesSpider) -> None:
     def item(status: int, **meta: Any) -> Any:
         request = Request(URL, meta={SOURCE: "museum", **meta})
@@ -68,11 +60,6 @@ def test_every_response_is_one_item(spider: PagesSpider) -> None:
     assert (gone.identifier, gone.url) == ("1ed3d01f-9513-58b4-a151-5ef72ea0b562", URL)
     assert isinstance(failed, Failure)
     assert failed.reason == "status 503"
-
-
-def test_only_the_beginning_of_a_body_is_wanted(spider: PagesSpider) -> None:
-    assert spider.wanted_bytes(Request(URL)) == 250_000
-    assert spider.wanted_bytes(Request(URL, meta={SITEMAP: 0})) == 50 * 1024 * 1024
 
 
 def test_a_sitemap_comes_back_with_what_it_may_lead_to(spider: PagesSpider) -> None:

@@ -9,10 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, NamedTuple
-
-import pytest
 
 from crawlproject.frontier import codec
 from crawlproject.pages.sitemaps import MOST_SITEMAPS
@@ -20,13 +17,6 @@ from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site,
 
 SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
 OF_IMAGES = "http://www.google.com/schemas/sitemap-image/1.1"
-
-
-@pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.close()
 
 
 class Beside(NamedTuple):

@@ -37,7 +37,6 @@ def test_a_moment_is_late_by_the_way_of_the_reply_and_never_early(ahead: float, 
 
 
 def test_the_quickest_reply_counts() -> None:
-    """A reply that a busy reactor reads late must not move the slots that others wait for."""
     clock, chance = RedisClock(), random.Random(5)
     answer(clock, 100.0)
     for number in range(1, 100):

@@ -90,7 +90,6 @@ async def test_a_node_of_a_cluster_is_not_taken_for_the_one_redis(cluster: Clust
 
 
 async def test_a_slot_is_followed_to_another_master(cluster: Cluster, cluster_url: str) -> None:
-    """What is called while it is moved fails as a whole; nothing is written twice, or at both places."""
     state = State(config.load({"REDIS_URL": cluster_url}), "images")
     await state.open()
     assert await state.scripts.lead("leader", ready=True) == 1
@@ -126,7 +125,6 @@ async def test_a_slot_is_followed_to_another_master(cluster: Cluster, cluster_ur
 
 
 async def test_no_script_does_half_of_its_work_while_the_slot_is_moved(cluster: Cluster, cluster_url: str) -> None:
-    """Prefixes are passed as keys, too: they are never there, so the node refuses the call before it begins."""
     state = State(config.load({"REDIS_URL": cluster_url}), "images")
     await state.open()
     await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
@@ -159,7 +157,6 @@ def contents(server: Server) -> dict[bytes, bytes]:
 
 
 async def test_a_master_that_hangs_is_left_for_its_replica(cluster: Cluster, cluster_url: str) -> None:
-    """A call to it ends by time-out; from then on nobody asks it, though it is back before it knows."""
     settings = config.load({"REDIS_URL": cluster_url})
     state, idle = (State(settings, "images", timeout=1.5) for _ in range(2))
     await state.open()
@@ -195,7 +192,6 @@ def leader_of(state: State) -> tuple[str, int] | None:
 
 
 async def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: str) -> None:
-    """Else a fail-over makes them undone, and they come again."""
     state = State(config.load({"REDIS_URL": cluster_url}), "images")
     await state.open()
     try:
@@ -242,7 +238,6 @@ async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
 async def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
     cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of a container that has gone takes ten seconds to be unknown."""
     asked: list[str] = []
     look_up = socket.getaddrinfo
 

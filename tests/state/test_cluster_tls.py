@@ -76,7 +76,6 @@ async def test_every_shard_is_reached_over_tls_as_a_user(secured: Cluster, certi
 async def test_certificates_are_read_once_and_again_when_they_have_changed(
     secured: Cluster, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To read the CAs of a machine takes 30 ms, in which a worker stands still; it has hundreds of connections."""
     add_user(*secured.nodes)
     mine = tmp_path / "mine"
     shutil.copytree(certificates, mine)

@@ -124,7 +124,6 @@ def test_a_path_too_long_for_a_socket_is_replaced(folder: Path) -> None:
 
 @pytest.mark.parametrize("older", [False, True])
 def test_no_other_user_can_read_its_data_or_hold_its_lock(folder: Path, older: bool) -> None:
-    """0002 is the default umask of Fedora, Red Hat and others; older versions left the folder open."""
     before = os.umask(0o002)
     try:
         folder.parent.chmod(0o775)
@@ -165,7 +164,6 @@ def test_a_lock_is_not_taken_through_a_link(folder: Path, tmp_path: Path) -> Non
 def test_a_socket_folder_that_others_can_write_to_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
-    """In the temporary folder anybody may have been there first, with a server of his own."""
     deep = folder / ("x" * 100)
     monkeypatch.setattr(tempfile, "tempdir", str(folder.parent))
     place = embedded.socket_path(deep).parent

@@ -130,7 +130,6 @@ async def test_a_hundred_halts_and_resumes_are_all_noticed_a_few_at_a_time(crawl
 
 
 async def test_sources_of_every_spider_rest(crawl: Quiet) -> None:
-    """Whichever spider's worker leads."""
     await crawl.db.zadd("crawl:spiders", {"pages": 1})
     for spider in ("images", "pages"):
         await crawl.db.zadd(f"crawl:{spider}:active", {MUSEUM: 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ from crawlproject import config
 from crawlproject.config import MasterAddress, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.client import State
+from crawlproject.state.master import Master
 from tests.state.servers import Pair, Server, free_port, tls_options, tls_server
 from tests.test_crawl import KEYS
 from tests.waiting import until, until_async
@@ -85,7 +87,6 @@ def leads(client: Any) -> bool:
 
 
 async def test_a_master_that_has_been_replaced_is_left_before_it_knows(pair: Pair) -> None:
-    """As after a partition, or when it hung: a sentinel demotes it ten seconds later."""
     state = State(config.load({"REDIS_URL": pair.url}), "images")
     await state.open()
     await state.scripts.lead("leader", ready=True)
@@ -105,6 +106,23 @@ async def test_a_master_that_has_been_replaced_is_left_before_it_knows(pair: Pai
     assert time.monotonic() < began + 2.5
     assert leads(pair.master.client)
     await state.close()
+
+
+async def test_a_sentinel_that_talks_nonsense_is_passed_over(pair: Pair) -> None:
+    replies = [b"*2\r\n$2\r\nip\r\n$1\r\nx\r\n", b"*6\r\n" + b"$5\r\nflags\r\n$2\r\n\xff\xfe\r\n" * 3, b":1\r\n"]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(999):
+            writer.write(replies[0])
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        nodes = (("127.0.0.1", server.sockets[0].getsockname()[1]), ("127.0.0.1", pair.sentinel.port))
+        for _ in range(3):
+            master = Master(MasterAddress(nodes, {}, {}, "crawl"), "")
+            master.point(nodes[0])
+            assert await master.find() == ("127.0.0.1", pair.master.port)
+            del replies[0]
 
 
 async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:

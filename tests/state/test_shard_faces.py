@@ -147,7 +147,6 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
 def test_explain_finds_what_a_redirect_has_led_to_another_shard(
     server: Server, shared: dict[str, Any], state: State, scrapy: Scrapy, redis_url: str
 ) -> None:
-    """Its event, or its dead letter."""
     names = map("s{}.example".format, range(99))
     url = f"http://{next(name for name in names if state.shard_for(name).number == 1)}/1.jpg"
     event = {"url": url, "identifier": "a", "source": "elsewhere", "thumbnail": "a.jpg", "status": 200}

@@ -129,7 +129,6 @@ def check(crawl: ShardedCrawl) -> None:
 
 
 def test_workers_serve_a_shard_each_and_crawl_all(crawl: ShardedCrawl) -> None:
-    """They start at the same time, and close when all are idle. Each source is crawled by one worker alone."""
     assert len({shard_of(museum, SHARDS) for museum in MUSEUMS}) == SHARDS
     crawl.push_all()
     crawl.run(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="3")
@@ -142,7 +141,6 @@ def test_workers_serve_a_shard_each_and_crawl_all(crawl: ShardedCrawl) -> None:
 
 
 def test_a_worker_alone_crawls_all_shards(crawl: ShardedCrawl) -> None:
-    """With a crawler for each in one process, which share its metrics, resolver and decoders."""
     crawl.push_all()
     crawl.run(1, CRAWL_SHARD=",".join(map(str, range(SHARDS))), MAX_IDLE_TIME_BEFORE_CLOSE="3")
     check(crawl)

@@ -70,7 +70,6 @@ async def put(worker: FrontierScheduler, shard: State) -> None:
 
 
 async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None:
-    """Also when all of them start at the same time."""
     settings = config.load({"REDIS_URL": redis_url, "CRAWL_SHARDS": str(SHARDS)})
     states = [State(settings, "images") for _ in range(SHARDS + 1)]
     await asyncio.gather(*(state.open(serves=True) for state in states[:SHARDS]))
@@ -90,7 +89,6 @@ async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None
 
 
 async def test_a_request_for_another_shard_waits_for_that(worker: FrontierScheduler) -> None:
-    """Where the catalogue knows the domain: of another source than the domain's name says."""
     domain, state = domain_in(1, SHARDS), worker.state
     source = next(one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != 1)
     fence = await lead(state)
@@ -103,7 +101,6 @@ async def test_a_request_for_another_shard_waits_for_that(worker: FrontierSchedu
 
 
 async def test_what_may_not_wait_for_another_shard_stays_with_the_worker(redis_url: str) -> None:
-    """The lease of the page that led there does not end before."""
     async with opened(redis_url, CRAWL_SHARD="1", CRAWL_OVERFLOW_MAXLEN=str(SHARDS)) as worker:
         await lead(worker.state)
         await put(worker, worker.state)
@@ -186,7 +183,6 @@ async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: py
 async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     worker: FrontierScheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The crawl was begun anew while the worker was silent."""
     keeper, stopped = Membership.from_crawler(worker.crawler), asyncio.Event()
     monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
     keeper.spider_opened()

@@ -177,7 +177,6 @@ async def test_events_tell_the_time_of_the_server(state: State) -> None:
 
 
 async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State) -> None:
-    """As after a fail-over that has lost the last moments: the sequence, and the leases with it."""
     await begin(state)
     sequence = await db(state).hget(state.keys.counters, "lease")
     first = {grant.id.partition(".")[0] for grant in await lease(state)}
@@ -191,7 +190,6 @@ async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State)
 
 
 async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(tmp_path: Path) -> None:
-    """As after a power cut, or where a replica takes over without the last writes."""
     server = Server(tmp_path)
     state = State(config.load({"REDIS_URL": server.url}), "images")
     try:

@@ -63,13 +63,6 @@ def test_each_record_says_what_it_is(tmp_path: Path) -> None:
     assert data.count(b"WARC/1.1\r\nWARC-Type: ") == 3
 
 
-def test_each_record_is_a_gzip_member_of_its_own(tmp_path: Path) -> None:
-    for member in members(exchange(1), "<urn:uuid:1>"):
-        (tmp_path / "one.warc.gz").write_bytes(member)
-        assert len(by_warcio(tmp_path / "one.warc.gz")) == 1
-        assert gzip.decompress(member).endswith(b"\r\n\r\n")
-
-
 def test_heads_are_kept_as_they_came(tmp_path: Path) -> None:
     lines = (
         b"HTTP/1.1 200 Tr\xe8s bien",
@@ -122,27 +115,12 @@ def test_a_body_that_looks_like_a_chunk_is_not_taken_for_one(tmp_path: Path) -> 
     assert only(file, "response").payload == b"5\r\nhello\r\n0\r\n\r\n"
 
 
-def test_a_head_with_bare_line_feeds_is_readable(tmp_path: Path) -> None:
-    file = written(
-        tmp_path, exchange(1, b"<p>", response_head=b"HTTP/1.0 200 OK\nA: 1\nTransfer-Encoding: chunked\n\n")
-    )
-    response = only(file, "response")
-    assert response.payload == b"<p>"
-    assert response.http == [("A", "1"), ("X-Crawl-Transfer-Encoding", "chunked"), ("Content-Length", "3")]
-
-
 def test_a_body_that_was_cut_says_so(tmp_path: Path) -> None:
     received = head(b"HTTP/1.1 200 OK", [(b"Content-Length", b"900000")])
     file = written(tmp_path, exchange(1, b"x" * 100, response_head=received, truncated=True))
     response = only(file, "response")
     assert response.named["WARC-Truncated"] == "length"
     assert response.payload == b"x" * 100
-
-
-def test_the_body_of_a_request_is_kept(tmp_path: Path) -> None:
-    sent = head(b"POST / HTTP/1.1", [(b"Host", b"museum.example"), (b"Content-Length", b"3")])
-    file = written(tmp_path, exchange(1, request_head=sent, request_body=b"a=b"))
-    assert only(file, "request").payload == b"a=b"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from crawlproject.storage.warc_segments import (
     make_folder,
     size_of,
     take_over,
-    whole_members,
 )
 from tests.storage.warc_reading import all_records, at, by_cdxj, by_fastwarc, exchange, segments, text
 
@@ -54,16 +53,6 @@ def begun(folder: Path, *numbers: int) -> Segment:
 
 def open_files(folder: Path) -> list[Path]:
     return sorted((folder / OPEN).iterdir())
-
-
-def test_a_segment_gets_its_name_when_it_is_closed(folder: Path) -> None:
-    segment = begun(folder, 1, 2)
-    assert segments(folder) == []
-    assert [file.name for file in open_files(folder)] == [f"{segment.name}.open"]
-    segment.close()
-    assert closed_segments(folder) == [segment.name]
-    assert open_files(folder) == []
-    assert [record.kind for record in all_records(folder)] == ["warcinfo", *["response", "request"] * 2]
 
 
 # Processes that died
@@ -186,13 +175,6 @@ def test_a_write_that_fails_half_way_leaves_no_half(folder: Path, monkeypatch: p
     assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1)]
 
 
-def test_whole_members_are_counted_over_any_size(tmp_path: Path) -> None:
-    data = members(*range(100)) * 10  # more than is read at a time
-    (tmp_path / "x").write_bytes(data + data[:50])
-    with (tmp_path / "x").open("rb") as file:
-        assert whole_members(file.fileno()) == (2000, len(data))
-
-
 # Kills
 
 
@@ -263,17 +245,6 @@ def test_a_worker_killed_at_any_moment_of_a_write_loses_nothing_it_acknowledged(
     with worker(folder, crash) as one:
         kept = dict(one.said())
         assert one.process.wait() == -signal.SIGKILL
-    judge(folder, kept)
-
-
-@pytest.mark.slow
-def test_a_worker_killed_from_outside_loses_nothing_it_acknowledged(folder: Path) -> None:
-    with worker(folder) as one:
-        kept = dict(one.said(50))
-        one.process.kill()
-        kept |= dict(one.said())  # what it had said by then
-        one.process.wait()
-    assert len(kept) >= 50
     judge(folder, kept)
 
 

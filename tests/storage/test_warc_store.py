@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,41 +54,7 @@ def kept(folder: Path) -> list[bytes]:
     return [record.payload for record in all_records(folder) if record.kind == "response"]
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, call: str) -> list[int]:
-    """Return a list that grows with each call of a function of `os`."""
-    calls: list[int] = []
-    real: Callable[..., Any] = getattr(os, call)
-
-    def counting(*args: Any) -> Any:
-        calls.append(len(calls))
-        return real(*args)
-
-    monkeypatch.setattr(os, call, counting)
-    return calls
-
-
 # Groups
-
-
-async def test_what_is_written_is_where_the_store_says(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        places = await write(store, 1, 2, 3)
-        places += await write(store, 4)
-        assert segments(tmp_path) == []  # not closed yet, but its name is known
-    assert len({place.warc for place in places}) == 1
-    for number, place in enumerate(places, 1):
-        assert at(tmp_path, place).payload == text(number)
-
-
-async def test_pages_that_wait_together_are_synced_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(tmp_path) as store:
-        await write(store, 0)
-        syncs = counted(monkeypatch, "fsync")
-        await write(store, *range(1, 201))
-        assert len(syncs) <= 2  # what had come when the first group began, and the rest
-    assert len(kept(tmp_path)) == 201
 
 
 async def test_a_page_is_kept_only_when_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +146,13 @@ async def until_up(store: PageStore) -> None:
 
 
 @pytest.mark.parametrize("what", ["gone", "empty"])
-async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Path, what: str) -> None:
+async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     folder, away = tmp_path / "store", tmp_path / "away"
+    sweep = PageStore._take_over_and_upload
+    # A sweep ten times a second may lock a segment between its making and its lock, which is an outage, too.
+    monkeypatch.setattr(PageStore, "_take_over_and_upload", lambda _: None)
     async with opened(folder) as store:
         (first,) = await write(store, 1)
         folder.rename(away)
@@ -197,8 +168,7 @@ async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Pa
         away.rename(folder)
         await until_up(store)
         (second,) = await write(store, 4)
-    store = PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)}))
-    store._take_over_and_upload()  # what was let go of, unless that has been done
+    sweep(PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)})))  # what was let go of
     assert at(folder, first).payload == text(1)
     assert at(folder, second).payload == text(4)
     assert {text(1), text(4)} <= set(kept(folder))
@@ -243,26 +213,6 @@ async def test_a_full_disk_is_an_outage_until_there_is_room(
         await until_up(store)
         await write(store, 2)
     assert kept(tmp_path) == [text(1), text(2)]
-
-
-async def test_a_disk_with_room_for_little_alone_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe is as large as what failed."""
-    async with opened(tmp_path) as store:
-        left = failing(monkeypatch, 28, above=50_000)
-        probes: list[Exception | None] = []
-        probe = store._probe
-
-        async def noted(size: int) -> Exception | None:
-            probes.append(await probe(size))
-            return probes[-1]
-
-        monkeypatch.setattr(store, "_probe", noted)
-        with pytest.raises(StorageDown, match="No space left"):
-            await store.write(exchange(1, os.urandom(200_000)))
-        await until_async(lambda: len(probes) > 1)
-        assert store.outage
-        left[0] = 0
-        await until_up(store)
 
 
 async def test_a_write_that_hangs_is_an_outage_until_it_ends(
@@ -467,12 +417,3 @@ def test_the_store_is_tried_before_the_crawl(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"CRAWL_PAGES_STORE=.*/file/store cannot be used: .*Not a directory"):
         check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "file" / "store")}))
-
-
-def test_before_the_crawl_permanent_errors_of_s3_differ_from_temporary_ones(bucket: Bucket) -> None:
-    assert check_page_store(bucket.settings()) is None
-    bucket.gate.mode = 403
-    with pytest.raises(ConfigError, match=r"CRAWL_PAGES_STORE=s3://.* cannot be written: .*AccessDenied"):
-        check_page_store(bucket.settings())
-    bucket.gate.mode = 503
-    assert "SlowDown" in (check_page_store(bucket.settings()) or "")

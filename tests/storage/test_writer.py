@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ import boto3
 import pytest
 
 from crawlproject import breaker as circuits
-from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.errors import StorageDown
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.state.scripts import LeaseReply
 from crawlproject.storage import writer as store_circuit
-from crawlproject.storage.blobs import check_storage
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.writer import StorageWriter
@@ -89,39 +87,6 @@ async def test_a_momentary_error_is_overcome_by_the_second_try(tmp_path: Path) -
     assert not circuit.outage
 
 
-async def test_many_writes_that_fail_at_once_share_one_probe(tmp_path: Path) -> None:
-    names: list[str] = []
-
-    class Failing(FolderStorage):
-        def write(self, name: str, data: bytes) -> None:
-            names.append(name)
-            time.sleep(0.05)
-            raise OSError(5, "Input/output error")
-
-    circuit = StorageWriter(Failing(tmp_path))
-    ends = await asyncio.gather(*(circuit.write(f"00/{n}", b"x") for n in range(60)), return_exceptions=True)
-    assert all(isinstance(end, StorageDown) for end in ends)
-    assert names.count(".probe") <= 2
-    assert len(names) <= 20  # the others were not even tried
-    circuit.close()
-
-
-async def test_a_write_that_never_ends_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_circuit, "_TIMEOUT_S", 0.2)
-    release = threading.Event()
-
-    class Hanging(FolderStorage):
-        def write(self, name: str, data: bytes) -> None:
-            release.wait(60)
-
-    circuit = StorageWriter(Hanging(tmp_path))
-    with pytest.raises(StorageDown, match=r"not done after 0\.2 s"):
-        await circuit.write("00/a", b"a")
-    release.set()
-    await until_up(circuit)
-    await circuit.write("00/a", b"a")
-
-
 async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,19 +134,6 @@ async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch
         gate.mode = "pass"
         await until_up(circuit)
         await circuit.write("00/b.jpg", b"b")
-
-
-@pytest.mark.parametrize(("mode", "lasting"), [(403, True), (503, False)])
-def test_before_the_crawl_permanent_errors_of_s3_differ_from_temporary_ones(
-    gate: Gate, mode: Any, lasting: bool
-) -> None:
-    s3_store(gate)
-    gate.mode = mode
-    if lasting:
-        with pytest.raises(ConfigError, match="AccessDenied"):
-            check_storage("s3://gated/", aws(gate.url))
-    else:
-        assert check_storage("s3://gated/", aws(gate.url)) is not None
 
 
 # With the frontier

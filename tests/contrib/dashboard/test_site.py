@@ -235,24 +235,11 @@ def test_the_report_of_a_source_is_a_page_that_may_load_and_run_nothing(shared: 
     assert shared.ask("POST", "/report", {"source": "museum"})[0] == 405
 
 
-@pytest.mark.parametrize("rate", ["", "plenty", "-1", "nan", "inf", "1e999", "null"])
-def test_a_rate_that_is_none_is_refused_with_a_reason(shared: Client, rate: str) -> None:
-    status, _, said = shared.ask("POST", "/rate", {"source": "museum", "rate": rate})
-    assert (status, "is not a rate" in json.loads(said)["error"]) == (400, True)
-
-
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:9411", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1", "\xff"]
-)
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::1", "\xff"])
 def test_without_a_password_no_other_name_leads_here(shared: Client, host: str) -> None:
     assert shared.ask("GET", "/", Host=host)[0] == 421
     assert shared.ask("GET", "/events", Host=host)[0] == 421
     assert shared.ask("POST", "/halt", {"source": "museum"}, Host=host)[0] == 421
-
-
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9411", "[::1]:9411", "127.8.8.8"])
-def test_this_machine_has_many_names(shared: Client, host: str) -> None:
-    assert shared.ask("GET", "/", Host=host)[0] == 200
 
 
 @pytest.mark.parametrize("dest", ["image", "iframe", "empty"])
@@ -355,17 +342,6 @@ def shared_locked(redis_server: str, folder: Path) -> Iterator[Client]:
     one.start()
     yield Client(one)
     one.stop()
-
-
-@pytest.mark.parametrize("host", ["evil.example", "crawl", "10.0.0.1.evil.example", "", "\xff"])
-def test_with_a_password_too_no_other_name_leads_here(shared_locked: Client, host: str) -> None:
-    for method, path in (("GET", "/"), ("GET", "/login"), ("POST", "/login"), ("GET", "/events")):
-        assert shared_locked.ask(method, path, Host=host)[0] == 421
-
-
-@pytest.mark.parametrize("host", ["localhost", "10.0.0.1:9411", "[fd00::1]", "127.0.0.1"])
-def test_with_a_password_any_address_leads_here(shared_locked: Client, host: str) -> None:
-    assert shared_locked.ask("GET", "/login", Host=host)[0] == 200
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])

@@ -40,12 +40,6 @@ TRACED = (
 )
 
 
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
-
-
 def dataset(state: State, folder: Path, rows: int = 4, name: str | None = None, **more: Any) -> Dataset:
     parts = FolderParts(folder)
     return Dataset(state, parts, ParquetForm(parts, rows), **({"every": 600.0, "name": name} | more))
@@ -205,15 +199,6 @@ def test_the_footer_alone_says_how_far_it_is(client: redis.Redis, tmp_path: Path
     assert numbers(tmp_path) == list(range(10))
 
 
-def test_older_parts_may_be_taken_away(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, range(8))
-    drain(client, tmp_path)
-    parts(tmp_path)[0].unlink()
-    emit(client, range(8, 10))
-    drain(client, tmp_path)
-    assert [path.name for path in parts(tmp_path)] == ["00000001.parquet", "00000002.parquet"]
-
-
 def test_without_its_newest_part_it_does_not_go_on(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, range(8))
     drain(client, tmp_path)
@@ -257,7 +242,6 @@ def _trace(line: int) -> None:
 
 @pytest.mark.slow
 def test_killed_at_any_step_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
-    """Children that die when they are about to take some step: each of the first eight, then ever fewer."""
     line, number, died = 0, 0, True
     while died:
         emit(client, range(number, number + 5))
@@ -302,29 +286,7 @@ async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis
             await drained(state, tmp_path)
 
 
-async def test_one_process_reads_under_a_name_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    async with dataset(state, tmp_path / "one", name="daily").opened():
-        with pytest.raises(ReaderTaken, match="daily"):
-            await drained(state, tmp_path / "two", name="daily")
-
-
-def test_a_reader_goes_on_in_an_empty_folder_and_comes_back(client: redis.Redis, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    for begin, folder in enumerate((one, two, one)):
-        emit(client, range(begin * 6, begin * 6 + 6))
-        drain(client, folder, name="daily")
-    assert numbers(one) == [*range(6), *range(12, 18)]
-    assert numbers(two) == list(range(6, 12))
-
-
-def test_a_dataset_is_not_written_under_another_name(client: redis.Redis, tmp_path: Path) -> None:
-    drain(client, tmp_path, name="daily")
-    with pytest.raises(CrawlprojectError, match="was begun with reader daily, not with reader hourly: name"):
-        drain(client, tmp_path, name="hourly")
-
-
 async def test_a_part_of_that_number_is_never_replaced(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    """As when this process hung, and another, on a file system without locks, wrote on."""
     emit(client, range(3))
     one = dataset(state, tmp_path)
     async with one.opened():
@@ -335,23 +297,9 @@ async def test_a_part_of_that_number_is_never_replaced(state: State, client: red
     assert (tmp_path / "00000000.parquet").read_text() == "another's"
 
 
-async def test_who_lost_the_lease_writes_no_part(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, range(3))
-    one = dataset(state, tmp_path, name="daily")
-    async with one.opened():
-        await one.drain()
-        let_leases_end(client)
-        write(client, "daily", KEYS, holder="x", host="other", pid="7")
-        with pytest.raises(ReaderTaken, match="process 7 on other"):
-            await one.commit()
-    assert not parts(tmp_path)
-
-
 async def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
     state: State, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """On a file system without locks another process may put a part until then."""
-
     class Unlocked(FolderParts):
         @contextmanager
         def opened(self) -> Iterator[None]:

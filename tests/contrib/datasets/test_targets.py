@@ -67,7 +67,6 @@ def test_each_shard_has_a_folder(scrapy: Scrapy, redis_url: str, tmp_path: Path)
 
 
 def test_a_part_is_no_larger_than_a_shard_keeps(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
-    """All its rows may be of one shard, which would wait for it."""
     environ: Any = {"CRAWL_SHARDS": "2", "CRAWL_STREAM_MAXLEN": "40"}
     done = scrapy("events", f"{tmp_path}/out/:parquet", "--rows", "11", **environ)
     assert done.returncode == 2
@@ -85,13 +84,10 @@ def test_a_part_is_no_larger_than_a_shard_keeps(scrapy: Scrapy, redis_url: str, 
         ((":parquet",), "expected a place before :parquet"),
         (("out/:csv",), "expected out/:parquet or out/:webdataset"),
         (("out/",), "expected out/:parquet or out/:webdataset"),
-        (("s3://bucket/x",), "expected s3://bucket/x:parquet"),
         (("x.jsonl", "--rows", "5"), "--rows goes with WHERE:parquet or WHERE:webdataset"),
         (("out:parquet", "--caption", "alt"), "--caption goes with WHERE:webdataset"),
-        (("out:webdataset", "--samples", "100001"), "--samples 100001: expected more than 0, and 100,000 at most"),
         (("out:parquet", "--originals"), "--originals goes with WHERE:webdataset"),
         (("out:webdataset", "--originals"), "--originals needs the setting CRAWL_KEEP_ORIGINALS"),
-        (("out:parquet", "--rows", "0"), "--rows 0: expected more than 0"),
         (("out:parquet", "--rows", "600000"), "more than half of CRAWL_STREAM_MAXLEN"),
     ],
 )

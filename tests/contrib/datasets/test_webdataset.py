@@ -8,7 +8,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,12 +34,6 @@ from tests.sinks.events import KEYS, emit, image, status_of
 from tests.sinks.lines import die
 from tests.sinks.running import let_leases_end, run
 from tests.storage.s3_gate import Gate, aws
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
 
 
 @pytest.fixture
@@ -150,15 +144,6 @@ def test_rows_bound_a_shard_of_few_samples(client: redis.Redis, tmp_path: Path) 
     assert samples_of(tmp_path / "out") == []
 
 
-def test_a_missing_thumbnail_is_a_row_and_counted(client: redis.Redis, tmp_path: Path) -> None:
-    thumbnails = store(tmp_path / "thumbs", range(1, 6))
-    emit(client, range(6))
-    form = drain(client, FolderParts(tmp_path / "out"), thumbnails, samples=100)
-    assert form.missing == 1
-    assert of_samples(samples_of(tmp_path / "out")) == [1, 3, 4]
-    assert rows_of(tmp_path / "out") == list(range(6))
-
-
 def originals(folder: Path, client: redis.Redis, bodies: Sequence[tuple[str, bytes]]) -> str:
     """Store originals as the crawl does, each once, and emit an event of each; return the folder."""
     for number, (form, body) in enumerate(bodies):
@@ -193,7 +178,6 @@ def test_a_sample_has_the_original_as_it_is_stored(client: redis.Redis, tmp_path
 def test_originals_are_read_some_megabytes_at_a_time(
     client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many events come at once: an image may have fifty megabytes."""
     monkeypatch.setattr(webdataset_sink, "_READ_BYTES", 1000)
     kept = originals(tmp_path / "kept", client, [("JPEG", bytes([number]) * 300) for number in range(40)])
     look_up = lookup_of(kept, Settings())
@@ -209,15 +193,6 @@ def test_originals_are_read_some_megabytes_at_a_time(
     assert of_samples(samples_of(tmp_path / "out")) == list(range(40))
     assert len(ahead) == 40
     assert max(ahead) <= 5  # the one that is wanted, and those up to 1,000 bytes behind it
-
-
-def test_thumbnails_and_originals_are_not_mixed(client: redis.Redis, tmp_path: Path) -> None:
-    emit(client, range(3))
-    drain(client, FolderParts(tmp_path / "out"), store(tmp_path / "thumbs", range(3)))
-    with pytest.raises(
-        CrawlprojectError, match=r"/out was begun with thumbnails, not with originals: name another"
-    ):
-        drain(client, FolderParts(tmp_path / "out"), str(tmp_path / "thumbs"), column="original")
 
 
 def test_a_store_that_is_away_loses_nothing(client: redis.Redis, tmp_path: Path) -> None:
@@ -301,7 +276,6 @@ def test_killed_at_each_moment_of_a_commit_in_a_folder(
 def test_killed_at_each_moment_of_a_commit_in_s3(
     redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, whole: str
 ) -> None:
-    """After the object with that ending was put: a tar file without its Parquet file is emptied."""
     thumbnails = store(tmp_path / "thumbs", range(36))
     emit(client, range(12))
 
@@ -331,36 +305,9 @@ def downloaded(bucket: Any, tmp_path: Path) -> Path:
     return out
 
 
-async def test_of_two_processes_that_write_a_part_in_s3_one_is_refused(
-    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first hung for longer than its lease, with its rows in hand; the second has written them since."""
-
-    def dataset() -> Dataset:
-        parts = S3Parts(uri_of(tmp_path), aws(moto))
-        return Dataset(state, parts, ParquetForm(parts, 9), every=600)
-
-    async def never() -> None:
-        pass
-
-    emit(client, range(6))
-    first, second = dataset(), dataset()
-    async with first.opened():
-        await first.drain()
-        monkeypatch.setattr(first.streams, "renew", never)  # it does not learn of it
-        let_leases_end(client)
-        async with second.opened():
-            await second.drain()
-            await second.commit()
-        with pytest.raises(ReaderTaken, match="by another process meanwhile"):
-            await first.commit()
-    assert rows_of(downloaded(bucket, tmp_path)) == list(range(6))
-
-
 async def test_who_hung_between_the_files_of_a_part_in_s3_does_not_complete_it(
     state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str
 ) -> None:
-    """Its tar file is there, its Parquet file is not; another process has gone on meanwhile."""
     thumbnails = lookup_of(store(tmp_path / "thumbs", range(6)), Settings())
 
     class Hangs(S3Parts):

@@ -8,11 +8,11 @@ import sys
 
 from demo.gallery import Gallery
 from tests.contrib.kafka.broker import Broker
-from tests.test_crawl import KEYS, Crawl, crawl  # noqa: F401 - a fixture
+from tests.test_crawl import KEYS, Crawl
 from tests.waiting import PATIENCE_S
 
 
-def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, broker: Broker) -> None:  # noqa: F811
+def test_seeds_from_kafka_end_as_events_in_kafka_or_dead_letters(crawl: Crawl, broker: Broker) -> None:
     crawl.source("photos", 150, pictures=20)
     crawl.environ["CRAWL_KAFKA_BROKERS"] = broker.address
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:

@@ -44,12 +44,6 @@ def numbers(client: redis.Redis) -> Counter[int]:
     return Counter(int(seed.rpartition(b"/")[2].partition(b".")[0]) for seed in fed(client))
 
 
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as one:
-        yield one
-
-
 Feed = subprocess.Popen[str]
 Start = Callable[..., Feed]
 
@@ -134,7 +128,6 @@ def test_seeds_go_into_the_list_as_they_came_and_their_offsets_are_committed(
 def test_a_message_longer_than_a_mebibyte_is_reported_and_left_out(
     client: redis.Redis, broker: Broker, start: Start
 ) -> None:
-    """A batch of 200 kB may hold a message of 200 MB: what a broker bounds is compressed."""
     longest = "http://museum.org/?".ljust(LONGEST_LINE, "x")
     broker.tell("topic", TOPIC, 1)
     broker.send(TOPIC, ["http://museum.org/a.jpg", longest + "x", longest, "http://museum.org/b.jpg"])
@@ -164,24 +157,6 @@ def test_with_no_room_seeds_wait_in_kafka(client: redis.Redis, broker: Broker, s
     until(lambda: len(numbers(client)) == 5100)
     assert stopped(feed) == ("5100 seeds fed\n", "")
     assert numbers(client) == Counter(range(5100))  # paused and resumed, and none came twice
-
-
-def test_one_that_is_killed_again_and_again_loses_nothing(
-    client: redis.Redis, broker: Broker, start: Start
-) -> None:
-    broker.tell("topic", TOPIC, 2)
-    broker.send(TOPIC, urls(0, 40_000))
-    for _ in range(2):
-        before = client.llen(KEYS.seeds)
-        feed = start()
-        until(lambda before=before: client.llen(KEYS.seeds) > before)  # type: ignore[misc]
-        time.sleep(0.02)
-        feed.kill()
-        feed.wait()
-    feed = start()
-    until(lambda: broker.committed(TOPIC, GROUP) == 40_000)
-    stopped(feed)
-    assert sorted(numbers(client)) == list(range(40_000))
 
 
 def test_members_come_and_go_and_nothing_is_lost(client: redis.Redis, broker: Broker, start: Start) -> None:

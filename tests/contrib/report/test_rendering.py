@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -60,50 +59,6 @@ async def test_a_status_means_what_the_crawl_makes_of_it(state: State) -> None:
 def test_the_kind_of_a_result(result: str, kind: str) -> None:
     assert kind_of(result, [403]) == kind
     assert kind_of("403", ()) == "bad"
-
-
-async def test_only_the_busiest_second_of_each_hour_is_said_to_be_within_the_rate(state: State) -> None:
-    text = await text_of(state, [9, 1, 0, 9, 6, 3, 5000, "200", 9], [9, 1, 0, 9, 2, 3, 1000, "200", 9])
-    assert "In each hour the busiest second had no more requests than we allow ourselves at the highest" in text
-    assert "limit in that hour: 6.5 a second" in text
-    text = await text_of(state, [9, 1, 0, 9, 7, 3, 5000, "200", 9])
-    assert "In 1 of 2 hours a second had more requests than we allow ourselves." in text
-
-
-async def test_nothing_is_promised_that_others_must_do(state: State) -> None:
-    state.config = replace(state.config, contact="mailto:us@example.org")
-    text = re.sub(r"\s+", " ", await text_of(state, [9, 1, 0, 9, 6, 3, 5000, "200", 9]))
-    assert "Retry-After . We send nothing new for that long, at most 1 h at a time. Without it" in text
-    assert "As soon as we have read it, we can exclude your site for good" in text
-
-
-async def test_each_number_stands_where_it_belongs(state: State) -> None:
-    report = await report_of(state, [20, 4000, 3, 9, 6, 3, 5000, "200", 9, "404", 4, "500", 7])
-    own = {"refused_by_robots": 11, "opt_outs_honoured": 12, "slowed": 13, "held": 14, "opened": 15, "halted": 16}
-    report["totals"] |= own | {"maybe_more": 17, "for_robots_txt": 18, "mean_rps": 1.9, "not_sent": {"dns": 21}}
-    [hour] = report["hours"]
-    hour["mean_rps"] = 2.5
-    file = {"url": "https://museum.example/robots.txt", "fetched": report["made"], "status": "200"}
-    more = {"read_from": "https://elsewhere.example/robots.txt", "obeyed": "as it is", "characters": 99}
-    report["robots"] = [file | more | {"text": "Disallow: /a\n"}]
-    text = re.sub(r"\s+", " ", said(report | {"state": "halted"}))
-    assert "requests 20 " in text
-    assert "bytes received 4 kB 200 B a request" in text
-    assert "busiest second 6 " in text
-    assert "mean rate while crawling 1.9/s" in text
-    assert "not requested 11 because robots.txt" in text
-    assert "opt-outs honoured 12 because" in text
-    assert "Slowed down 13 times" in text
-    assert "a Retry-After 14 times, paused because of errors 15 times, stopped 16 times" in text
-    assert "Up to 17 more may have been sent" in text
-    assert "18 of the requests were for a robots.txt" in text
-    assert re.search(r"Before a request could be sent .* 21 ", text)
-    assert re.search(r" 20 4 kB 2\.5/s 6 6\.5 5/s 11 ", text)  # the hour: 11 of its answers are no 2xx
-    assert "We request nothing of this site at present: the crawl of it was stopped" in text
-    assert "answer 200: as it is" in text
-    assert "It leads to https://elsewhere.example/robots.txt" in text
-    assert "Disallow: /a" in text
-    assert "86 more characters are not shown" in text
 
 
 async def test_the_hours_of_a_day_are_added_up(state: State) -> None:

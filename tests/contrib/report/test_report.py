@@ -12,7 +12,7 @@ import pytest
 
 from demo.gallery import Fault, Gallery, set_faults
 from tests.conftest import ROOT
-from tests.test_crawl import Crawl, crawl, picture, worst_second  # noqa: F401 - a fixture
+from tests.test_crawl import Crawl, picture, worst_second
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -29,7 +29,7 @@ def reported(scrapy: Scrapy, *args: str, **environ: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_report_agrees_with_the_log_of_the_site(crawl: Crawl, scrapy: Scrapy) -> None:  # noqa: F811
+def test_a_report_agrees_with_the_log_of_the_site(crawl: Crawl, scrapy: Scrapy) -> None:
     photos, museum = crawl.source("photos", 40, pictures=60), crawl.source("museum", 5, pictures=3)
     faults: dict[str, Fault] = {
         "/robots.txt": {"status": 200, "body": ROBOTS},
@@ -155,17 +155,6 @@ async def test_what_is_unknown_or_excluded_is_said(scrapy: Scrapy, frontier: Fro
     assert "Nothing was requested in the last 90 days." in page
     assert "alice" not in page
     assert "asked by mail" not in page  # that is the operator's own note
-
-
-async def test_arguments_that_make_no_sense_are_refused(
-    scrapy: Scrapy, frontier: Frontier, tmp_path: Path
-) -> None:
-    await frontier.catalogue({"museum": 5.0})
-    assert "expected exactly one SOURCE" in scrapy("report").stderr
-    assert "both write to stdout" in scrapy("report", "museum", "--json", "--html", "-").stderr
-    done = scrapy("report", "museum", "--html", str(tmp_path / "no" / "x.html"))
-    assert done.returncode == 2
-    assert "No such file or directory" in done.stderr
 
 
 async def test_every_key_is_documented(scrapy: Scrapy, frontier: Frontier) -> None:

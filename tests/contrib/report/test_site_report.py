@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from crawlproject.contrib.report.site_report import UnknownSource, site_report, source_of
+from crawlproject.contrib.report.site_report import site_report
 from crawlproject.models import Requested
 from crawlproject.state.client import State
 from tests.leading import lead
@@ -100,23 +100,3 @@ async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -
     assert said["museum"]["fetched"] is None
     [ignored] = (await site_report(state, "archive.example"))["robots"]
     assert ignored["obeyed"] == "not asked for: the site has given us permission"
-
-
-async def test_a_long_robots_txt_is_cut(state: State) -> None:
-    await lead(state)
-    redis: Any = state.redis
-    await redis.sadd(state.keys.sources, "museum.example")
-    body = b"User-agent: *\nDisallow: /x\n" + b"# \xff\n" * 10_000
-    await keep_copy(state, "https://museum.example/robots.txt", "museum.example", kind="rules", body=body)
-    [one] = (await site_report(state, "museum.example"))["robots"]
-    assert (len(one["text"]), one["characters"]) == (20_000, 27 + 40_000)
-
-
-async def test_what_nothing_is_known_of_has_no_report(state: State) -> None:
-    await lead(state)
-    with pytest.raises(UnknownSource, match=r"nothing is known of nobody\.example"):
-        await site_report(state, "nobody.example")
-    await put_hour(state, "nobody.example", 1, [1, 1, 0, 1, 1, 0, 1000, "200", 1])
-    assert (await site_report(state, "nobody.example"))["totals"]["requests"] == 1  # the catalogue has had it
-    assert await source_of(state, "nobody.example") == "nobody.example"
-    assert await source_of(state, "www.nobody.example") == "nobody.example"

@@ -215,7 +215,6 @@ async def test_a_domain_whose_row_is_not_bound_to_it_is_crawled_all_the_same(
 
 @pytest.mark.parametrize("case", range(8))
 async def test_a_request_belongs_to_the_source_that_it_is_said_to_be_of(state: State, case: int) -> None:
-    """Else it would be moved to that source again and again, and never go out."""
     chance = random.Random(case)
     hosts = {"a.org": "a.org", "i.a.org": "a.org", "b.net": "b.net", "1.2.3.4": "1.2.3.4", "[::5]": "::5"}
     domains = sorted(set(hosts.values()))
@@ -273,7 +272,6 @@ async def urls_in(state: State, prefix: str, source: str) -> list[str]:
 
 
 async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(state: State) -> None:
-    """What waited beyond the window of the one does not flood the frontier, and keeps its order."""
     fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
     await join(state)
     urls = [f"http://cdn.example/{n}" for n in range(200)]
@@ -415,7 +413,6 @@ async def test_it_is_said_which_source_a_request_belongs_to_and_why(state: State
 
 
 async def test_what_moves_from_a_slow_source_moves_while_the_frontier_is_full(state: State) -> None:
-    """All but one, for which its source stays due: else a frontier that is full of such requests would stay so."""
     fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
     await join(state)
     urls = [f"http://cdn.example/{n}" for n in range(40)]

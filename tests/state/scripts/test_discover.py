@@ -169,7 +169,6 @@ async def test_the_budget_grows_with_good_pages_and_leaves_no_trace_of_what_it_k
 
 
 async def test_what_good_pages_have_earned_is_not_all_taken_by_one_call(state: State) -> None:
-    """Else of several pages under way the first takes what all have earned, with links into a trap."""
     await lead(state)
     small, links = Budget(2, 3, 1000, 100), [group(*(f"{page}-{n}" for n in range(50))) for page in range(4)]
     await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4}))
@@ -312,7 +311,6 @@ async def test_what_an_operator_drops_of_a_source_is_given_back_to_its_budget(st
 
 
 async def test_sources_without_end_fill_no_more_of_the_frontier_than_links_may(state: State) -> None:
-    """Each source may have a few requests, whatever waits of others: of images there is no end of sources."""
     await lead(state)
     groups = [group(f"{n}a", f"{n}b", domain=f"{n}.org") for n in range(4)]
     reply = await discover(state, *groups, high_water=10, most_outstanding=5)

@@ -60,7 +60,6 @@ async def audit(state: State) -> list[dict[str, Any]]:
 
 
 async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(state: State) -> None:
-    """A name without a row or a rate is for events only, and can be excluded all the same."""
     await start(state)
     named = [image(f"http://a.example/{n}", source="made-up") for n in range(3)]
     others = [image("http://a.example/8", source="other-name"), image("http://a.example/9", source=None)]
@@ -70,6 +69,7 @@ async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(st
     )
     await enqueue(state, [*named, *others, new_request(moved, SPIDER, SeenFilter())])
     (grant,) = (await lease(state)).grants
+    await db(state).set(state.keys.override_rate_of + "a.example", "200")
     await db(state).sadd(state.keys.excluded, "made-up")
     assert grant.entry == named[0].entry
     await state.scripts.settle("w", [Settlement(grant.id, "a.example", grant.entry, delay=60)])  # a retry
@@ -307,7 +307,6 @@ async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> N
 
 
 async def test_what_was_leased_before_an_exclusion_may_be_sent_for_half_a_second(state: State) -> None:
-    """Workers look at a slot where it meets the wire, and at no exclusion any more."""
     await join(state)
     rates = [0.2, 1.0, 5.0, 20.0, 200.0]
     await rule(state, *((f"site{number}", rate) for number, rate in enumerate(rates)))

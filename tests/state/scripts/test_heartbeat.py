@@ -43,7 +43,6 @@ async def test_who_was_silent_too_takes_nothing_though_somebody_else_has_joined_
 
 
 async def test_one_call_takes_from_one_dead_worker(state: State) -> None:
-    """What one held takes milliseconds, for which Redis serves nobody."""
     await rule(state, ("museum", 1000))
     await put(state, [entry(str(n)) for n in range(60)])
     for worker in ("first", "second", "third"):

@@ -92,7 +92,6 @@ async def test_only_what_needs_an_overflow_goes_back_when_those_are_at_their_bou
 
 
 async def test_a_large_source_takes_a_window_of_the_frontier_and_no_more(state: State) -> None:
-    """A photo platform with seeds without end fills neither the frontier nor Redis."""
     await join(state)
     await rule(state, ("photos", 1000.0), ("museum", 1.0))
     for first in range(0, 6000, 1000):
