@@ -58,10 +58,11 @@ class UnservedShards(Extension):
             return
         served, _ = await ask_shards([shard for shard in state.shards if shard is not state], State.workers)
         for shard in self._long_unserved(shard for shard, workers in served.items() if not workers):
-            logger.warning("No worker serves %s: this one moves there", shown(shard))
-            os.environ[MOVES_TO] = str(shard.number)
-            self._closing = asyncio.create_task(self.crawler.engine.close_spider_async(reason="moved"))
-            return
+            if await shard.join(0):  # those of other shards see that it is served
+                logger.warning("No worker serves %s: this one moves there", shown(shard))
+                os.environ[MOVES_TO] = str(shard.number)
+                self._closing = asyncio.create_task(self.crawler.engine.close_spider_async(reason="moved"))
+                return
 
     def _long_unserved(self, shards: Iterable[State]) -> list[State]:
         now, found = asyncio.get_running_loop().time(), list(shards)

@@ -19,6 +19,7 @@ from redis.backoff import ExponentialBackoff
 
 from crawlproject.config import Config, cluster_address, project_dir, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
+from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.state import embedded
 from crawlproject.state.clock import MICROS, RedisClock
 from crawlproject.state.health import Health, plain, remedy_of
@@ -275,6 +276,15 @@ class State:
         """Return the living workers of this shard, the one that was silent for longest first."""
         return await self.scripts.alive(timeout=self.config.heartbeat_timeout)
 
+    async def join(self, most: int) -> bool:
+        """Join the workers of this shard, unless more than `most` are there; tell whether this one has."""
+        timeout = self.config.heartbeat_timeout
+        await self.scripts.heartbeat(self.worker_id, join=True, timeout=timeout, max_deliveries=MOST_DELIVERIES)
+        if (await self.workers()).index(self.worker_id) <= most:
+            return True
+        await self.scripts.leave(self.worker_id)
+        return False
+
     async def close(self) -> None:
         """Close all connections."""
         for shard in self.shards:
@@ -299,10 +309,8 @@ async def _least_served(shards: Sequence[State], *, serves: bool) -> State:
         shard = random.choice([one for one, there in served.items() if len(there) == least] or list(shards))
         if not serves or not served:
             return shard
-        await shard.scripts.heartbeat(shard.worker_id, join=True, timeout=shard._timeout, max_deliveries=1)
-        if (await shard.workers()).index(shard.worker_id) <= least:
+        if await shard.join(least):
             return shard
-        await shard.scripts.leave(shard.worker_id)
     return shards[0]
 
 

@@ -166,6 +166,9 @@ async def test_lets_a_few_probes_out_and_closes_when_they_go_well(crawl: Crawl) 
     probes = [grant for want in (1, 1, 100, 100) for grant in (await crawl.lease(want)).grants]
     assert len(probes) == 3
     assert await crawl.circuit_state() == "half_open"
+    assert (
+        await crawl.db.pttl("crawl:circuit:museum") > 0
+    )  # for ever, it would be one of those that the leader looks at
     assert await crawl.db.scard("crawl:temp_halted") == 0
     assert (await crawl.lease()).grants == []
     await crawl.settle(probes[:2], "..")

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from benchmarks.ours import events_in
-from crawlproject import config
+from crawlproject import config, plugins
 from crawlproject.config import Config
 from crawlproject.errors import RedisUnavailable
 from crawlproject.state.client import State
@@ -189,7 +189,7 @@ def test_a_crawl_as_a_user_with_no_more_rights_than_it_needs(
         "rate museum-1 2",
         "top --interval 1 --json",
         "explain museum-1",
-        "report museum-1",
+        *(["report museum-1"] if "report" in plugins.found() else []),
         "exclude museum.example",
         "excluded",
         "include museum.example",

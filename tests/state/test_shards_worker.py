@@ -164,6 +164,8 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
         await asyncio.sleep(0)
         assert os.environ[MOVES_TO] == "2"
         assert closed == ["moved"]
+        assert not await second.state.shards[2].join(0)  # one is enough
+        assert await second.state.shards[2].workers() == [first.state.worker_id]
     monkeypatch.setenv(MOVES_TO, "2")
     async with opened(redis_url) as moved:
         assert moved.state.number == 2
@@ -230,3 +232,16 @@ async def test_each_leader_publishes_its_sources_and_whose_the_others_domains_ar
         assert await until_async(is_published, 5)
     for one in leaders:
         await one.stop()
+
+
+async def test_a_worker_that_chooses_a_shard_kills_no_requests_of_one_that_is_silent(redis_url: str) -> None:
+    """Not when a reply is lost and the client repeats the call, either."""
+    settings = config.load({"REDIS_URL": redis_url, "CRAWL_SHARDS": str(SHARDS)})
+    state = State(settings, "images")
+    await state.open()
+    await state.redis.zadd(state.keys.workers, {"silent": 1.0})
+    await state.redis.hset(state.keys.leases_of + "silent", "1.0:museum", bytes((1, 0, 0)) + b"x")
+    for _ in range(2):
+        assert await state.join(SHARDS)
+    assert await state.redis.xlen(state.keys.dead) == 0
+    await state.close()

@@ -264,8 +264,8 @@ class Settlement:
         found = {name: value for name, value in set_fields(self).items() if value}
         if self.fine is not None:
             found["fine"] = self.fine
-        if self.id.endswith(f":{self.source}"):  # the one that has paid, as nearly always
-            del found["source"]
+        if self.id.partition(":")[2] == self.source:  # the one that has paid, as nearly always
+            found.pop("source", None)
         if self.event is None and not self.done:
             found["entry"] = self.entry
         if self.requested is not None:

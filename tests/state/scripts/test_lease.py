@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 
 import pytest
+import redis
 
 from crawlproject.sources.rates import Limit
 from crawlproject.state.client import State
@@ -298,3 +299,14 @@ async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: 
     await begin(state, 10, "a")
     await db(state).set(state.keys.override_rate_of + "museum", "0")
     assert (await lease(state)).grants == []
+
+
+async def test_what_one_source_meets_loses_no_request_of_another(state: State) -> None:
+    await join(state)
+    await rule(state, ("museum", 100), ("broken", 0.5))
+    await put(state, [entry("a")])
+    await put(state, [entry("b")], "broken")
+    await db(state).set(state.keys.delayed_of + "broken", "no sorted set")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        await lease(state)
+    assert await db(state).hvals(state.keys.leases_of + "w") == [entry("a")]

@@ -198,3 +198,12 @@ async def test_hosts_and_fetches_of_a_source_are_counted_anew_every_five_minutes
     await fetch(0.5, "b.museum.org")
     assert (await read_fetches(state, ["museum"]))[0] == [0] * 7 + [1] + [0] * (len(LATENCY_BOUNDS) - 7)
     assert [one.host for one in (await state.scripts.inspect(["museum"]))[0].hosts] == ["b.museum.org"]
+
+
+async def test_counts_are_of_the_source_that_is_named_though_the_one_that_paid_ends_like_it(state: State) -> None:
+    await join(state)
+    await rule(state, ("archive:museum", 100), ("museum", 100))
+    await put(state, [entry("a")], "archive:museum")
+    (grant,) = (await lease(state)).grants
+    await state.scripts.settle("w", [Settlement(grant.id, "museum", done=True, counts={"fetched": 1})])
+    assert counts_in(await db(state).hget(state.keys.counts, "museum")) == {"fetched": 1}

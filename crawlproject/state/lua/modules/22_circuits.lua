@@ -18,7 +18,7 @@ local circuits = {}
 local TENTH_BACK_EVERY_US = 60000000 -- of quiet: that gives back a tenth of the limit
 local LEAST_FACTOR = 1 / 32
 
-local KEPT_MS = 86400000 -- that what is known of a circuit lasts which holds nothing back
+local KEPT_MS = 86400000 -- that what is known of a circuit lasts which holds nothing back, or is half open and has nothing to probe
 local KEPT_OF_TROUBLED_S, KEPT_OF_OTHERS_S = 7776000, 3600 -- that statuses last
 
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
@@ -104,14 +104,11 @@ end
 function circuits.save(ctx)
   for source in pairs(ctx.changed) do
     local key, packed = ctx.K.circuit_of .. source, cmsgpack.pack(ctx.circuits[source])
-    if circuits.is_troubled(ctx, source) then
-      redis.call('SET', key, packed)
-      redis.call('SADD', ctx.K.watchlist, source)
-      redis.call('EXPIRE', ctx.K.statuses_of .. source, KEPT_OF_TROUBLED_S)
-    else
-      redis.call('SET', key, packed, 'PX', KEPT_MS)
-      redis.call('EXPIRE', ctx.K.statuses_of .. source, KEPT_OF_OTHERS_S)
-    end
+    local is_troubled = circuits.is_troubled(ctx, source)
+    redis.call('SET', key, packed)
+    if not is_troubled or ctx.circuits[source].state == 'half_open' then redis.call('PEXPIRE', key, KEPT_MS) end
+    if is_troubled then redis.call('SADD', ctx.K.watchlist, source) end
+    redis.call('EXPIRE', ctx.K.statuses_of .. source, is_troubled and KEPT_OF_TROUBLED_S or KEPT_OF_OTHERS_S)
   end
   report.save(ctx)
 end
