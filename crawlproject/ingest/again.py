@@ -11,7 +11,7 @@ from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 from crawlproject.sources.parquet import in_bounds
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
-_GONE = "gone"  # statuses, as in sinks/event_rows.py
+_GONE = "gone"  # statuses, as in contrib/datasets/event_rows.py
 _ANSWERED = frozenset({"ok", "probed", "unchanged"})  # rows that have the version and the size
 _ROWS = 16_384  # of a batch
 _BUCKETS = 256

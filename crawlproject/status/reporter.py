@@ -21,7 +21,7 @@ from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.status.sample import Survey, collect
 from crawlproject.status.snapshot import CrawlSample, Snapshot
-from crawlproject.streams.newest import untold
+from crawlproject.streams.newest import note_told, untold
 from crawlproject.texts import one_line
 
 logger = logging.getLogger(__name__)
@@ -174,14 +174,15 @@ class Reporter:
 
     async def _tell_of(self, shard: State) -> None:
         """Tell of what has been added to the audit trail of a shard."""
-        while events := await untold(shard, _TOLD):
-            for text in events:
+        while entries := await untold(shard, _TOLD):
+            for _, text in entries:
                 with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
                     event = json.loads(text)
                     logger.warning("%s", one_line(event), extra={"source": event["source"]})
                     if self._file is not None:
                         await self._write(one_line(event))
-        if events is None:  # another leads
+            await note_told(shard, [entry for entry, _ in entries])
+        if entries is None:  # another leads
             self._tell_at[shard] = asyncio.get_running_loop().time() + _LOOK_S
 
     async def _write(self, line: str) -> None:

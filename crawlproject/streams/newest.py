@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -30,22 +30,31 @@ async def entries_after(state: State, stream: str, after: bytes | None, count: i
     return list(entries)
 
 
-async def untold(state: State, count: int) -> list[bytes] | None:
-    """Return events of the audit trail that no leader has told of, each once; None where another leads.
+async def untold(state: State, count: int) -> list[tuple[str, bytes]] | None:
+    """Return entries (id, event) of the audit trail that no leader has told of; None where another leads.
 
-    The oldest first. How far leaders have told is known by a consumer group of the stream.
+    The oldest first. How far leaders have told is known by a consumer group of the stream: what one has read is
+    read again until `note_told`.
     """
     if await state.redis.get(state.keys.leader) != state.worker_id.encode():
         return None
     audit = state.keys.audit
     try:
-        answer = await state.redis.xreadgroup(_LEADERS, _LEADERS, {audit: ">"}, count=count, noack=True)
+        for after in ("0", ">"):  # first those that a leader was killed with
+            answer = await state.redis.xreadgroup(_LEADERS, _LEADERS, {audit: after}, count=count)
+            if found := [(entry.id, entry.fields.get(b"event", b"")) for entry in entries_of(answer)]:
+                return found
     except redis.ResponseError as error:
         if "NOGROUP" not in str(error):
             raise
         await state.redis.xgroup_create(audit, _LEADERS, id=START, mkstream=True)
         return await untold(state, count)
-    return [entry.fields[b"event"] for entry in entries_of(answer)]
+    return []
+
+
+async def note_told(state: State, entries: Sequence[str]) -> None:
+    """Note that these entries of the audit trail have been told."""
+    await state.redis.xack(state.keys.audit, _LEADERS, *entries)
 
 
 async def entries_back(

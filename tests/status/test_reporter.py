@@ -22,6 +22,7 @@ from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import Reporter, append_line, present_spiders
 from crawlproject.status.sample import Survey
+from crawlproject.streams.newest import note_told, untold
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
 from tests.waiting import until_async as until
@@ -185,6 +186,17 @@ def general(path: Path, spider: str) -> list[float]:
     return [line["general"]["success_rps"] for line in lines(path) if line["spider"] == spider]
 
 
+async def test_what_a_leader_was_killed_with_is_told_by_the_next(crawl: Crawl, state: State) -> None:
+    await crawl.redis.xadd(state.keys.audit, {"event": "{}"})
+    await crawl.lead_by(state.worker_id)
+    killed = await untold(state, 10)
+    assert killed
+    await crawl.redis.xadd(state.keys.audit, {"event": "[]"})
+    assert await untold(state, 10) == killed
+    await note_told(state, [entry for entry, _ in killed])
+    assert [event for _, event in await untold(state, 10) or ()] == [b"[]"]
+
+
 async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_file(
     crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,7 +211,7 @@ async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_f
     async def all_told() -> bool:
         [(newest, _)] = await crawl.redis.xrevrange(state.keys.audit, count=1)
         groups = await crawl.redis.xinfo_groups(state.keys.audit)
-        return bool(groups and groups[0]["last-delivered-id"] == newest)
+        return bool(groups and groups[0]["last-delivered-id"] == newest and not groups[0]["pending"])
 
     try:
         await crawl.settle("museum", ["500"] * 6)  # before anybody leads

@@ -2,7 +2,7 @@
 -- at once.
 --
 -- A: high_water; overflow_maxlen (most requests in all overflows, but for what was spilled); most_outstanding (from so
---    many on nothing is admitted; none: no such bound); refuse_unknown; min_rate; budget (see budget.lua);
+--    many on nothing is admitted; none: no such bound); refuse_unknown; min_rate; budget (see the budgets);
 --    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
 --    are no sitemaps). The links come in groups, each the fields of LinkGroup
 --    (state/scripts/frontier.py), with '' for a host that does not count.

@@ -13,7 +13,7 @@
 --
 -- Fail closed: without a pulse nothing goes out. The fastest tier gets half of what is wanted, the middle
 -- one half of the rest, and what is left over rolls on; within a tier the source with the greatest wait x weight
--- of its class comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see pace.lua)
+-- of its class comes first. Unused time is not saved: a slot is never before now. A spider with a delay of its own (see the slots)
 -- gets slots as far apart as that; those between are others'. A source that is halted or held is put
 -- where its time comes; one whose circuit is half open gets a few probes.
 --

@@ -21,7 +21,7 @@ function naming.request_in(entry)
   if is_read and type(request) == 'table' then return request, request.meta or {} end
 end
 
--- The digest that the seen filter has a stored request by, that of its seed, before any redirect (frontier/dupefilter.py); nil where
+-- The digest that the seen filter has a stored request by, that of its seed, before any redirect (frontier/codec.py); nil where
 -- it cannot be told.
 function naming.digest_of(entry)
   local request, meta = naming.request_in(entry)

@@ -2,7 +2,7 @@
 --
 -- A: seen_capacity (requests in a first generation).
 --
--- A request is its digest, 8 bytes (frontier/dupefilter.py), in generations of sets of integers. The first 32 bits choose the
+-- A request is its digest, 8 bytes (frontier/codec.py), in generations of sets of integers. The first 32 bits choose the
 -- set, 400 members each when a generation is full, the next 32 are the member: 4 bytes, as long as Redis keeps sets of up to
 -- 512 integers (its set-max-intset-entries) in order. Members are Poisson distributed, so that none in a hundred million gets
 -- there. A generation that is full is followed by one of four times its capacity.
