@@ -135,7 +135,7 @@ def _form_of(argument: str, forms: Sequence[str]) -> tuple[str, str | None]:
         if not path.rpartition("://")[2]:
             raise UsageError(f"{argument}: expected a place before :{form}, as in out/:{form}")
         return path, form
-    if "://" in argument or path.endswith("/"):
+    if "://" in argument or argument.endswith("/") or path.endswith("/"):
         folder = path if path.endswith("/") else argument
         known = " or ".join(f"{folder}:{form}" for form in forms) or "a file: no plug-in writes to other places"
         raise UsageError(f"{argument}: expected {known}")

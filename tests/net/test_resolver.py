@@ -166,12 +166,12 @@ async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(module, "_MAX_LOOKUPS", 100)
+    monkeypatch.setattr(module, "_MAX_LOOKUPS", 10)
     zone.records["silent.org"] = [None]
     zone.records["museum.org"] = [["198.51.100.7"]]
     silent = asyncio.create_task(resolver.look_up("http://silent.org/"))
-    many = [resolver.look_up(f"http://{number}.silent.org/") for number in range(200)]
-    for number in range(200):
+    many = [resolver.look_up(f"http://{number}.silent.org/") for number in range(40)]
+    for number in range(40):
         zone.records[f"{number}.silent.org"] = [None]
     hanging = asyncio.gather(*many)
     await asyncio.sleep(0)
@@ -180,8 +180,8 @@ async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     assert not hanging.done()
     await silent
     await hanging
-    await resolver.prepare(f"http://{number}.other.org/" for number in range(200))
-    assert len({name for name in zone.asked if name.endswith(".other.org")}) <= 100
+    await resolver.prepare(f"http://{number}.other.org/" for number in range(40))
+    assert len({name for name in zone.asked if name.endswith(".other.org")}) <= 10
     reason = "silent.org does not resolve: the name servers did not answer in time"
     assert resolver.failure("http://silent.org/") == reason
 

@@ -83,6 +83,7 @@ def test_a_part_is_no_larger_than_a_shard_keeps(scrapy: Scrapy, redis_url: str, 
     [
         ((":parquet",), "expected a place before :parquet"),
         (("out/:csv",), "expected out/:parquet or out/:webdataset"),
+        (("out/",), "expected out/:parquet or out/:webdataset"),
         (("x.jsonl", "--rows", "5"), "--rows goes with WHERE:parquet or WHERE:webdataset"),
         (("out:parquet", "--caption", "alt"), "--caption goes with WHERE:webdataset"),
         (("out:parquet", "--originals"), "--originals goes with WHERE:webdataset"),
