@@ -50,8 +50,8 @@ from PIL import Image
 from benchmarks.arrivals import Listener, Report, Sites, size_of, time_over
 from benchmarks.chaos_redis import Frontier
 from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, events_in, size_for, until
+from crawlproject.state.calls.readers import LEASE_S
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts.readers import LEASE_S
 from demo.redis_servers import Cluster, Server
 
 KEYS = Keys("crawl", "images")

@@ -30,8 +30,8 @@ from crawlproject import config
 from crawlproject import leader as leaders
 from crawlproject.frontier.codec import digest_of
 from crawlproject.leader import Leader
+from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest
 
 _ENTRY = b"\x01\x00\x00" + b"u" * 180
 _REST_S = 10.0

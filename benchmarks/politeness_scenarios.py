@@ -18,8 +18,8 @@ from benchmarks.set_clock import Clocks
 from crawlproject.politeness.slots import DOUBT_S
 from crawlproject.sources.rates import MAXIMUM_RATE, MINIMUM_RATE
 from crawlproject.state import embedded
+from crawlproject.state.calls import LEADER_TTL_S
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import LEADER_TTL_S
 from crawlproject.state.source_counts import counts_in
 
 KEYS = Keys("crawl", "images")

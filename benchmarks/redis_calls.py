@@ -27,7 +27,11 @@ from crawlproject import config
 from crawlproject.config import CircuitRules
 from crawlproject.models import Requested
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Settlement
+
+try:
+    from crawlproject.state.calls import NewRequest, Settlement
+except ImportError:  # of an older checkout
+    from crawlproject.state.scripts import NewRequest, Settlement  # type: ignore[import-not-found,no-redef]
 
 _PACE = 4.0  # times as fast as a crawl
 _SHARES = (0.38, 0.26, 0.16, 0.1, 0.05, 0.03, 0.015, 0.005)  # of the requests, by source

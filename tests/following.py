@@ -11,7 +11,7 @@ from contextlib import contextmanager
 # The command with shorter times, and nothing else changed.
 _IN_HASTE = """
 import sys
-from crawlproject.state.scripts import readers
+from crawlproject.state.calls import readers
 readers.LEASE_S, readers._TTL_US = 1.0, 1_000_000
 from crawlproject.commands import events
 events._BLOCK_S = 0.3

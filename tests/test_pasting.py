@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from crawlproject import config
 from crawlproject.ingest.feeds import why_held
 from crawlproject.sources.names import source_name
+from crawlproject.state.calls import Overview
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Overview
 from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import printable, scrapy_command
 from tests.pasting import HOSTILE, pasted

@@ -18,10 +18,10 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.models import SOURCE
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.calls import DeadLetter
 from crawlproject.state.client import State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import shown
-from crawlproject.state.scripts import DeadLetter
 from crawlproject.streams.streams import dead_letters
 from crawlproject.texts import counted, printable
 

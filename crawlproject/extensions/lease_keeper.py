@@ -55,7 +55,7 @@ from crawlproject.politeness.outcomes import (
     of_status,
 )
 from crawlproject.sources.domains import host_of_url
-from crawlproject.state.scripts import Revisit, Settlement
+from crawlproject.state.calls import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
 
 logger = logging.getLogger(__name__)

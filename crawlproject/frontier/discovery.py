@@ -17,8 +17,8 @@ from crawlproject.config import Config
 from crawlproject.frontier.codec import VERSION, digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of, host_of_url, url_fault
+from crawlproject.state.calls import Budget, DiscoverReply, LinkGroup, Scripts
 from crawlproject.state.client import REDIS_TROUBLE
-from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup, Scripts
 
 logger = logging.getLogger(__name__)
 

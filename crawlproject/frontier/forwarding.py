@@ -20,10 +20,10 @@ from crawlproject.frontier.seed_list import users_seeds
 from crawlproject.frontier.seeds import FULL_S, YIELD_EVERY, await_seed
 from crawlproject.models import SOURCE
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.calls import Batch, Budget, ForwardingScripts, LinkGroup, UsersSeedsScripts
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
-from crawlproject.state.scripts import Batch, Budget, ForwardingScripts, LinkGroup, UsersSeedsScripts
 from crawlproject.state.shards import shard_of
 
 logger = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from crawlproject.politeness.outcomes import delay as backoff
 from crawlproject.politeness.slots import HORIZON_S, tolerance
 from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.calls import LeaseReply, Settlement, Stray
 from crawlproject.state.client import State
-from crawlproject.state.scripts import LeaseReply, Settlement, Stray
 from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)

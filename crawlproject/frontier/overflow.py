@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from crawlproject.state.calls import Due, Extent, Tail, Wanted
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Due, Extent, Tail, Wanted
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import Packs, compressed, decompressed, probe
 from crawlproject.threads import in_thread

@@ -41,10 +41,10 @@ from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Pauses, Shutdown
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.state.scripts import NewRequest
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader

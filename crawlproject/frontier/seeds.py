@@ -24,8 +24,8 @@ from crawlproject.pages.traps import DEEPEST
 from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
+from crawlproject.state.calls import NewRequest, Rejected
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Rejected
 from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
 
 logger = logging.getLogger(__name__)

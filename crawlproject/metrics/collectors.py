@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS
-from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.status.reporter import STALE_S
 from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, quantile
 

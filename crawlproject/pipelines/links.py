@@ -30,8 +30,8 @@ from crawlproject.pages.traps import DEEPEST, judge
 from crawlproject.politeness.outcomes import KEPT_BACK, STORAGE_UNAVAILABLE, Failure
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.calls import Budget
 from crawlproject.state.client import REDIS_TROUBLE
-from crawlproject.state.scripts import Budget
 
 _IMAGES = "images"  # the spider that gets the images
 _MOST_ELSEWHERE = 8  # sitemaps on other domains than the robots.txt that names them

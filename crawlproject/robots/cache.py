@@ -22,8 +22,8 @@ from crawlproject.politeness.robots_txt import Rules, Verdict, freshness, judge,
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.calls import RobotsReply
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.scripts import RobotsReply
 from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)

@@ -21,12 +21,12 @@ from crawlproject.config import Config, cluster_address, project_dir, sentinel_a
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.state import embedded
+from crawlproject.state.calls import Scripts
 from crawlproject.state.clock import MICROS, RedisClock
 from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.master import client_of, master_of
 from crawlproject.state.over_shards import REDIS_TROUBLE, ask_each
-from crawlproject.state.scripts import Scripts
 from crawlproject.state.shards import shard_namespace, shard_of
 
 __all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "keys_for", "redis_urls", "without_secrets"]

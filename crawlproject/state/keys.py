@@ -265,7 +265,7 @@ class Keys:
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "
-        "sum of each count; `latency:` + bucket (`LATENCY_BOUNDS` in state/scripts/) to answers, `fetch:` + "
+        "sum of each count; `latency:` + bucket (`LATENCY_BOUNDS` in state/calls/) to answers, `fetch:` + "
         "bucket to whole fetches, `fetch_us`, their sum; `parse:` + bucket (`PARSE_BOUNDS`) and `parse_us`, the "
         "same of reading pages."
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgpack
 
+from crawlproject.state.calls import LATENCY_BOUNDS
 from crawlproject.state.client import State
-from crawlproject.state.scripts import LATENCY_BOUNDS
 
 _PAGE = 1000  # sources a call
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from crawlproject.state.calls import Attribution
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Attribution
 
 _MOST_SHOWN = 5  # domains
 

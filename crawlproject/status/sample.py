@@ -12,10 +12,10 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
 from crawlproject.sources.domains import domain_of_url
+from crawlproject.state.calls import Overview, Pause
 from crawlproject.state.client import State
 from crawlproject.state.master import master_of
 from crawlproject.state.over_shards import ask_shards, not_answering
-from crawlproject.state.scripts import Overview, Pause
 from crawlproject.state.shards import shard_of
 from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
 from crawlproject.state.source_table import RateSum, count_due, count_sources

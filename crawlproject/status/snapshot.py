@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
-from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
 from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals

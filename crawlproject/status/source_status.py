@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from crawlproject.config import Config
 from crawlproject.frontier.contents import count_leases
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
+from crawlproject.state.calls import Budget, Pause, SourceStatus
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
-from crawlproject.state.scripts import Budget, Pause, SourceStatus
 from crawlproject.state.source_counts import read_counts, read_spent_budgets
 from crawlproject.texts import scrapy_command
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from crawlproject.frontier.contents import count_leases
 from crawlproject.sources.rates import limit_of
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
-from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.source_counts import counts_in, read_all_fetches
 from crawlproject.status.sample import collect, summed
 from crawlproject.status.snapshot import LINKS, quantile

@@ -16,8 +16,8 @@ import redis
 from redis import RedisError
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.state.calls.readers import LEASE_S, Held, ReaderRecord
 from crawlproject.state.client import State
-from crawlproject.state.scripts.readers import LEASE_S, Held, ReaderRecord
 from crawlproject.streams.streams import EventEntry, entries_of
 from crawlproject.texts import counted, printable
 

@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from crawlproject.config import CircuitRules
 from crawlproject.frontier.codec import digest_of
+from crawlproject.state.calls import NewRequest, Scripts, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 
 
 class Frontier:

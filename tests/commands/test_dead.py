@@ -13,8 +13,8 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import IDENTIFIER, RETRIES, SOURCE
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.calls import NewRequest, Rejected, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Rejected, Settlement
 from tests.settings_of_functions import within
 
 if TYPE_CHECKING:

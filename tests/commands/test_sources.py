@@ -13,7 +13,7 @@ import pytest
 
 from crawlproject.config import CircuitRules
 from crawlproject.sources.rates import rate_for
-from crawlproject.state.scripts import Settlement
+from crawlproject.state.calls import Settlement
 from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from crawlproject.frontier.codec import digest_of
+from crawlproject.state.calls import NewRequest, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Settlement
 from crawlproject.status.snapshot import LINKS
 from tests.settings_of_functions import within
 

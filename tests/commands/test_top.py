@@ -21,8 +21,8 @@ import pytest
 from rich.console import Console
 
 from crawlproject.commands.top import view
+from crawlproject.state.calls import Pause
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Pause
 from crawlproject.status.snapshot import Snapshot, snapshot
 from tests.commands.conftest import Frontier
 from tests.conftest import ROOT

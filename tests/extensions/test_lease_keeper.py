@@ -51,7 +51,7 @@ from crawlproject.politeness.outcomes import (
     of_status,
 )
 from crawlproject.sinks.entries import event_of
-from crawlproject.state.scripts import NewRequest, SourceStatus
+from crawlproject.state.calls import NewRequest, SourceStatus
 from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
 from tests.leading import lead

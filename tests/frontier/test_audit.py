@@ -13,13 +13,13 @@ from crawlproject.frontier import audit as audit_module
 from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.overflow import Overflow
+from crawlproject.state.calls import NewRequest, Revisit, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Revisit, Settlement
 from crawlproject.storage.packs import FolderPacks
 from tests.frontier.test_overflow import SITE, counters, discover, spilled
 from tests.leading import lead
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
+from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
 from tests.waiting import until_async
 
 TIMEOUT_S = 1.0

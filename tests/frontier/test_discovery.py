@@ -13,11 +13,11 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import POOR, Discovered, Discovery, Link
 from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.calls import Budget, DiscoverReply, LinkGroup
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, DiscoverReply, LinkGroup
 from crawlproject.state.source_counts import counts_in
 from tests.leading import lead
-from tests.state.scripts.calls import db
+from tests.state.calls.calls import db
 
 PAGE = [Link(f"https://museum.example/{n}") for n in range(20)]
 

@@ -9,7 +9,7 @@ import pytest
 from crawlproject.exclusions.stored import excluded_names, exclusion_of
 from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.state.client import State
-from tests.state.scripts.calls import db, rule
+from tests.state.calls.calls import db, rule
 
 
 @pytest.fixture

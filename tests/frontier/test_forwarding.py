@@ -15,8 +15,8 @@ from scrapy import Request
 
 from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
+from crawlproject.state.calls import Budget, LinkGroup, NewRequest, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, LinkGroup, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
 from tests.settings_of_functions import within
 from tests.shards import domain_in, several_shards

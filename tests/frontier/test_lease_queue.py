@@ -26,8 +26,8 @@ from crawlproject.politeness.slots import HORIZON_S, MAX_LATE_S, tolerance
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Shutdown
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.calls import NewRequest, Scripts, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Scripts, Settlement
 from tests.conftest import Engine, local_network
 from tests.leading import lead
 from tests.settings_of_functions import within

@@ -17,14 +17,14 @@ from crawlproject import config
 from crawlproject.frontier.codec import url_of
 from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.overflow import TRIES, Overflow, StoreTrouble
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
 from crawlproject.state.source_counts import counts_in
 from crawlproject.storage.packs import FolderPacks, Packs
 from tests.frontier.overflow_worker import MOMENTS
 from tests.leading import lead
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, join, lease
+from tests.state.calls.calls import db, join, lease
 from tests.waiting import until_async
 
 SITE = "museum.example"

@@ -12,7 +12,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
-from crawlproject.state.scripts import LeaseReply
+from crawlproject.state.calls import LeaseReply
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
 from tests.settings_of_functions import within

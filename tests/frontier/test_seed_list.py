@@ -9,9 +9,9 @@ import msgpack
 import pytest
 
 from crawlproject.frontier import contents, seeds
+from crawlproject.state.calls import UsersSeedsScripts
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import UsersSeedsScripts
 
 
 async def test_waiting_moves_no_seed(state: State) -> None:

@@ -16,7 +16,7 @@ from crawlproject.ingest.feeds import Feed, Position, feed_name, why_held
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns
 from crawlproject.state.client import State
-from tests.state.scripts.calls import db
+from tests.state.calls.calls import db
 
 KEY = "crawl:images:feed:f"
 

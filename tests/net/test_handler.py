@@ -41,8 +41,8 @@ from crawlproject.net import pool
 from crawlproject.net.pool import BoundedPool
 from crawlproject.net.protocol import BoundedProtocol
 from crawlproject.net.send_slot import Passage
+from crawlproject.state.calls import LATENCY_BOUNDS
 from crawlproject.state.client import State
-from crawlproject.state.scripts import LATENCY_BOUNDS
 from crawlproject.state.source_counts import counts_in
 from demo.gallery import Gallery, set_faults
 from tests.test_crawl import KEYS, Crawl, picture, size_for

@@ -10,8 +10,8 @@ from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Lease, Slot
 from crawlproject.net.send_slot import Passage, try_send_slot
 from crawlproject.politeness.slots import LATE_S, tolerance
+from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest
 from tests.leading import lead
 from tests.settings_of_functions import within
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from scrapy.cmdline import execute
 
-from crawlproject.state.scripts import Scripts
+from crawlproject.state.calls import Scripts
 from crawlproject.storage.warc_segments import Segment
 from tests.killer import Killer
 

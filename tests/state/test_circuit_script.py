@@ -18,12 +18,12 @@ from crawlproject.controls import halt, set_rate
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.sources.rates import Limit
+from crawlproject.state.calls import Grant, LeaseReply, NewRequest, Scripts, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Grant, LeaseReply, NewRequest, Scripts, Settlement
 from tests.leading import lead
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import change_packed, packed_at
+from tests.state.calls.calls import change_packed, packed_at
 
 pytestmark = pytest.mark.judges  # in milliseconds
 

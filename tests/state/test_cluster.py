@@ -25,7 +25,7 @@ from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.master import Master, master_of
 from crawlproject.streams.readers import StreamReader
-from tests.state.scripts.calls import db
+from tests.state.calls.calls import db
 from tests.state.servers import Cluster, Server
 from tests.waiting import PATIENCE_S, until, until_async
 

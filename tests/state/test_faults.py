@@ -17,8 +17,8 @@ from crawlproject import config
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.sinks.jsonlines import EventFile
+from crawlproject.state.calls import NewRequest, Overview, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.settings_of_functions import within

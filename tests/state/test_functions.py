@@ -13,9 +13,9 @@ from redis.crc import key_slot
 
 from crawlproject import config
 from crawlproject.state import functions
+from crawlproject.state.calls import Scripts
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import Scripts
 from tests.state.servers import Server
 from tests.waiting import until
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from crawlproject.state.calls import DeadLetter, Overview, Pause, Rejected, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import DeadLetter, Overview, Pause, Rejected, Settlement
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
 

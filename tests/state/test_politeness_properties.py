@@ -14,8 +14,8 @@ from crawlproject import config
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
+from crawlproject.state.calls import Grant, NewRequest, Scripts
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Grant, NewRequest, Scripts
 from tests.settings_of_functions import within
 
 pytestmark = pytest.mark.slow

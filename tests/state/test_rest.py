@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from crawlproject.config import CircuitRules
 from crawlproject.state.client import State
-from tests.state.scripts.calls import change_packed, packed_at
+from tests.state.calls.calls import change_packed, packed_at
 from tests.state.test_circuit_script import MUSEUM, Crawl
 
 CIRCUIT = f"crawl:circuit:{MUSEUM}"

@@ -20,7 +20,7 @@ from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
 from tests.leading import lead
-from tests.state.scripts.calls import request
+from tests.state.calls.calls import request
 from tests.state.servers import Server
 from tests.waiting import until_async
 

@@ -19,11 +19,11 @@ import pytest
 from crawlproject import config
 from crawlproject.frontier.codec import digest_of
 from crawlproject.politeness.slots import DOUBT_S, MAX_LATE_S
+from crawlproject.state.calls import Grant, NewRequest, Settlement
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
-from crawlproject.state.scripts import Grant, NewRequest, Settlement
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import change_packed, packed_at
+from tests.state.calls.calls import change_packed, packed_at
 from tests.state.servers import Server
 from tests.test_crawl import worst_second
 from tests.waiting import PATIENCE_S, until_async

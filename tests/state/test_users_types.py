@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import redis
 
+from crawlproject.state.calls import Settlement, UsersSeedsScripts
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts import Settlement, UsersSeedsScripts
-from tests.state.scripts.calls import begin, db, entry, lease, names, outstanding, put
+from tests.state.calls.calls import begin, db, entry, lease, names, outstanding, put
 
 REMEDY = "remove or rename it"
 RATE = "crawl:override_rate:museum"

@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state import source_table
+from crawlproject.state.calls import NewRequest, Overview, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import NewRequest, Overview, Settlement
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import Reporter, append_line, present_spiders

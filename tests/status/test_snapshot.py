@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawlproject.models import utc_now
-from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Pause
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Pause
 from crawlproject.status.snapshot import (
     CrawlSample,
     InFlight,

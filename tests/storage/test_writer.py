@@ -16,7 +16,7 @@ from crawlproject.errors import StorageDown
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
-from crawlproject.state.scripts import LeaseReply
+from crawlproject.state.calls import LeaseReply
 from crawlproject.storage import writer as store_circuit
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgpack
 
+from crawlproject.state.calls.readers import ReaderRecord
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts.readers import ReaderRecord
 
 
 def record(client: Any, name: str, keys: Keys) -> ReaderRecord:

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.state.calls.readers import LEASE_S, Held
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from crawlproject.state.scripts.readers import LEASE_S, Held
 from crawlproject.streams.readers import (
     MOST_READERS,
     START,

@@ -16,8 +16,8 @@ from crawlproject.politeness.outcomes import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import TOKEN, Rules, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
+from crawlproject.state.calls import SourceStatus
 from crawlproject.state.client import State
-from crawlproject.state.scripts import SourceStatus
 from crawlproject.state.source_table import gone_statuses, stored, unknown_sources
 from crawlproject.status.attribution import attribution
 from crawlproject.status.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests

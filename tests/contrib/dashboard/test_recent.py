@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from crawlproject.contrib.dashboard.recent import read_recent
+from crawlproject.state.calls import DeadLetter
 from crawlproject.state.client import State
-from crawlproject.state.scripts import DeadLetter
 
 
 async def add(state: State, *names: str, size: int = 0) -> list[str]:

@@ -2,7 +2,7 @@
 --
 -- A: worker; must_lead (read for the one who leads only); timeout (us that a worker may be silent); most (sources);
 --    dead_maxlen.
--- Reply: nil when another leads; else a map (msgpack) of the fields of Overview in state/scripts/crawl.py.
+-- Reply: nil when another leads; else a map (msgpack) of the fields of Overview in state/calls/crawl.py.
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.

@@ -5,7 +5,7 @@
 --    many on nothing is admitted; none: no such bound); refuse_unknown; min_rate; budget (see the budgets);
 --    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
 --    are no sitemaps). The links come in groups, each the fields of LinkGroup
---    (state/scripts/frontier.py), with '' for a host that does not count.
+--    (state/calls/frontier.py), with '' for a host that does not count.
 -- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget (or hosts of its domain at their
 --    bound), `s`itemaps at theirs, `w`ithout room, `r`efused (an unknown source), e`x`cluded, or `o`n its way to the shard that its source
 --    is in; of each group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue

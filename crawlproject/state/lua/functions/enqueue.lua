@@ -2,7 +2,7 @@
 --
 -- A: worker; digest (SHA-1 of the seeds on the processing list that the batch stands for, joined by newlines; none:
 --    the requests come from elsewhere); high_water; overflow_maxlen; dead_maxlen; refuse_unknown; items, each with the
---    fields of NewRequest or Rejected (state/scripts/frontier.py) that are set. The first one stands for the seed taken first.
+--    fields of NewRequest or Rejected (state/calls/frontier.py) that are set. The first one stands for the seed taken first.
 -- Reply: {admitted, duplicates, dead, returned, excluded, forwarded, unstored}, or {} when nothing was done: the
 --    seeds are no longer on the processing list (a retry of a call that went through, a worker that lapsed), or all stays
 --    for now where it is, because without a pulse no catalogue says which source is which, or dead letters are at their

@@ -1,7 +1,7 @@
 -- Says how sources stand.
 --
 -- A: sources; min_rate; circuit; pace.
--- Reply: a map (msgpack) for each in order: the fields of SourceStatus in state/scripts/sources.py, times in us; `hosts` are
+-- Reply: a map (msgpack) for each in order: the fields of SourceStatus in state/calls/sources.py, times in us; `hosts` are
 --    those it was seen on in the last minutes -> {successes, errors}.
 register('inspect', function(ctx, K, A)
   due_index.look_up(ctx, A.sources)

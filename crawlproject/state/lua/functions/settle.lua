@@ -141,7 +141,7 @@ end
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
 --
--- A: worker; settlements, each the fields of Settlement (state/scripts/frontier.py) that are set, and in which bucket
+-- A: worker; settlements, each the fields of Settlement (state/calls/frontier.py) that are set, and in which bucket
 --    `latency`, `fetch_s` and `parse_s` are; high_water; dead_maxlen (of refusals kept); refuse_unknown; latency_backoff
 --    (whether slow answers slow a source down).
 -- Reply: {a list of 1 (settled) and 0 (the lease was gone: nothing was emitted or counted), the sources among

@@ -1,6 +1,6 @@
 -- A pack is in the store: references to its extents take the places of the heads of the tails.
 --
--- A: pack (its name); began (when it was begun, s); extents, each the fields of Extent (state/scripts/overflow.py).
+-- A: pack (its name); began (when it was begun, s); extents, each the fields of Extent (state/calls/overflow.py).
 -- Reply: of each extent 1, or 0: its tail no longer begins with what was read, as another worker has spilled it, or it was
 --    dropped. A pack without extents is an orphan, which sweep_packs.lua finds. So it is if this call comes so late that it
 --    could have been found already.

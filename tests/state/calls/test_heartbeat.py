@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
-from tests.state.scripts.calls import begin, db, entry, join, lease, names, outstanding, put, rule, waiting
+from tests.state.calls.calls import begin, db, entry, join, lease, names, outstanding, put, rule, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 

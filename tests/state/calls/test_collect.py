@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from crawlproject.state.calls import Overview
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Overview
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.calls.calls import db, entry, join, lease, put, rule
 
 
 async def overview_of(state: State) -> Overview:

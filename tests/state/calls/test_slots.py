@@ -10,9 +10,9 @@ import pytest
 
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
+from crawlproject.state.calls import Grant, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Grant, Settlement
-from tests.state.scripts.calls import begin, change_packed, db, entry, lease, put, rule, slot_of
+from tests.state.calls.calls import begin, change_packed, db, entry, lease, put, rule, slot_of
 
 pytestmark = pytest.mark.judges  # in milliseconds
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import begin, db, join, lease, processing_list, request, rule
+from tests.state.calls.calls import begin, db, join, lease, processing_list, request, rule
 
 pytestmark = pytest.mark.judges  # in milliseconds
 

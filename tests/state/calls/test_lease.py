@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from crawlproject.sources.rates import Limit
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
 from tests.robots_copies import keep_copy
-from tests.state.scripts.calls import begin, db, entry, join, lease, names, outstanding, put, rule
+from tests.state.calls.calls import begin, db, entry, join, lease, names, outstanding, put, rule
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # in milliseconds

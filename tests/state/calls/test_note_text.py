@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from crawlproject.state.client import State
-from tests.state.scripts.calls import db
+from tests.state.calls.calls import db
 
 HERE, THERE = b"here.", b"there"
 

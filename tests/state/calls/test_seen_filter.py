@@ -9,10 +9,10 @@ import msgpack
 from crawlproject import config
 from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.contents import seen_filter_fault
+from crawlproject.state.calls import EnqueueReply, NewRequest, Scripts
 from crawlproject.state.client import State
-from crawlproject.state.scripts import EnqueueReply, NewRequest, Scripts
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, entry, rule
+from tests.state.calls.calls import db, entry, rule
 
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]
 

@@ -3,8 +3,8 @@
 Each is a file in state/lua/functions/, named by a verb; what stands before it says what it takes and answers.
 """
 
-from crawlproject.state.scripts.crawl import LEADER_TTL_S, CrawlScripts, Histograms, Overview, Pause
-from crawlproject.state.scripts.frontier import (
+from crawlproject.state.calls.crawl import LEADER_TTL_S, CrawlScripts, Histograms, Overview, Pause
+from crawlproject.state.calls.frontier import (
     LATENCY_BOUNDS,
     PARSE_BOUNDS,
     Budget,
@@ -27,10 +27,10 @@ from crawlproject.state.scripts.frontier import (
     SettleReply,
     Stray,
 )
-from crawlproject.state.scripts.overflow import Due, Extent, OverflowScripts, Tail, Wanted, digest_of
-from crawlproject.state.scripts.readers import ReaderScripts
-from crawlproject.state.scripts.seeds import Batch, ForwardingScripts, UsersSeedsScripts
-from crawlproject.state.scripts.sources import (
+from crawlproject.state.calls.overflow import Due, Extent, OverflowScripts, Tail, Wanted, digest_of
+from crawlproject.state.calls.readers import ReaderScripts
+from crawlproject.state.calls.seeds import Batch, ForwardingScripts, UsersSeedsScripts
+from crawlproject.state.calls.sources import (
     ROBOTS_LOCK_S,
     Attribution,
     RobotsReply,

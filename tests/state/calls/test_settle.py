@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
 from crawlproject.state.source_counts import counts_in, read_fetches
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import (
+from tests.state.calls.calls import (
     begin,
     change_packed,
     db,

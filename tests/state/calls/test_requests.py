@@ -9,11 +9,11 @@ import pytest
 
 from crawlproject.config import CircuitRules
 from crawlproject.models import Requested
+from crawlproject.state.calls import Grant, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Grant, Settlement
 from crawlproject.status.requests import Hour, read_requests
 from tests.leading import lead
-from tests.state.scripts.calls import change_packed, db, entry, join, lease, put, rule
+from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
 from tests.state.test_circuit_script import MUSEUM, Crawl
 
 SECOND = 1_000_000

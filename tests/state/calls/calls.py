@@ -11,8 +11,8 @@ import msgpack
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
+from crawlproject.state.calls import EnqueueReply, LeaseReply, NewRequest
 from crawlproject.state.client import State
-from crawlproject.state.scripts import EnqueueReply, LeaseReply, NewRequest
 from tests.leading import lead
 from tests.settings_of_functions import within
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from crawlproject.state.calls import EnqueueReply, NewRequest, Rejected
 from crawlproject.state.client import State
-from crawlproject.state.scripts import EnqueueReply, NewRequest, Rejected
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import begin, db, join, outstanding, processing_list, request, rule, take, waiting
+from tests.state.calls.calls import begin, db, join, outstanding, processing_list, request, rule, take, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
-from tests.state.scripts.calls import begin, db, entry, join, lease, names, put, rule
-from tests.state.scripts.test_two_spiders import Clock
+from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule
+from tests.state.calls.test_two_spiders import Clock
 
 CLASSES = range(5)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from crawlproject.state.calls import Grant, Revisit, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Grant, Revisit, Settlement
 from tests.leading import lead
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.state.calls.calls import db, entry, join, lease, names, outstanding, put, rule
 from tests.waiting import until_async
 
 DAY_S = 86_400.0

@@ -8,11 +8,11 @@ import msgpack
 import pytest
 
 from crawlproject.frontier.codec import digest_of
+from crawlproject.state.calls import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from tests.leading import lead
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
+from tests.state.calls.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
 from tests.waiting import until_async
 
 DIGEST = "a" * 40  # of an extent

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Self
 
 import msgpack
 
+from crawlproject.state.calls.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.state.clock import MICROS
 from crawlproject.state.functions import Caller
-from crawlproject.state.scripts.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
 
 LEADER_TTL_S = 5.0  # that the lead and the pulse outlive their last renewal
 

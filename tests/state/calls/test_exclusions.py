@@ -19,11 +19,11 @@ from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, PROBE, SITEMAP, SOURCE
 from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.calls import EnqueueReply, NewRequest, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import EnqueueReply, NewRequest, Settlement
 from crawlproject.state.source_counts import counts_in
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import db, join, lease, outstanding, rule, slot_of
+from tests.state.calls.calls import db, join, lease, outstanding, rule, slot_of
 from tests.waiting import until_async
 
 SPIDER = ImagesSpider()

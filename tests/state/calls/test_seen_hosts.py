@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from crawlproject.state.calls import SeenHost, Settlement, SourceStatus
 from crawlproject.state.client import State
-from crawlproject.state.scripts import SeenHost, Settlement, SourceStatus
-from tests.state.scripts.calls import begin, db, entry, lease, put
+from tests.state.calls.calls import begin, db, entry, lease, put
 from tests.waiting import until_async
 
 

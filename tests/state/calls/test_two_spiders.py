@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from crawlproject import config
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Settlement
-from tests.state.scripts.calls import db, entry, join, lease, put, rule
+from tests.state.calls.calls import db, entry, join, lease, put, rule
 
 US = 1_000_000
 OFTEN_S, SELDOM_S = 0.0075, 0.15  # between the lease calls of twenty workers, and of one

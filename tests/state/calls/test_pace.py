@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from crawlproject import config
 from crawlproject.models import Slot
+from crawlproject.state.calls import Grant, LeaseReply, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Grant, LeaseReply, Settlement
 from crawlproject.status.source_status import SourceRow, source_statuses
-from tests.state.scripts.calls import begin, db, entry, join, lease, names, put, rule
+from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule
 
 DELAY_S = 70.0
 US = 1_000_000

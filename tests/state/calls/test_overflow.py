@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawlproject.state.client import State
-from tests.state.scripts.calls import (
+from tests.state.calls.calls import (
     db,
     feed,
     join,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from crawlproject.state.client import State
-from tests.state.scripts.calls import begin, db, entry, join, lease, put, rule
+from tests.state.calls.calls import begin, db, entry, join, lease, put, rule
 from tests.streams.records import packed
 
 pytestmark = pytest.mark.judges  # in milliseconds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from crawlproject.state.calls import DeadLetter, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import DeadLetter, Settlement
-from tests.state.scripts.calls import begin, db, entry, lease, names, outstanding, put, waiting
+from tests.state.calls.calls import begin, db, entry, lease, names, outstanding, put, waiting
 
 pytestmark = pytest.mark.judges  # in milliseconds
 

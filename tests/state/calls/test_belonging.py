@@ -15,11 +15,11 @@ from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.calls import Attribution, DeadLetter, EnqueueReply, LeaseReply, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.scripts import Attribution, DeadLetter, EnqueueReply, LeaseReply, Settlement
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
-from tests.state.scripts.calls import change_packed, db, join, lease, outstanding, packed_at, rule
+from tests.state.calls.calls import change_packed, db, join, lease, outstanding, packed_at, rule
 from tests.waiting import until_async
 
 SPIDER = ImagesSpider()
