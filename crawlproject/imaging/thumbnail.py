@@ -16,7 +16,9 @@ from typing import Any, NamedTuple, cast
 from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
 from PIL import Image
 from PIL.ExifTags import Base
+from PIL.JpegImagePlugin import JpegImageFile
 
+from crawlproject.imaging.progressive import leave_out_details
 from crawlproject.models import Thumbnail
 
 # The decoded JPEG has at least this many times the width and height of the thumbnail. So pictures of 1,920 and
@@ -69,6 +71,8 @@ def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str, upright: b
     scale = largest[0] / min(whole) if mode == "center_crop" else max(largest) / max(whole)
     width, height = (max(1, int(side * scale * _DRAFT)) for side in whole)
     drafted = image.draft(None, (width, height))
+    if isinstance(image, JpegImageFile):
+        leave_out_details(image)
     image.load()
     # At reduced size the last row and column may cover less than a whole pixel; the box is exact.
     box: Box = drafted[1] if drafted else (0, 0, *image.size)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import io
+import math
+from contextlib import suppress
+from random import Random
+
+import pytest
+from PIL import Image, ImageChops, ImageStat
+
+from crawlproject.imaging import progressive, thumbnail
+from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.imaging.headers import SCAN, segments
+from crawlproject.imaging.progressive import without_details
+from crawlproject.imaging.thumbnail import miniature_of
+from tests.imaging.analysing import analyse
+
+LIMIT = 10**8
+
+
+def photograph(size: tuple[int, int] = (2000, 1400), mode: str = "RGB") -> Image.Image:
+    """Return something with coarse shapes and fine ones, more of them in its brightness than in its colours."""
+    quarter = (size[0] // 4, size[1] // 4)
+    grey = Image.frombytes("L", quarter, Random(1).randbytes(quarter[0] * quarter[1])).convert("RGB")
+    coloured = Image.frombytes("RGB", quarter, Random(2).randbytes(3 * quarter[0] * quarter[1]))
+    noise = Image.blend(grey, coloured, 0.2).resize(size, Image.Resampling.BICUBIC)
+    smooth = Image.merge(
+        "RGB", [Image.linear_gradient("L"), Image.radial_gradient("L"), Image.linear_gradient("L")]
+    )
+    return Image.blend(smooth.resize(size), noise, 0.3).convert(mode)
+
+
+def jpeg(image: Image.Image, *, subsampling: int = 2, **options: object) -> bytes:
+    """Return a progressive JPEG of it."""
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", **{"quality": 88, "progressive": True, "subsampling": subsampling, **options})
+    return stream.getvalue()
+
+
+def scans(body: bytes) -> int:
+    """Return the number of its scans."""
+    return sum(kind == SCAN for kind, _ in segments(body))
+
+
+def small(body: bytes, size: int) -> Image.Image:
+    """Return its thumbnail before it is encoded."""
+    return miniature_of(Image.open(io.BytesIO(body)), (size,), "keep_ratio_largest").image
+
+
+def psnr(one: Image.Image, other: Image.Image) -> float:
+    """Return how alike they are, in dB."""
+    squares = ImageStat.Stat(ImageChops.difference(one, other)).sum2
+    return 10 * math.log10(65025 * len(squares) * one.width * one.height / max(sum(squares), 1))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("subsampling", [0, 2])
+@pytest.mark.parametrize(("size", "scale"), [(640, 2), (300, 4), (150, 8)])
+def test_a_thumbnail_without_details_is_the_same(
+    mode: str, subsampling: int, size: int, scale: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = jpeg(photograph(mode=mode), subsampling=subsampling)
+    less = without_details(body, scale)
+    assert scans(less) < scans(body)
+    assert len(less) < 0.85 * len(body)
+    made = small(body, size)
+    monkeypatch.setattr(thumbnail, "leave_out_details", lambda image: None)
+    assert psnr(made, small(body, size)) > 42
+
+
+def test_the_smaller_the_picture_the_less_is_decoded() -> None:
+    body = jpeg(photograph())
+    at_half, at_quarter = (len(without_details(body, scale)) for scale in (2, 4))
+    assert at_quarter < 0.7 * at_half
+
+
+def test_at_an_eighth_nothing_changes() -> None:
+    body = jpeg(photograph(mode="L"))
+    less = without_details(body, 8)
+    assert scans(less) < scans(body)
+    whole, dc = (Image.open(io.BytesIO(each)) for each in (body, less))
+    for image in whole, dc:
+        image.draft(None, (250, 175))
+    assert whole.tobytes() == dc.tobytes()
+
+
+def test_what_is_left_is_what_the_original_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = 6, "Maker"
+    body = jpeg(photograph(), exif=exif, comment=b"\xff\xd9\xff\xda in a comment")
+    made = analyse(body, max_pixels=LIMIT, sizes=(300,))
+    assert (made.facts.width, made.facts.height, made.facts.filesize) == (2000, 1400, len(body))
+    monkeypatch.setattr(thumbnail, "leave_out_details", lambda image: None)
+    assert analyse(body, max_pixels=LIMIT, sizes=(300,)).facts == made.facts
+
+
+def test_what_is_not_progressive_is_left_alone() -> None:
+    body = jpeg(photograph((400, 300)), progressive=False)
+    assert without_details(body, 2) is body
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95, 0.9999])
+def test_what_is_cut_short_is_still_unreadable(share: float) -> None:
+    body = jpeg(photograph())
+    cut = body[: int(len(body) * share)]
+    assert without_details(cut, 4) == cut
+    with pytest.raises(UnreadableImage, match="truncated"):
+        analyse(cut, max_pixels=LIMIT, sizes=(300,))
+
+
+def test_what_follows_the_end_is_ignored() -> None:
+    body = jpeg(photograph())
+    assert without_details(body + b"\xff\xda\xff\xd9 and more", 4) == without_details(body, 4)
+
+
+def test_broken_segments_are_left_to_libjpeg() -> None:
+    body = jpeg(photograph())
+    rng = Random(7)
+    ends = 0
+    for _ in range(300):
+        broken = bytearray(body)
+        for _ in range(3):
+            broken[rng.randrange(2, 700)] = rng.randrange(256)  # among headers and the first scan
+        try:
+            analyse(bytes(broken), max_pixels=LIMIT, sizes=(100,))
+        except UnreadableImage as error:
+            assert "Error" not in str(error), "a fault of ours"
+            ends += 1
+    assert 0 < ends < 300
+
+
+def test_nothing_else_is_raised_for_mangled_bodies() -> None:
+    body = jpeg(photograph((900, 600)))
+    rng = Random(3)
+    for _ in range(2000):
+        broken = bytearray(body[: rng.randrange(20, 900)] + body[-rng.randrange(2, 500) :])
+        broken[rng.randrange(len(broken))] = rng.choice((0xFF, 0xDA, 0xC2, 0xD9, 0))
+        for scale in (2, 4, 8):
+            with suppress(IndexError, KeyError, ValueError):
+                without_details(bytes(broken), scale)
+
+
+def test_it_is_used_for_reduced_progressive_jpegs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def note(body: bytes, scale: int) -> bytes:
+        asked.append(scale)
+        return body
+
+    monkeypatch.setattr(progressive, "without_details", note)
+    small(jpeg(photograph()), 640)
+    small(jpeg(photograph(), progressive=False), 640)
+    small(jpeg(photograph((800, 600))), 640)
+    assert asked == [2]
+
+
+def test_a_marker_within_a_scan_is_passed_over_as_by_libjpeg() -> None:
+    """It resynchronises at the next restart marker, and takes what is between for nothing."""
+    body = bytearray(jpeg(photograph((640, 440), "L"), restart_marker_blocks=7))
+    starts = [at for kind, at in segments(bytes(body)) if kind == SCAN]
+    body[starts[3] + 60 : starts[3] + 62] = b"\xff\x27"
+    assert scans(bytes(body)) == len(starts)
+    assert analyse(bytes(body), max_pixels=LIMIT, sizes=(100,)).facts.width == 640
+
+
+def test_a_marker_that_libjpeg_passes_over_hides_no_scans() -> None:
+    body = jpeg(photograph((640, 440), "L"))
+    first = next(at for kind, at in segments(body) if kind == SCAN)
+    scan = body[first - 2 : first + 8] + b"\0"
+    many = body[: first - 2] + scan + b"\xff\x27\xff\xff" + 5000 * scan + body[first - 2 :]
+    with pytest.raises(UnreadableImage, match="more than 200 scans"):
+        analyse(many, max_pixels=LIMIT)
+
+
+def test_scans_of_an_unusual_kind_are_left_alone() -> None:
+    body = jpeg(photograph((640, 440), "L"))
+    coarse = bytearray(body)
+    at = [at for kind, at in segments(body) if kind == SCAN][1]
+    assert coarse[at + 7] == 2, "bits that are left to later scans"
+    coarse[at + 7] = 3
+    assert without_details(bytes(coarse), 2) == coarse
+
+
+def test_segments_without_end_are_left_alone() -> None:
+    body = jpeg(photograph((640, 440), "L"))
+    many = body[:-2] + 100_001 * b"\xff\xfe\0\x02" + body[-2:]
+    assert without_details(many, 4) is many
