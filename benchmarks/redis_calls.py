@@ -18,6 +18,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from random import Random
 from statistics import median
@@ -28,10 +30,10 @@ from crawlproject.config import CircuitRules
 from crawlproject.models import Requested
 from crawlproject.state.client import State
 
-try:
-    from crawlproject.state.calls import NewRequest, Settlement
-except ImportError:  # of an older checkout
-    from crawlproject.state.scripts import NewRequest, Settlement  # type: ignore[import-not-found,no-redef]
+_OF_CALLS: Any = import_module(  # of an older checkout: scripts
+    f"crawlproject.state.{'calls' if find_spec('crawlproject.state.calls') else 'scripts'}"
+)
+NewRequest, Settlement = _OF_CALLS.NewRequest, _OF_CALLS.Settlement
 
 _PACE = 4.0  # times as fast as a crawl
 _SHARES = (0.38, 0.26, 0.16, 0.1, 0.05, 0.03, 0.015, 0.005)  # of the requests, by source
