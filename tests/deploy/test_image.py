@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from crawlproject.sources.rates import rate_for
+from crawlproject.state.shards import shard_of
 from demo import sources
+from demo.cluster import longest_pause
 from demo.gallery import Arrival
 from tests.deploy.engine import IMAGE, ROOT, Engine, reason_for_none, started
 from tests.test_crawl import worst_second
@@ -32,6 +34,8 @@ COMPOSE = ROOT / "deploy" / "compose.yaml"
 CLUSTER = ROOT / "deploy" / "compose.cluster.yaml"
 PATIENCE_S = 120.0
 GRACE_S = 60.0  # stop_grace_period of compose.yaml
+CHECK_S = 10.0  # what the Dockerfile allows a health check
+NODE_TIMEOUT_S = 3.0  # cluster-node-timeout of compose.cluster.yaml: no master is replaced sooner
 # On all that Docker gives networks by default; a worker refuses private addresses.
 OVERRIDE = {
     "services": {
@@ -181,8 +185,11 @@ def test_the_image_has_what_its_commands_need_and_nothing_that_its_user_can_writ
     (image,) = json.loads(engine.docker("image", "inspect", IMAGE))
     assert image["Config"]["User"] == "10001:10001"
     assert image["Config"]["StopSignal"] == "SIGTERM"
+    print(f"\nimage: {image['Size'] / 1e6:.0f} MB")
     confined = ["--rm", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges:true"]
+    moment = time.monotonic()
     assert engine.docker("run", *confined, IMAGE, "list").split() == ["images", "pages"]
+    print(f"from `docker run` to the end of `scrapy list`: {time.monotonic() - moment:.1f} s")
     script = "find / -xdev -writable ! -type l ! -path '/proc/*' ! -path '/dev/*' 2>/dev/null; id -u"
     found = engine.docker("run", "--rm", "--entrypoint", "sh", IMAGE, "-c", script).split()
     assert set(found) <= {"/data", "/tmp", "/var/tmp", "/run/lock", "10001"}
@@ -190,8 +197,10 @@ def test_the_image_has_what_its_commands_need_and_nothing_that_its_user_can_writ
 
 
 def test_a_crawl_in_containers(single: Stack) -> None:
+    moment = time.monotonic()
     single.compose("up", "--detach", "--no-build", "redis", "worker", "monitor")
     until(lambda: [single.health(one) for one in single.ids("worker")] == ["healthy"] * 2, PATIENCE_S)
+    print(f"\nfrom `compose up` to two healthy workers: {time.monotonic() - moment:.1f} s")
 
     urls = single.serve()
     seeds = sources.write_seeds(single.sites, urls).read_text()
@@ -234,6 +243,53 @@ def test_a_crawl_in_containers(single: Stack) -> None:
     workers = single.ids("worker")
     moment = time.monotonic()
     single.compose("stop", "worker")
-    assert time.monotonic() - moment < GRACE_S
+    took = time.monotonic() - moment
+    print(f"from `compose stop worker` to the end of four busy workers: {took:.1f} s")
+    assert took < GRACE_S
     assert [single.inspect(one)["State"]["ExitCode"] for one in workers] == [0] * 4
     assert single.totals()["leased"] == 0
+
+
+@pytest.mark.parametrize("shards", [1, 6])
+def test_a_crawl_on_a_cluster_in_containers_outlives_a_master(cluster: Stack, shards: int) -> None:
+    if shards > 1:
+        cluster.environ["CRAWL_SHARDS"] = str(shards)
+    workers = max(shards, 2)
+    cluster.compose("up", "--detach", "--no-build", "--scale", f"worker={workers}", "worker", "monitor")
+    urls = cluster.serve()
+    asked = ["exec", "-T", "worker", "scrapy", "shards"]
+    rows = until(lambda: json.loads(cluster.compose(*asked, "--json")), PATIENCE_S, despite=AssertionError)
+    assert [row["shard"] for row in rows] == list(range(shards))
+    assert len({row["node"] for row in rows}) == min(shards, 3)
+    assert len(cluster.compose(*asked).splitlines()) == shards + 2  # below the titles, above their number
+
+    cluster.feed(sources.write_seeds(cluster.sites, urls).read_text())
+    until(lambda: len(cluster.arrivals()) > 60, PATIENCE_S)
+    nodes = {source.name: rows[shard_of(source.name, shards)]["node"] for source in sources.SOURCES}
+    killed = nodes["citymuseum"]
+    number = int(killed.partition(":")[0].rpartition(".")[2]) - 10
+    moment = time.time()
+    cluster.compose("kill", "redis" if number == 1 else f"redis-{number}")
+    every_seed_ended(cluster)
+    rates_were_kept(cluster)
+    print()
+    for source in sources.SOURCES:
+        seen = [one["t"] for one in cluster.arrivals() if one["source"] == source.name]
+        pause = longest_pause(seen, moment)
+        lives = nodes[source.name] != killed
+        fate = "lives" if lives else "was killed"
+        told = "no request" if pause is None else f"longest pause {pause:.1f} s"
+        print(f"{source.name}, whose master {fate}: then {told}")
+        each = 1 / rate_for(source.image_count)
+        assert not lives or pause is None or pause < each + NODE_TIMEOUT_S, source.name
+    assert [cluster.health(one) for one in cluster.ids("worker")] == ["healthy"] * workers
+
+    # All nodes gone and started again: the one-shot leaves them as they are, and nothing is forgotten
+    before = cluster.totals()["sources"]
+    cluster.compose("rm", "--stop", "--force")
+    cluster.compose("up", "--detach", "--no-build", "worker", "monitor")
+    after = until(cluster.totals, PATIENCE_S, despite=AssertionError)["sources"]
+    counted = ("thumbnails", "link_rot", "failed")
+    assert {name: [row[key] for key in counted] for name, row in after.items()} == {
+        name: [row[key] for key in counted] for name, row in before.items()
+    }

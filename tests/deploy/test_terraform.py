@@ -60,6 +60,24 @@ module "crawl" {
 }
 """
 
+REDIS = """
+variable "password" { default = "0123456789abcdefABCDEF" }
+
+module "redis" {
+  source             = "./crawl/redis-cluster"
+  password           = var.password
+  masters            = 3
+  replicas           = 2
+  subnet_ids         = ["subnet-1", "subnet-2"]
+  security_group_ids = ["sg-1"]
+}
+
+output "redis_url" {
+  value     = module.redis.redis_url
+  sensitive = true
+}
+"""
+
 
 @pytest.fixture
 def terraform(tmp_path: Path) -> Callable[..., str]:
@@ -123,3 +141,23 @@ def test_applied_the_crawl_has_its_services(terraform: Callable[..., str], moto:
         assert "REDIS_URL" not in settings
         assert container["readonlyRootFilesystem"] is True
         assert container["user"] == "10001:10001"
+
+
+def test_planned_the_cluster_is_one_that_keeps_what_it_has(terraform: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "main.tf").write_text(PROVIDER.replace("MOTO", "http://127.0.0.1:1") + REDIS)
+    terraform("init", "-input=false", "-no-color")
+    terraform("plan", "-out=plan", "-input=false", "-no-color")
+    plan = json.loads(terraform("show", "-json", "plan"))
+    changes = {one["type"]: one["change"]["after"] for one in plan["resource_changes"]}
+    group = changes["aws_elasticache_replication_group"]
+    assert (group["num_node_groups"], group["replicas_per_node_group"]) == (3, 2)
+    for promised in ("automatic_failover_enabled", "multi_az_enabled", "transit_encryption_enabled"):
+        assert group[promised] is True
+    parameters = {one["name"]: one["value"] for one in changes["aws_elasticache_parameter_group"]["parameter"]}
+    assert parameters == {
+        "cluster-enabled": "yes",
+        "cluster-require-full-coverage": "no",
+        "maxmemory-policy": "noeviction",
+    }
+    said = terraform("plan", "-var=password=short", "-input=false", "-no-color", works=False)
+    assert "password must be 16 to 128 letters and digits" in said
