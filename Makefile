@@ -64,7 +64,7 @@ $(THEIRS)/.installed: benchmarks/img2dataset.lock
 
 # The documents as a site, in .crawl/site/index.html; a link that leads nowhere is an error.
 docs: .venv/.dev
-	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -27,7 +27,15 @@ class Museums:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder / "museums", free_port()
-        command = [sys.executable, EXAMPLES / "gallery.py", self.folder, "--count", "10", "--port", str(self.port)]
+        command = [
+            sys.executable,
+            str(EXAMPLES / "gallery.py"),
+            str(self.folder),
+            "--count",
+            "10",
+            "--port",
+            str(self.port),
+        ]
         self.process = subprocess.Popen(command, stdout=(folder / "gallery.log").open("wb"))
         until(lambda: "30 images" in (folder / "gallery.log").read_text())
 
@@ -46,7 +54,7 @@ def test_a_dataset_of_the_museums_is_read_by_the_notebook(
 ) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("crawlproject.contrib.datasets.plugin")
-    settings = {
+    settings: Any = {
         "CRAWL_SOURCES": str(museums.folder / "sources.json"),
         "IMAGES_STORE": str(tmp_path / "thumbnails"),
     }
