@@ -29,7 +29,7 @@ class CircuitRules:
     halt_periods: int = 5
 
     PARSERS: ClassVar[Mapping[str, Parser]] = {
-        "window": number(1),
+        "window": number(1, 3600),  # a twelfth of it counts up to 65,535 results: 200 a second, the highest rate by size
         "samples": whole(0),
         "errors": share,
         "open": number(0, above=True),
