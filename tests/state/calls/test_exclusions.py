@@ -321,7 +321,7 @@ async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> N
     assert await state.scripts.renew(slot, within=0.5, host="elsewhere.example") is None
 
 
-async def test_what_was_leased_before_an_exclusion_may_be_sent_for_three_quarters_of_a_second(state: State) -> None:
+async def test_what_was_leased_before_an_exclusion_may_be_sent_for_750_ms(state: State) -> None:
     await join(state)
     rates = [0.2, 1.0, 5.0, 20.0, 200.0]
     await rule(state, *((f"site{number}", rate) for number, rate in enumerate(rates)))
