@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections import deque
 from dataclasses import replace
@@ -30,7 +29,7 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
-from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
+from crawlproject.frontier.worker import Worker, collect_rarely
 from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
@@ -189,8 +188,7 @@ class FrontierScheduler(Scheduler):
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
-        moved = os.environ.pop(MOVES_TO, None)
-        self.state = State(self.config, spider.name, None if moved is None else int(moved))
+        self.state = State(self.config, spider.name)
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
