@@ -75,8 +75,7 @@ class Command(crawl.Command):
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         cli.run_apart(check_redis(settings))
-        for fault in self._faults_of_storages(settings):
-            cli.remark(f"{fault}; the crawl waits until they can")
+        self._check_storages(settings)
         assert self.crawler_process is not None
         spiders = self.crawler_process.spider_loader.list()
         if args and args[0] not in spiders:
@@ -96,18 +95,17 @@ class Command(crawl.Command):
             if number != shards[-1]:
                 self.crawler_process.crawl(self._create_crawler(spider), **opts.spargs)
 
-    def _faults_of_storages(self, settings: Config) -> Iterator[str]:
-        """Yield why what is crawled cannot be stored for now. Raises ConfigError, where that is for good."""
+    def _check_storages(self, settings: Config) -> None:
+        """Try to write where what is crawled is stored. Raises ConfigError."""
         if (originals := settings.keep_originals) and is_same_place(originals, settings.images_store):
             raise ConfigError("CRAWL_KEEP_ORIGINALS is the same place as IMAGES_STORE: name another one")
-        faults = [check_storage(settings.images_store, self.settings)]
+        check_storage(settings.images_store, self.settings)
         if originals:
-            faults.append(check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS", "originals"))
+            check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS")
         if settings.pages_store is not None:
             from crawlproject.storage.warc_store import check_page_store
 
-            faults.append(check_page_store(self.settings))
-        yield from filter(None, faults)
+            check_page_store(self.settings)
 
 
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:

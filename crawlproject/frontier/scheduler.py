@@ -44,7 +44,7 @@ from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.blobs import described
+from crawlproject.storage.blobs import refusing
 from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
@@ -259,12 +259,8 @@ class FrontierScheduler(Scheduler):
             ConfigError: the store cannot be used at all.
 
         """
-        try:
+        with refusing("CRAWL_OVERFLOW_STORE", store):
             packs = open_packs(store, self.crawler.settings)
-        except Exception as error:  # whatever boto and the file system find wrong
-            raise ConfigError(
-                f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
-            ) from None
         for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
             overflow = Overflow(state, packs)
             self._loops.start(overflow.keep, overflow.keep_sweeping)
