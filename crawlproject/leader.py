@@ -12,7 +12,7 @@ from crawlproject import config
 from crawlproject.errors import CatalogueError
 from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.exclusion_list import ExclusionList
-from crawlproject.loops import Loops
+from crawlproject.runtime import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text

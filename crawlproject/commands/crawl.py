@@ -13,6 +13,7 @@ from crawlproject import cli, config, plugins
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
 from crawlproject.state.client import check_redis
+from crawlproject.state.clock import local_time
 from crawlproject.storage.blobs import check_storage, is_same_place
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,11 @@ class Command(crawl.Command):
             raise ConfigError(
                 "CRAWL_CONTACT is not set: give the sites a way to reach you, "
                 "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
+            )
+        if (now := local_time()) < 0:
+            raise ConfigError(
+                f"the monotonic clock of this machine is at {now:.0f} s, below zero: run the worker in no time "
+                "namespace (unshare --monotonic)"
             )
         if missing := dict(_not_installed(settings.formats)):
             raise ConfigError(

@@ -30,7 +30,6 @@ from crawlproject.frontier.seeds import (
     requests_of,
 )
 from crawlproject.frontier.worker import Worker, collect_rarely
-from crawlproject.loops import Loops
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
@@ -38,7 +37,7 @@ from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import RobotsCache
-from crawlproject.runtime import Leasing, Pauses, Shutdown
+from crawlproject.runtime import Leasing, Loops, Pauses, Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State

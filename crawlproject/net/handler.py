@@ -26,7 +26,7 @@ from crawlproject.models import (
 )
 from crawlproject.net import pool
 from crawlproject.net.download_budget import Body, budget_of_process
-from crawlproject.net.heads import Heads
+from crawlproject.net.protocol import Heads
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
 from crawlproject.politeness.outcomes import Sample, of_exception

@@ -14,8 +14,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.web.client import HTTPConnectionPool
 
 from crawlproject.errors import ConfigError, SlotMissed, SlotMissedHere
-from crawlproject.net.heads import Heads
-from crawlproject.net.protocol import BoundedFactory, BoundedProtocol
+from crawlproject.net.protocol import BoundedFactory, BoundedProtocol, Heads
 from crawlproject.net.send_slot import Passage
 
 _IDLE_S = 15.0  # how long an unused connection is kept; Twisted's 240 would keep those of thousands of hosts

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.breaker import Breaker
 from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.runtime import Breaker
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, folder_of, refusing
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.warc import Exchange, Place, members, warcinfo

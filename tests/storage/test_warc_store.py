@@ -16,7 +16,7 @@ import boto3
 import pytest
 from scrapy.settings import Settings
 
-from crawlproject import breaker
+from crawlproject import runtime
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.storage import warc_store, writer
 from crawlproject.storage.warc import Place
@@ -29,7 +29,7 @@ from tests.waiting import until_async
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(runtime, "_PROBE_S", 0.05)
     monkeypatch.setattr(warc_store, "_LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(warc_store, "_SWEEP_EVERY_S", 0.1)
 
