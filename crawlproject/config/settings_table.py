@@ -284,6 +284,11 @@ class Config:
     dns_servers: tuple[str, ...] = setting(
         (), servers, "name servers, as `address` or `address:port`; none: the system's"
     )
+    tls_failures: str = setting(
+        "refuse",
+        choice("refuse", "record"),
+        "a site with an invalid certificate: `refuse` it, or crawl it and `record` that in the event",
+    )
     shutdown_grace: float = setting(
         30, number(0), "time that requests in flight get to finish at a stop", unit="s"
     )
