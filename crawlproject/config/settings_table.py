@@ -88,7 +88,7 @@ class Config:
     download_timeout: float = setting(
         30, number(0, above=True), "longest time for one download", unit="s", name="DOWNLOAD_TIMEOUT"
     )
-    sources: str | None = setting(None, text, "the catalogue of sources: a file of JSON or an HTTP URL")
+    sources: str | None = setting(None, text, "the catalogue of sources: a file (JSON, Parquet) or an HTTP URL")
     unknown_sources: str = setting(
         "minimum",
         choice("minimum", "refuse"),
