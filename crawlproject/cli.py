@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Protocol, TextIO, TypeVar
 
@@ -135,7 +135,7 @@ def add_plugin_options(
 
 
 def check_plugin_options(
-    chosen: str | None,
+    chosen: Collection[str],
     opts: argparse.Namespace,
     offered: Mapping[str, type[HasOptions]],
     shown: Callable[[str], str] = "--{}".format,
@@ -148,7 +148,7 @@ def check_plugin_options(
     """
     for option in dict.fromkeys(option for one in offered.values() for option in one.options):
         having = [name for name, one in offered.items() if option in one.options]
-        if getattr(opts, option.replace("-", "_")) not in {None, False} and chosen not in having:
+        if getattr(opts, option.replace("-", "_")) not in {None, False} and not {*chosen} & {*having}:
             raise UsageError(f"--{option} goes with {' or '.join(map(shown, having))}")
 
 

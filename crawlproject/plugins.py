@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pkgutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -27,6 +28,10 @@ class Plugin:
     `feeders`: what `scrapy feed` reads from besides files, by name (`ingest.seed_stream.SeedStream`).
     `analyses`: functions of a PIL image for `CRAWL_ANALYSES`, as `module:function`, by the names that stand there.
     `formats`: what `CRAWL_FORMATS` can name beside Pillow's own: a `models.Format`, as `module:object`, by name.
+    `modes`: ways to fetch an image that a seed asks for by a key of that name (`frontier.modes.Mode`).
+    `readings`: ways in which `scrapy feed --NAME` reads files (`ingest.seed_rows.Reading`).
+    `inspections`: functions that decoders call in place of decoding, as `module:function`, by the names that items
+    have (`imaging.messages.Inspected`). Given body, content codings and `Job`, they return what JSON can hold.
     `services`: what `scrapy monitor` runs beside its reports, by name (`status.service.Service`).
     `pages_of_source`: functions of a `State` and the name of a source that return a page about it, by name: its
     HTML, and its Content-Security-Policy. LookupError: nothing is known of that source.
@@ -39,6 +44,9 @@ class Plugin:
     feeders: Mapping[str, str] = field(default_factory=dict)
     analyses: Mapping[str, str] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)
+    readings: Mapping[str, str] = field(default_factory=dict)
+    inspections: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
     pages_of_source: Mapping[str, str] = field(default_factory=dict)
     scrapy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -97,7 +105,11 @@ def format_at(path: str) -> Format:
 
 def file_types() -> dict[str, FileType]:
     """Return how originals are stored, by the names of all formats."""
-    return {**IMAGE_FORMATS, **{name: format_at(path).file for name, path in offered("formats").items()}}
+    found = dict(IMAGE_FORMATS)
+    for name, path in offered("formats").items():
+        with suppress(Exception):  # decoders say that it cannot be loaded (imaging/decoders.py)
+            found[name] = format_at(path).file
+    return found
 
 
 def content_type_of(name: str) -> str:

@@ -93,7 +93,7 @@ class Command(cli.Command):
         placed = [name for name in targets if name not in flags]
         path, form = _form_of(args[0], placed) if args else ("", chosen[0] if chosen else None)
         cli.check_plugin_options(
-            form, opts, targets, lambda name: f"--{name}" if name in flags else f"WHERE:{name}"
+            [form or ""], opts, targets, lambda name: f"--{name}" if name in flags else f"WHERE:{name}"
         )
         asyncio.run(self._run(path, targets[form] if form else None, opts))
 
