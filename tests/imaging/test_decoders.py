@@ -227,7 +227,7 @@ TAKEN_OVER = f"""#!{sys.executable} -IS
 import socket, struct
 channel = socket.socket(fileno=0)
 stream = channel.makefile("rb")
-channel.sendall(struct.pack("!cII", b"r", 8, 0) + b"[[], {}]")
+channel.sendall(struct.pack("!cII", b"r", 8, 0) + b"[[], {{}}]")
 while head := stream.read(25):
     *_, names, length = struct.unpack("!QBQQ", head)
     body = stream.read(names + length)[names:]
