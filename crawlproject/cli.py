@@ -128,10 +128,16 @@ def add_plugin_options(
     parser: argparse.ArgumentParser, chosen: Iterable[str], offered: Mapping[str, type[HasOptions]]
 ) -> None:
     """Add the options of what plug-ins offer, each once, and for each name in `chosen` one that chooses it."""
-    for name in chosen:
-        parser.add_argument(f"--{name}", action="store_true", help=offered[name].about)
-    for name, option in {name: option for one in offered.values() for name, option in one.options.items()}.items():
-        parser.add_argument(f"--{name}", **option)
+    options: dict[str, Mapping[str, Any]] = {
+        name: {"action": "store_true", "help": offered[name].about} for name in chosen
+    }
+    for one in offered.values():
+        options |= one.options
+    for name, option in options.items():
+        try:
+            parser.add_argument(f"--{name}", **option)
+        except argparse.ArgumentError as error:
+            parser.error(f"a plug-in adds an option that is there already: {error.message}")
 
 
 def check_plugin_options(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
-from scrapy.utils.misc import load_object
 
 from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
@@ -187,12 +187,14 @@ class Command(cli.Command):
                 print(json.dumps({"fed": fed, "rejected": stream.rejected}) if opts.json else people)
 
 
-def _streams() -> dict[str, type[SeedStream]]:
-    return {name: load_object(path) for name, path in plugins.offered("feeders").items()}
+@functools.cache
+def _streams() -> Mapping[str, type[SeedStream]]:
+    return plugins.loaded("feeders", cli.remark)
 
 
-def _readings() -> dict[str, type[Reading]]:
-    return {name: load_object(path) for name, path in plugins.offered("readings").items()}
+@functools.cache
+def _readings() -> Mapping[str, type[Reading]]:
+    return plugins.loaded("readings", cli.remark)
 
 
 def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from scrapy import Request
 from scrapy.http import Response
-from scrapy.utils.misc import load_object
 
 from crawlproject import plugins
+from crawlproject.errors import ConfigError
 from crawlproject.models import MODE
 from crawlproject.politeness.outcomes import Outcome
 
@@ -50,8 +50,17 @@ class Mode(ABC):
 
 @functools.cache
 def modes() -> Mapping[str, Mode]:
-    """Return all modes, by name."""
-    return {name: load_object(path)() for name, path in plugins.offered("modes").items()}
+    """Return all modes, by name.
+
+    Raises:
+        ConfigError: one cannot be loaded.
+
+    """
+    return {name: kind() for name, kind in plugins.loaded("modes", _refuse).items()}
+
+
+def _refuse(fault: str) -> None:
+    raise ConfigError(fault)
 
 
 def mode_of(request: Request) -> Mode | None:

@@ -13,7 +13,7 @@ from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
 from crawlproject import config
-from crawlproject.frontier.modes import mode_of
+from crawlproject.frontier.modes import mode_of, modes
 from crawlproject.models import (
     AGAIN,
     EXTRA,
@@ -68,6 +68,7 @@ class OneItemSpider(Spider):
         """Validate the settings, and leave out the middlewares that would have nothing to do."""
         super().update_settings(settings)
         config.load(settings)
+        modes()  # all can be loaded
         for name, unused in _UNUSED.items():
             settings.set(name, {**settings.getdict(name), **dict.fromkeys(unused)}, priority="spider")
 

@@ -1,4 +1,4 @@
-"""The mode `probe` of the spider `images`: what is fetched of a picture, and the item that it becomes."""
+"""The mode `probe` of the spider `images`: what is asked for of a picture, and the item that it becomes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from scrapy import Request
 from scrapy.http import Response
 
 from crawlproject.contrib.probes.events import PROBE_BYTES, ProbedFacts, ProbeEvent
-from crawlproject.contrib.probes.known import UNCHANGED, Known, Part, known_of, outcome_of
+from crawlproject.contrib.probes.known import PROBE, UNCHANGED, Known, Part, is_not_in_parts, known_of, outcome_of
+from crawlproject.frontier.codec import seed_url
 from crawlproject.frontier.modes import Mode
 from crawlproject.imaging.codings import content_codings
 from crawlproject.imaging.messages import Inspected, Reply, facts_of
+from crawlproject.models import MODE
 from crawlproject.politeness.outcomes import Outcome
-from crawlproject.politeness.versions import Version
+from crawlproject.politeness.versions import CONDITIONS, Version
 
 _FACTS = tuple(field.name for field in fields(ProbedFacts))
 
@@ -33,11 +35,11 @@ class Probe(Mode):
 
     def outcome(self, response: Response, request: Request, gone: Collection[int]) -> Outcome:
         """Return the outcome of a response."""
-        return outcome_of(response, request, _known(request), gone)
+        return outcome_of(response, request, Known.of(request.meta[MODE][1]), gone)
 
     def item(self, said: Mapping[str, Any], response: Response, request: Request) -> ProbeEvent | Inspected:
         """Return the item of a picture that is there; one that has not changed has sent nothing to look at."""
-        known, is_unchanged = _known(request), response.status == 304
+        known, is_unchanged = Known.of(request.meta[MODE][1]), response.status == 304
         codings = content_codings(response.headers.getlist("Content-Encoding"))
         body = response.body[:PROBE_BYTES]
         total, whole = _extent(response, len(body))
@@ -66,10 +68,31 @@ class Probe(Mode):
         return Inspected(inspection, with_facts, event.source, event.status, body, codings)
 
 
-def _known(request: Request) -> Known:
-    known = known_of(request)
-    assert known is not None
-    return known
+class ProbeMiddleware:
+    """Sends the headers of a probe; where a site does not give parts, it is asked once more, for the whole.
+
+    That request goes by way of the frontier, and takes a slot like any other. What the address that answered the
+    last time has called its version is sent to that address alone.
+    """
+
+    def process_request(self, request: Request) -> None:
+        """Set range and conditions; a request that was redirected may have those of where it came from."""
+        if (known := known_of(request)) is None:
+            return
+        for name in ("Range", *CONDITIONS):
+            request.headers.pop(name, None)
+        request.headers["Accept-Encoding"] = "identity"
+        if not known.whole:
+            request.headers["Range"] = f"bytes=0-{PROBE_BYTES - 1}"
+        if request.url == (known.final_url or seed_url(request)):
+            request.headers.update(known.version.conditions)
+
+    def process_response(self, request: Request, response: Response) -> Response | Request:
+        """Return the response, or the request for the whole."""
+        known = known_of(request)
+        if known is None or not is_not_in_parts(response, known):
+            return response
+        return request.replace(meta={**request.meta, MODE: [PROBE, known._replace(whole=True).stored]})
 
 
 def _extent(response: Response, kept: int) -> tuple[int | None, bool]:

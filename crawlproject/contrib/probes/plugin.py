@@ -7,5 +7,5 @@ PLUGIN = Plugin(
     modes={"probe": f"{_HERE}.mode.Probe"},
     inspections={name: f"{_HERE}.beginning:inspect_{name}" for name in ("beginning", "whole")},
     readings={"probe": f"{_HERE}.feeding.Probes"},
-    scrapy={"DOWNLOADER_MIDDLEWARES_BASE": {f"{_HERE}.middleware.ProbeMiddleware": 510}},
+    scrapy={"DOWNLOADER_MIDDLEWARES_BASE": {f"{_HERE}.mode.ProbeMiddleware": 510}},
 )
