@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from crawlproject.models import EXTRA, Event
+from crawlproject.models import Event
 
 PROBE_BYTES = 32_768  # of the beginning of a picture, that are asked for
 
@@ -32,7 +32,6 @@ class ProbeEvent(Event):
     """Event `image_probes`: the picture is there, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_probes"
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset(("tls_failure", EXTRA))
 
     identifier: str
     url: str
@@ -56,7 +55,6 @@ class ProbeEvent(Event):
     attempts: int
     fetch_s: float | None
     opt_out: tuple[str, ...] = ()
-    tls_failure: str | None = None
     extra: Mapping[str, Any] | None = None
 
     @property
