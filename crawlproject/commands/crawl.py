@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 
 from scrapy.commands import crawl
+from scrapy.spiderloader import get_spider_loader
 
 from crawlproject import cli, config, plugins
 from crawlproject.config import Config
@@ -33,9 +36,13 @@ class Command(crawl.Command):
         super().process_options(args, opts)
         cli.log_as_set(self)  # from the first line on
         cli.loop_as_set(self)
+        self._check(args)
+        if self.exitcode:
+            sys.exit(self.exitcode)  # before Scrapy logs its versions
 
     @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+    def _check(self, args: list[str]) -> None:
+        """Report what would make the crawl fail, and fit the settings to this machine."""
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
         from crawlproject.exclusions.names import read_exclusions
         from crawlproject.net.pool import fit_open_files
@@ -82,10 +89,15 @@ class Command(crawl.Command):
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         cli.run_apart(check_redis(settings))
         self._check_storages(settings)
-        assert self.crawler_process is not None
-        spiders = self.crawler_process.spider_loader.list()
+        spiders = get_spider_loader(self.settings).list()
         if args and args[0] not in spiders:
             raise ConfigError(f"unknown spider {args[0]!r}: expected one of {', '.join(spiders)}")
+
+    @cli.reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        assert self.settings is not None
+        assert self.crawler_process is not None
+        settings = config.load(self.settings)
         if settings.shard and len(args) == 1:
             self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
@@ -117,5 +129,7 @@ class Command(crawl.Command):
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield which formats are without the library that they need, and its package."""
     for name, path in plugins.offered("formats").items():
-        if name in formats and (module := plugins.format_at(path).module) and find_spec(module) is None:
-            yield name, plugins.format_at(path).package
+        with suppress(Exception):  # as in plugins.file_types
+            one = plugins.format_at(path)
+            if name in formats and one.module and find_spec(one.module) is None:
+                yield name, one.package

@@ -89,7 +89,7 @@ def find(names: Sequence[str], settings: Any) -> list[SeedFile]:
 
     Raises:
         BadInput: there are none for one of the arguments; or pyarrow is needed and missing.
-        OSError: a file is not there, or the storage does not answer.
+        OSError: the storage does not answer.
 
     """
     found: list[SeedFile] = []
@@ -122,6 +122,8 @@ def _local(name: str) -> list[SeedFile]:
         if not paths:
             raise BadInput(f"{name}: no files match")
     else:
+        if not path.exists():
+            raise BadInput(f"{name}: no such file")
         paths = [path]
     return [SeedFile(str(one), (info := one.stat()).st_size, info.st_mtime_ns) for one in paths]
 
