@@ -15,6 +15,7 @@ from scrapy.commands import crawl
 from crawlproject import cli, config, plugins
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
+from crawlproject.screen import Screen
 from crawlproject.state.client import check_redis
 from crawlproject.storage.blobs import check_storage, is_same_place
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 class Command(crawl.Command):
     """Runs a spider; reports in one sentence what would make it fail."""
+
+    _screen: Screen | None = None
 
     def long_desc(self) -> str:
         return (
@@ -33,7 +36,7 @@ class Command(crawl.Command):
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         super().process_options(args, opts)
-        cli.log_as_set(self)  # from the first line on
+        self._screen = cli.log_as_set(self, args[0] if len(args) == 1 else "")  # from the first line on
         cli.loop_as_set(self)
 
     @cli.reports_errors
@@ -46,11 +49,7 @@ class Command(crawl.Command):
         assert self.settings is not None
         settings = config.load(self.settings)
         config.check_guarded(self.settings)
-        if settings.contact is None:
-            raise ConfigError(
-                "CRAWL_CONTACT is not set: give the sites a way to reach you, "
-                "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
-            )
+        config.check_contact(settings)
         if missing := dict(_not_installed(settings.formats)):
             raise ConfigError(
                 f"CRAWL_FORMATS names {' and '.join(missing)}, whose libraries are not installed: "
@@ -79,6 +78,8 @@ class Command(crawl.Command):
             from crawlproject.webserver import check_port
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
+        if self._screen is not None:
+            self._show_progress(self._screen)
         cli.run_apart(check_redis(settings))
         for fault in self._faults_of_storages(settings):
             cli.remark(f"{fault}; the crawl waits until they can")
@@ -93,6 +94,14 @@ class Command(crawl.Command):
 
         if MOVES_TO in os.environ and signal.getsignal(signal.SIGTERM) == self.crawler_process._signal_shutdown:
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nobody has told it to stop
+
+    def _show_progress(self, screen: Screen) -> None:
+        from crawlproject.extensions.progress_line import ProgressLine
+
+        assert self.settings is not None
+        ProgressLine.screen = screen
+        self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.progress_line.ProgressLine"] = 400
+        screen.say(f"log: {self.settings['LOG_FILE']}; Ctrl-C ends this worker")
 
     def _divide(self, spider: str, shards: tuple[int, ...], opts: argparse.Namespace) -> None:
         """Schedule a crawler for each shard but the last one, in this process; `run` schedules that."""
