@@ -11,7 +11,15 @@ from crawlproject import cli
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
 from crawlproject.state.source_table import known_sources
-from crawlproject.status.source_status import SourceRow, duration, pause, said_of_links, seen_on, source_statuses
+from crawlproject.status.source_status import (
+    SourceRow,
+    duration,
+    pause,
+    said_of_links,
+    said_of_minimum,
+    seen_on,
+    source_statuses,
+)
 from crawlproject.texts import counted
 
 
@@ -104,9 +112,13 @@ def _budget(budget: Mapping[str, int | None]) -> str:
 async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns: _Columns) -> None:
     width = max(map(len, names), default=6)
     print(f"{'source':<{width}}", *(f"{name:>10}" for name in columns), " reason")
+    slow: list[SourceRow] = []
     async for row in rows:
+        slow += [row] if said_of_minimum([row]) else []
         cells = " ".join(f"{cell(row):>10}" for cell in columns.values())
         hosts, links = seen_on(row.hosts), said_of_links(row.links)
         more = [text for text in (links and f"links: {links}", hosts and f"seen on {hosts}") if text]
         cli.show(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}")
     print(counted(len(names), "source"))
+    if remark := said_of_minimum(slow):
+        cli.show(remark)

@@ -125,7 +125,7 @@ class Keys:
     counters = _OfSpider(
         "Hash: requests `outstanding` (queued, delayed or leased; 0 is an empty frontier), in the `overflow` of "
         "all sources, of these `spilled` to extents; number of the last `lease`, never below the clock (µs), so "
-        "that none is granted twice."
+        "that none is granted twice; the `pace` of its workers (CRAWL_PAGES_DELAY, µs)."
     )
     overflow_of = _OfSpider(
         "Prefix + priority + `:` + source, list: stored requests beyond its window, the left one next."
