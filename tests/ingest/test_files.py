@@ -310,9 +310,9 @@ def test_columns_of_other_names_and_those_to_keep(tmp_path: Path, form: str) -> 
     ("content", "columns", "missing"),
     [
         (TABLE["csv"], Columns({"url": "link"}), "no column 'link', only key, URL, TEXT, source, LICENSE"),
-        (TABLE["tsv"], Columns({}, ("text",)), "no column 'text', only key, URL"),
-        (f"{A}\n{B}\n", Columns({}, ("TEXT",)), f"no column 'TEXT', only {A}"),
-        ("a,b\n1,2\n", Columns({}, ("a",)), "no column 'url', only a, b"),
+        (TABLE["tsv"], Columns({}, {"text": "text"}), "no column 'text', only key, URL"),
+        (f"{A}\n{B}\n", Columns({}, {"TEXT": "TEXT"}), f"no column 'TEXT', only {A}"),
+        ("a,b\n1,2\n", Columns({}, {"a": "a"}), "no column 'url', only a, b"),
     ],
 )
 def test_a_file_without_a_column_is_refused(tmp_path: Path, content: str, columns: Columns, missing: str) -> None:

@@ -35,8 +35,8 @@ def _count_of(names: Iterable[str]) -> int:
 
 def _begun(what: str, value: Any) -> str:
     """Return what is noted of a dataset, as in "was begun with thumbnails, not with originals"."""
-    if what == "caption":
-        return "without --caption" if value is None else f"with --caption {printable(str(value))}"
+    if what in {"caption", "keep"}:
+        return f"without --{what}" if value is None else f"with --{what} {printable(str(value))}"
     return f"with {'' if what == 'pictures' else what + ' '}{printable(str(value))}"
 
 
