@@ -51,7 +51,8 @@ class Command(cli.Command):
             if opts.json:
                 await _write_json(names, rows)
             else:
-                await _write_table(names, rows, _OF_PAGES if opts.spider == "pages" else _COLUMNS)
+                columns = {"pages": _OF_PAGES, "images": _COLUMNS}.get(opts.spider, _COLUMNS | _ITEMS)
+                await _write_table(names, rows, columns)
             for shard, fault in (away or {}).items():
                 cli.remark(f"{shown(shard)} does not answer, and its sources are missing here: {fault}")
             if not opts.json:
@@ -92,6 +93,7 @@ _WORK: _Columns = {
     "state": lambda row: row.state,
     "eta": lambda row: duration(row.eta_s) if row.eta_s != 0 else "-",
 }
+_ITEMS: _Columns = {"items": lambda row: row.items}  # of users' own spiders
 _COLUMNS: _Columns = {**_RATES, "queued": lambda row: row.queued, "waiting": lambda row: row.waiting, **_WORK}
 _OF_PAGES: _Columns = {
     **_RATES,

@@ -18,7 +18,7 @@ from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
 from crawlproject.state.source_counts import read_counts, read_spent_budgets
 from crawlproject.texts import counted, scrapy_command
 
-SUCCESSES = ("thumbnails", "probes", "pages")  # counts: what a spider is for
+SUCCESSES = ("thumbnails", "probes", "pages", "responses")  # counts: what a spider is for
 LINK_RESULTS = (
     "admitted",
     "known",
@@ -39,7 +39,8 @@ class SourceRow(NamedTuple):
     """The status of a source in the words of the contract; rates in requests a second, times in seconds.
 
     `waiting` are requests beyond its share of the frontier, `spilled` those of them that are in
-    CRAWL_OVERFLOW_STORE. `successful` counts thumbnails, pages and link rot.
+    CRAWL_OVERFLOW_STORE. `successful` counts thumbnails, pages, link rot, and of other spiders responses (2xx);
+    `items` are those that their callbacks have yielded.
     `eta_s` is 0 without work, None when nothing goes out. `hosts` are those that its results of the last minutes
     came from (eight, and None for all others), each with its `successful` and `errors`. `links`: how many links
     that belong to it were found, by what became of them. `budget`: how many it has `admitted`, `poor` ones among
@@ -64,6 +65,7 @@ class SourceRow(NamedTuple):
     spilled: int = 0
     links: Mapping[str, int] = MappingProxyType({})
     delay_s: float = 0.0
+    items: int = 0
     budget: Mapping[str, int | None] | None = None
 
     @property
@@ -174,6 +176,7 @@ def _row(
         spilled=status.spilled,
         links={name: number for name in LINK_RESULTS if (number := done[f"links_{name}"])},
         delay_s=status.delay,
+        items=done["items"],
         budget=budget,
     )
 

@@ -66,7 +66,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
         "reason": "by size",
         "state": "closed",
         "eta_s": 5 / limit,
-        **{"hosts": [], "links": {}, "delay_s": 0, "budget": None},
+        **{"hosts": [], "links": {}, "delay_s": 0, "items": 0, "budget": None},
     }
     assert (rows["idle"]["rate_limit"], rows["idle"]["eta_s"]) == (rate_for(100_000_000), 0)
     nobody = rows["nobody.org"]
