@@ -211,7 +211,7 @@ async def _drain(
         try:
             if not is_open:
                 await stack.enter_async_context(sink.opened())
-                is_open = True
+                is_open = sink.is_open = True
                 for remark in sink.remarks:
                     cli.remark(remark)
             await sink.drain(_BLOCK_S if follow else 0.0)

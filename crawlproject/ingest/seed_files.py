@@ -121,6 +121,8 @@ def _local(name: str) -> list[SeedFile]:
             raise BadInput(f"{name}: no files match")
     else:
         paths = [path]
+        if not path.exists():
+            raise BadInput(f"{name:.500}: there is no such file or folder")
     return [SeedFile(str(one), (info := one.stat()).st_size, info.st_mtime_ns) for one in paths]
 
 

@@ -42,12 +42,12 @@ class Progress:
         parts = [f"{done}/{done + left} {_UNITS.get(spider, 'requests')}", f"{_digits(rate)}/s"]
         parts += [f"{count} {what}" for count, what in ((gone, "gone"), (failed, "failed")) if count]
         parts += [counted(count, "source")] if (count := max(len(working), overview.due)) else []
-        if (seconds := eta(sample)) is not None and left and rate:
-            parts.append(f"ETA {_clock(max(seconds, left / rate))}")
+        if left and (seconds := eta(sample)) is not None:
+            parts.append(f"ETA {_clock(max(seconds, left / rate if rate else 0))}")
         if said_of_minimum(working):
             slowest = max(working, key=lambda row: row.eta_s or 0)
             parts.append(f"slow: {printable(slowest.source)} ({slowest.effective_rate:g}/s)")
-        if reason := overview.pause.reason:
+        if left and (reason := overview.pause.reason):
             is_starting = not sample.has_pulse and overview.now < self._since + _STARTS_S
             parts.append("starting" if is_starting else f"NOTHING GOES OUT: {reason}")
         return ", ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from crawlproject.contrib.datasets.targets import ParquetTarget
 from crawlproject.errors import BadInput
 from crawlproject.ingest.seed_rows import Columns
 from crawlproject.texts import printable
@@ -15,21 +16,24 @@ CAPTION = "caption"
 
 
 class Mapped(NamedTuple):
-    """`columns` for the feed; `keep` for the dataset, as of its option --keep; columns that nothing takes."""
+    """What the options say: `columns` for the feed, `keep` for the dataset, as of its option --keep.
 
+    `pairs` are names in the dataset to columns, `ignored` the columns that nothing takes.
+    """
+
+    pairs: Mapping[str, str]
     columns: Columns
     keep: str
     has_caption: bool
     ignored: list[str]
 
 
-def mapped(name: str, found: Mapping[str, str], wanted: str | None, *, caption_is_own: bool) -> Mapped:
+def mapped(name: str, found: Mapping[str, str], wanted: str | None, form: type[ParquetTarget]) -> Mapped:
     """Return what `caption=TEXT,id=key,LICENSE` makes of the file `name`; `found` are its columns, with kinds.
 
-    `caption_is_own`: the dataset has a column of captions by itself.
-
     Raises:
-        BadInput: a column is not there, or there is none of URLs; ValueError: `wanted` cannot be read.
+        BadInput: a column is not there, or there is none of URLs.
+        ValueError: `wanted` cannot be read, or a dataset of this `form` has such a column by itself.
 
     """
     pairs: dict[str, str] = {}
@@ -44,8 +48,8 @@ def mapped(name: str, found: Mapping[str, str], wanted: str | None, *, caption_i
         if is_plain or column not in found:
             raise BadInput(f"{name} has no column {column!r:.80}, {has}")
     if is_plain:
-        return Mapped(Columns(), "", False, [])
-    lower = {column.lower(): column for column in reversed(found)}
+        return Mapped({}, Columns(), "", False, [])
+    lower = {column.lower(): column for column in reversed(list(found))}
     if "url" not in pairs:
         urls = [lower[one] for one in _URLS if one in lower]
         if not urls:
@@ -57,7 +61,10 @@ def mapped(name: str, found: Mapping[str, str], wanted: str | None, *, caption_i
     kept = {of: column for of, column in pairs.items() if of not in _KEYS}
     columns = Columns(named, kept)
     kinds = {of: found[column].replace("json", "string") for of, column in kept.items()}
-    if caption_is_own:
-        kinds.pop(CAPTION, None)
+    has_caption = CAPTION in form.more and kinds.pop(CAPTION, None) is not None
     keep = ",".join(f"{of}:{kind}" for of, kind in kinds.items())
-    return Mapped(columns, keep, CAPTION in kept, columns.ignored(name, list(found)))
+    try:
+        form.kept_columns(keep)
+    except ValueError as error:
+        raise ValueError(f"--columns {error}, as in listed_width=WIDTH") from None
+    return Mapped(pairs, columns, keep, has_caption, columns.ignored(name, list(found)))

@@ -104,7 +104,7 @@ def kept_columns(text: str, more: Collection[str] = ()) -> dict[str, pa.DataType
         if not name or kind not in KINDS:
             raise ValueError(f"{part!r:.80}: expected NAME, or NAME:TYPE with one of {', '.join(KINDS)}")
         if name.lower() in {*SCHEMA.names, *more} or name in found:
-            raise ValueError(f"{name}: a dataset has a column of that name: feed it under another")
+            raise ValueError(f"{name}: a dataset has a column of that name: take another name")
         found[name] = KINDS[kind]
     return found
 

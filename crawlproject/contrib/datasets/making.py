@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import threading
 import time
 from collections import Counter
@@ -12,12 +13,12 @@ from typing import Any
 
 from crawlproject import cli, config
 from crawlproject.commands.events import read_shards
+from crawlproject.contrib.datasets.targets import ParquetTarget
 from crawlproject.contrib.datasets.workers import Workers
-from crawlproject.errors import BadInput
+from crawlproject.errors import BadInput, CrawlprojectError
 from crawlproject.ingest.file_feed import FileFeed
 from crawlproject.ingest.seed_rows import Columns
 from crawlproject.screen import Screen
-from crawlproject.sinks.sink import Target
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import fault_of
 from crawlproject.status.progress import Progress
@@ -26,11 +27,13 @@ from crawlproject.status.source_status import said_of_minimum
 from crawlproject.streams.streams import dead_letters
 from crawlproject.texts import printable
 
+_SOON_S = 0.05
 _EVERY_S = 1.0  # between two looks
 _LINE_S = 10.0  # between two lines where there is no terminal
 _GRACE_S = 10.0  # that workers have to end, beyond CRAWL_SHUTDOWN_GRACE
 _COUNTED = 10_000  # dead letters whose reasons are counted
 _REASONS = 5
+_PECULIAR = re.compile(r", | \(|: ?b?['\"]")  # what begins what is peculiar to one
 
 
 class Feeding(threading.Thread):
@@ -71,30 +74,47 @@ class Making:
     """One run. `read` is what the events are read with: the options of `scrapy events`."""
 
     def __init__(
-        self, settings: Any, target: type[Target], where: str, read: argparse.Namespace, screen: Screen
+        self,
+        settings: Any,
+        target: type[ParquetTarget],
+        where: str,
+        read: argparse.Namespace,
+        screen: Screen,
+        about: dict[str, str | None],
     ) -> None:
         self.settings, self.screen = settings, screen
-        self._target, self._where, self._read = target, where, read
+        self._target, self._where, self._read, self._about = target, where, read, about
         self._progress = Progress(whole=True)
         self._said_slow = False
         self._shown_at = 0.0
 
-    async def run(self, state: State, feeding: Feeding, workers: Workers) -> dict[str, Any]:
+    async def run(self, state: State, feeding: Feeding, workers: Workers, *, has_parts: bool) -> dict[str, Any]:
         """Return the summary, when all is written, or at a stop.
+
+        `has_parts`: the dataset was begun before; then its crawl must be there, too.
 
         Raises:
             CrawlprojectError, OSError: it cannot go on; what has come so far is written.
 
         """
+        if has_parts and not await state.redis.exists(state.keys.totals):
+            raise CrawlprojectError(
+                f"{self._where} has a dataset, whose crawl this Redis does not know: all images would come twice; "
+                "name an empty folder, or set REDIS_URL to the Redis that it was begun with"
+            )
         target = self._target(state, self._where, self._read, self.settings)
+        target.about_it = self._about
         ending, self._read.follow = threading.Event(), True
-        sinks = {state: target.sink(state, ending.is_set)}
+        sink = target.sink(state, ending.is_set)
         began, survey, is_whole = time.monotonic(), Survey(state), False
         with cli.stoppable() as stop:
-            feeding.start()
-            await asyncio.to_thread(feeding.begun.wait)
-            reading = asyncio.create_task(read_shards(sinks, ending, self._read))
+            reading = asyncio.create_task(read_shards({state: sink}, ending, self._read))
+            while not (sink.is_open or reading.done() or stop.is_set()):
+                await asyncio.wait((reading,), timeout=_SOON_S)
             try:
+                if sink.is_open:
+                    feeding.start()
+                    await asyncio.to_thread(feeding.begun.wait)
                 while not (stop.is_set() or reading.done() or feeding.fault):
                     try:
                         is_whole = not feeding.is_alive() and (await state.scripts.idleness()).is_idle
@@ -115,11 +135,12 @@ class Making:
         for fault in filter(None, (feeding.fault, *faults)):
             raise fault
         sample = await survey.take()
-        self._show(sample)
+        if is_whole:
+            self._show(sample)
         return {
             "whole": is_whole,
             "seconds": round(time.monotonic() - began, 1),
-            "rows": sum(sink.written for sink in sinks.values()),
+            "rows": sink.written,
             **{name: sample.overview.totals.get(of, 0) for name, of in _OUTCOMES.items()},
             "rejected": feeding.rejected,
             "waiting": sample.overview.outstanding + sample.overview.overflow + sample.overview.seeds,
@@ -159,7 +180,8 @@ async def _reasons(state: State) -> Counter[str]:
     """Return how many dead letters there are for each reason, without what is peculiar to one."""
     found: Counter[str] = Counter()
     async for _, fields in dead_letters(state):
-        found[printable(fields.get(b"reason", b"").decode(errors="replace").partition(",")[0], 80)] += 1
+        reason = fields.get(b"reason", b"").decode(errors="replace")
+        found[printable(_PECULIAR.split(reason)[0], 80)] += 1
         if found.total() >= _COUNTED:
             break
     return found

@@ -64,14 +64,26 @@ class ParquetTarget(Target):
                 f"a part of {self.rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {maxlen:,}{each}, "
                 "at which the crawl would wait for it: lower --rows, or raise that setting"
             )
+        self.about_it: dict[str, str | None] = {}  # what else is noted, to be the same when it is continued
+        try:
+            self.kept = self.kept_columns(opts.keep or "")
+        except ValueError as error:
+            raise UsageError(f"--keep {error}") from None
+
+    @classmethod
+    def kept_columns(cls, text: str) -> dict[str, Any]:
+        """Return the columns in a value of --keep, with their types.
+
+        Raises:
+            ValueError: it cannot be read, or a dataset has such a column by itself; the message says why.
+            CrawlprojectError: pyarrow is not installed.
+
+        """
         try:
             from crawlproject.contrib.datasets import event_rows
         except ImportError as error:
             raise CrawlprojectError(without_pyarrow("a dataset", error)) from None
-        try:
-            self.kept = event_rows.kept_columns(opts.keep or "", self.more)
-        except ValueError as error:
-            raise UsageError(f"--keep {error}") from None
+        return event_rows.kept_columns(text, cls.more)
 
     def sink(self, shard: State, stopping: Callable[[], bool]) -> Dataset:
         """Return what writes the events of a shard, into a folder of its own, as out/shard=02, of several."""
@@ -80,7 +92,11 @@ class ParquetTarget(Target):
         folder = self.where if shard.count == 1 else f"{self.where.rstrip('/')}/shard={shard.number:02d}"
         parts = parts_of(folder, self.settings)
         form, about = self.form(shard, parts)
-        about |= {"keep": ",".join(f"{name}:{kind}" for name, kind in self.kept.items()) or None}
+        about = (
+            self.about_it
+            | about
+            | {"keep": ",".join(f"{name}:{kind}" for name, kind in self.kept.items()) or None}
+        )
         every = self.opts.every or EVERY_S
         return Dataset(shard, parts, form, every=every, name=self.opts.reader, about=about, stopping=stopping)
 

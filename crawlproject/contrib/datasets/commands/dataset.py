@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
-import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +28,7 @@ from crawlproject.texts import counted, printable, visible
 
 if TYPE_CHECKING:
     from crawlproject.contrib.datasets.columns import Mapped
+    from crawlproject.contrib.datasets.targets import ParquetTarget
 
 _FORMS = ("webdataset", "parquet")
 _STORE = "IMAGES_STORE"
@@ -72,13 +73,18 @@ class Command(cli.Command):
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        from crawlproject.sources.catalogue_reader import check_catalogue  # here: it would slow every command
+
         settings = self.settings
         assert settings is not None
         if not args or not opts.to or seed_files.STDIN in args:
             raise UsageError("expected at least one FILE, and --to FOLDER")
         if opts.workers is not None and not 0 < opts.workers <= 256:
             raise UsageError(f"--workers {opts.workers}: expected 1 to 256")
-        given = _given(settings, opts)
+        form = load_object(plugins.offered("readers")[opts.format])
+        mapped = _mapped(args, settings, opts, form)
+        namespace, has_parts = _namespace(opts.to, settings)
+        given = _given(settings, opts, namespace)
         for name, value in given.items():
             settings.set(name, value, priority="cmdline")
         own = config.load(settings)
@@ -87,10 +93,11 @@ class Command(cli.Command):
             raise CrawlprojectError(
                 "CRAWL_SHARDS is for several machines: leave it out, or run scrapy feed, crawl and events"
             )
-        mapped = _mapped(args, settings, opts)
+        if own.sources is not None:
+            check_catalogue(own.sources)
         logs = crawl_dir() / "logs" / own.namespace
         with _alone(own.namespace, opts.to):
-            said = self._make(args, opts, given, mapped, logs)
+            said = self._make(args, opts, form, given, mapped, logs, has_parts)
         if said["whole"] and _thumbnails(own.namespace) == Path(given.get(_STORE, ".")):
             shutil.rmtree(_thumbnails(own.namespace), ignore_errors=True)  # they are in the shards
         if opts.json:
@@ -101,7 +108,14 @@ class Command(cli.Command):
             self.exitcode = 130
 
     def _make(
-        self, names: list[str], opts: argparse.Namespace, given: dict[str, str], mapped: Mapped, logs: Path
+        self,
+        names: list[str],
+        opts: argparse.Namespace,
+        form: type[ParquetTarget],
+        given: dict[str, str],
+        mapped: Mapped,
+        logs: Path,
+        has_parts: bool,
     ) -> dict[str, Any]:
         from crawlproject.contrib.datasets.making import Feeding, Making
         from crawlproject.contrib.datasets.workers import Workers
@@ -115,16 +129,21 @@ class Command(cli.Command):
             rows=opts.rows, samples=opts.samples, keep=mapped.keep,
             caption="caption" if mapped.has_caption else None,
         )  # fmt: skip
-        target = load_object(plugins.offered("readers")[opts.format])
         options = [word for pair in (*opts.set, *(f"{k}={v}" for k, v in given.items())) for word in ("-s", pair)]
         count = opts.workers or len(os.sched_getaffinity(0))
-        making = Making(self.settings, target, opts.to, read, screen)
+        own = config.load(self.settings)
+        about = {
+            "images": f"{','.join(map(str, own.thumbnail_sizes))} {own.thumbnail_mode}"
+            f"{' enlarged' if own.thumbnail_enlarge else ''}",
+            "columns": ",".join(f"{name}={column}" for name, column in mapped.pairs.items()) or None,
+        }
+        making = Making(self.settings, form, opts.to, read, screen, about)
         feeding = Feeding(self.settings, names, mapped.columns, screen.say)
-        screen.say(f"{counted(count, 'worker')}, logs: {logs}; Ctrl-C stops, and the same command goes on")
 
         async def run() -> dict[str, Any]:
             async with cli.opened_state(self) as state:
-                return await making.run(state, feeding, Workers(count, options, logs))
+                workers = Workers(count, options, logs, screen.say)
+                return await making.run(state, feeding, workers, has_parts=has_parts)
 
         try:
             return asyncio.run(run())
@@ -132,11 +151,8 @@ class Command(cli.Command):
             screen.close()
 
 
-def _given(settings: BaseSettings, opts: argparse.Namespace) -> dict[str, str]:
-    """Return the settings that the options stand for, and those of a crawl of its own, unless users have set them.
-
-    It needs its own: seeds that another crawl has seen would be dropped, and its events would be rows.
-    """
+def _given(settings: BaseSettings, opts: argparse.Namespace, namespace: str) -> dict[str, str]:
+    """Return the settings that the options stand for, and where thumbnails go, unless users have said that."""
     given: dict[str, str] = {}
     if opts.size is not None:
         given["CRAWL_THUMBNAIL_SIZES"] = str(opts.size)
@@ -146,39 +162,44 @@ def _given(settings: BaseSettings, opts: argparse.Namespace) -> dict[str, str]:
         given["CRAWL_THUMBNAIL_ENLARGE"] = "True"
     if opts.catalogue is not None:
         given["CRAWL_SOURCES"] = opts.catalogue
-    if not settings.get("CRAWL_NAMESPACE"):
-        given["CRAWL_NAMESPACE"] = _namespace(opts.to)
-    namespace = settings.get("CRAWL_NAMESPACE") or given["CRAWL_NAMESPACE"]
+    given["CRAWL_NAMESPACE"] = namespace
     if settings.get(_STORE) == ".crawl/thumbnails":
         beside = f"{opts.to.rstrip('/')}/images/"
         given[_STORE] = beside if opts.format == "parquet" else str(_thumbnails(namespace))
     return given
 
 
-def _namespace(where: str) -> str:
-    """Return the namespace of a dataset: by its place, so that the same command finds its crawl again."""
-    place = where.rstrip("/") if "://" in where else str(Path(where).resolve())
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", place.rpartition("/")[2])[:32]
-    return f"dataset-{name}-{hashlib.sha1(place.encode(), usedforsecurity=False).hexdigest()[:6]}"
+def _namespace(where: str, settings: BaseSettings) -> tuple[str, bool]:
+    """Return the namespace of a dataset's crawl, which is noted in the dataset, and whether that has parts.
+
+    Each has a crawl of its own: seeds that another one has seen would be dropped, and its events would be rows. A
+    new one has a new namespace: its folder may be that of one that was deleted.
+    """
+    from crawlproject.contrib.datasets.dataset import namespace_of
+    from crawlproject.contrib.datasets.parts import parts_of
+
+    is_there = "://" in where or Path(where).is_dir()
+    noted, has_parts = namespace_of(parts_of(where, settings)) if is_there else (None, False)
+    if own := settings.get("CRAWL_NAMESPACE"):
+        return own, has_parts
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", where.rstrip("/").rpartition("/")[2])[:32]
+    return noted or f"dataset-{name}-{secrets.token_hex(3)}", has_parts
 
 
 def _thumbnails(namespace: str) -> Path:
     return crawl_dir() / "datasets" / namespace / "thumbnails"
 
 
-def _mapped(names: list[str], settings: BaseSettings, opts: argparse.Namespace) -> Mapped:
+def _mapped(
+    names: list[str], settings: BaseSettings, opts: argparse.Namespace, form: type[ParquetTarget]
+) -> Mapped:
     """Return what the columns of the lists, those of the first one, are for."""
     from crawlproject.contrib.datasets.columns import mapped
 
     pairs = [opts.columns, opts.caption and f"caption={opts.caption}", opts.url and f"url={opts.url}"]
     first = seed_files.find(names[:1], settings)[0]
     try:
-        return mapped(
-            first.name,
-            files.columns_of(first),
-            ",".join(filter(None, pairs)),
-            caption_is_own=opts.format == "webdataset",
-        )
+        return mapped(first.name, files.columns_of(first), ",".join(filter(None, pairs)), form)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
