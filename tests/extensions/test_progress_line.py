@@ -44,7 +44,7 @@ def test_a_terminal_shows_a_line_and_what_asks_for_action_and_the_rest_is_in_a_f
     assert first.replace("\n", "").startswith("log: ")
     assert len([line for line in lines if " images, " in line]) == 1  # rewritten in place
     assert '"event"' not in text and "Scrapy 2." not in text and "INFO" not in text
-    assert "monitoring_update" in log.read_text() and "Scrapy 2." in log.read_text()
+    assert '"event":"crawl_halted"' in log.read_text() and "Scrapy 2." in log.read_text()
 
 
 @pytest.mark.slow

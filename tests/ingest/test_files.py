@@ -15,7 +15,7 @@ import pytest
 
 from crawlproject.errors import BadInput
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.ingest.files import LONGEST_LINE, read
+from crawlproject.ingest.files import LONGEST_LINE, columns_of, read
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns
 
@@ -289,6 +289,21 @@ TABLE = {
 """,
 }
 COLUMNS = Columns.of_options("url=URL, uuid=key,", "TEXT,LICENSE")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("url\tTEXT\nx\ty\n", {"url": "string", "TEXT": "string"}),
+        ("\nkey,URL\n", {"key": "string", "URL": "string"}),
+        ('{"url": "x", "size": 5}\n', {"url": "json", "size": "json"}),
+        ("http://h/a,b.jpg\n", {"http://h/a": "string", "b.jpg": "string"}),
+        ("", {}),
+    ],
+)
+def test_the_first_line_has_the_columns(tmp_path: Path, text: str, columns: dict[str, str]) -> None:
+    (tmp_path / "f").write_bytes(gzip.compress(text.encode()))
+    assert columns_of(SeedFile(str(tmp_path / "f"))) == columns
 
 
 @pytest.mark.parametrize("form", TABLE)

@@ -17,7 +17,7 @@ from pyarrow import parquet as pq
 
 from crawlproject.errors import BadInput
 from crawlproject.ingest import parquet
-from crawlproject.ingest.files import read
+from crawlproject.ingest.files import columns_of, read
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns, Line
 from tests.conftest import ROOT
@@ -62,6 +62,18 @@ def test_rows_with_columns_of_other_names_and_those_to_keep(tmp_path: Path) -> N
         "!URL must begin with http:// or https://: ftp://a/",
         {"url": C, "extra": {"TEXT": "žluť", "width": 2.0}},
     ]
+
+
+def test_columns_have_the_kinds_of_their_values(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "text": ["a"], "bytes": [b"a"], "int": [1], "float": [1.5], "bool": [True], "list": [[1]],
+    }  # fmt: skip
+    table = pa.table(values).append_column("word", pa.array(["a"]).dictionary_encode())
+    pq.write_table(table.append_column("large", pa.array([2**63], pa.uint64())), tmp_path / "f.parquet")
+    assert columns_of(SeedFile(str(tmp_path / "f.parquet"))) == {
+        "text": "string", "bytes": "string", "int": "int64", "float": "double", "bool": "bool", "list": "json",
+        "word": "string", "large": "json",
+    }  # fmt: skip
 
 
 def test_values_of_all_kinds_are_kept_as_json_has_them(tmp_path: Path) -> None:
