@@ -19,7 +19,6 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.worker import worker_of
-from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
@@ -54,6 +53,7 @@ from crawlproject.politeness.outcomes import (
     failure_of,
     of_status,
 )
+from crawlproject.runtime import Loops
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.calls import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo

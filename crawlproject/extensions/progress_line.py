@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from crawlproject.extensions import Extension
 from crawlproject.frontier.worker import worker_of
-from crawlproject.loops import Loops
+from crawlproject.runtime import Loops
 from crawlproject.screen import Screen
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.status.progress import Progress

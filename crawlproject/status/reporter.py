@@ -16,13 +16,13 @@ import redis
 
 from crawlproject.config import Config
 from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES
-from crawlproject.loops import Loops
+from crawlproject.runtime import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.status.sample import Survey, collect
 from crawlproject.status.snapshot import CrawlSample, Snapshot
 from crawlproject.status.source_status import said_of_minimum
-from crawlproject.streams.newest import note_told, untold
+from crawlproject.streams.streams import note_told, untold
 from crawlproject.texts import one_line, printable
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ def test_a_terminal_shows_a_line_and_what_asks_for_action_and_the_rest_is_in_a_f
     worker = ("-m", "scrapy", "crawl", "images")
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("museum", *(f"{n}.jpg" for n in range(60)), "missing.jpg")
-        crawl.command("halt other")  # which the log tells as JSON
+        crawl.command("halt --new other")  # which the log tells as JSON
         with top(project, command=worker, cwd=tmp_path) as terminal:
             terminal.until(lambda text: "/61 images, " in text and "/s, " in text and "1 source" in text, 60)
             terminal.until(lambda text: "WARNING: other was put on permanent halt" in text)
@@ -52,6 +52,7 @@ def test_a_terminal_shows_a_line_and_what_asks_for_action_and_the_rest_is_in_a_f
 def test_who_says_how_to_log_has_no_line(
     crawl: Crawl, project: dict[str, str], tmp_path: Path, given: tuple[str, ...]
 ) -> None:
+    crawl.source("museum", rate=20)
     with top(project, *given, command=("-m", "scrapy", "crawl", "images"), cwd=tmp_path) as terminal:
         deadline = time.monotonic() + 30
         while terminal.process.poll() is None and time.monotonic() < deadline:

@@ -22,7 +22,7 @@ from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import Reporter, append_line, present_spiders
 from crawlproject.status.sample import Survey
-from crawlproject.streams.newest import note_told, untold
+from crawlproject.streams.streams import note_told, untold
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
 from tests.waiting import until_async as until

@@ -97,7 +97,7 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
         second.send_signal(signal.SIGINT)
         said, errors = second.communicate(timeout=60)
         if second.returncode:  # else all was done by then
-            assert second.returncode == 130
+            assert second.returncode == 130, errors
             assert "the same command goes on" in said
         status, said, errors = making.run(*options, "--json")
         assert status == 0, errors
@@ -143,7 +143,7 @@ def test_parquet_has_its_images_beside_it_and_a_deleted_dataset_is_made_anew(cra
 @pytest.mark.parametrize(
     ("args", "environ", "reason"),
     [
-        (("none.parquet", "--to", "out"), {}, "none.parquet: there is no such file or folder\n"),
+        (("none.parquet", "--to", "out"), {}, "none.parquet: no such file\n"),
         (("urls.csv", "--to", "out", "--caption", "TEXT"), {}, "urls.csv has no column 'TEXT', only url, alt\n"),
         (("urls.csv",), {}, "expected at least one FILE, and --to FOLDER"),
         (("-", "--to", "out"), {}, "expected at least one FILE, and --to FOLDER"),
