@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from crawlproject.ingest import files, seed_files
-from crawlproject.ingest.again import Latest
 from crawlproject.ingest.feeds import Feed, Position, feed_name
 from crawlproject.ingest.seed_files import STDIN
 from crawlproject.ingest.seed_rows import Columns
@@ -45,12 +44,11 @@ class FileFeed:
         """
         found = seed_files.find(self._names, settings)
         self._run(self._feed.begin(resume=resume))
-        self._begin = Position(of=len(found) if self._columns.again else 0)
+        self._begin = Position(of=len(found) if self._columns.reading.are_fixed else 0)
         if self._feed.position:
             self._begin = Position.of_text(self._feed.position, found)
-        # In a dataset, what comes meanwhile is of this check's own probes.
         self._files = found[: self._begin.of or None]
-        self._latest = Latest(self._files) if self._columns.again else None
+        self._columns.reading.begin(self._files)
         return self._where()
 
     def _where(self) -> str:
@@ -58,7 +56,7 @@ class FileFeed:
         if not begin.index and not begin.row:
             return "there is no feed of these files with these options to resume: it begins with the first"
         if begin.index >= len(self._files):
-            return "these files are fed already" + (": begin the next check without --resume" if begin.of else "")
+            return "these files are fed already" + (": begin the next feed without --resume" if begin.of else "")
         return f"going on behind row {begin.row} of {self._files[begin.index].name}"
 
     @property
@@ -69,7 +67,7 @@ class FileFeed:
     def ignored(self) -> str:
         """Say which columns of the first file are ignored; "" if none are."""
         left = self._files[self._begin.index :]
-        if not left or left[0].name == STDIN or self._columns.again:
+        if not left or left[0].name == STDIN or self._columns.reading.columns:
             return ""
         named = list(files.columns_of(left[0]))
         if not self._columns.has_urls(named):
@@ -99,7 +97,7 @@ class FileFeed:
         for index, file in enumerate(self._files[first.index :], first.index):
             after = first.row if index == first.index else 0
             for line in files.read(file, read, self._scheme, self._columns, after):
-                if self._latest is not None and not self._latest.has(index, line.number):
+                if not self._columns.reading.has(index, line.number):
                     continue
                 if line.seed is None:
                     self.rejected += 1

@@ -23,6 +23,7 @@ from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import fault_of
 from crawlproject.status.progress import Progress
 from crawlproject.status.sample import Survey
+from crawlproject.status.snapshot import CrawlSample
 from crawlproject.status.source_status import said_of_minimum
 from crawlproject.streams.streams import dead_letters
 from crawlproject.texts import printable
@@ -107,6 +108,7 @@ class Making:
         ending, self._read.follow = threading.Event(), True
         sink = target.sink(state, ending.is_set)
         began, survey, is_whole = time.monotonic(), Survey(state), False
+        sample: CrawlSample | None = None
         with cli.stoppable() as stop:
             reading = asyncio.create_task(read_shards({state: sink}, ending, self._read))
             while not (sink.is_open or reading.done() or stop.is_set()):
@@ -120,7 +122,8 @@ class Making:
                         is_whole = not feeding.is_alive() and (await state.scripts.idleness()).is_idle
                         if not is_whole:
                             workers.look()
-                        self._show(await survey.take())
+                        sample = await survey.take()
+                        self._show(sample)
                     except REDIS_TROUBLE as error:
                         self.screen.show(fault_of(error))
                     if is_whole:
@@ -134,7 +137,11 @@ class Making:
                 faults = await reading
         for fault in filter(None, (feeding.fault, *faults)):
             raise fault
-        sample = await survey.take()
+        try:
+            sample = await survey.take()
+        except REDIS_TROUBLE:  # at this moment: all is written
+            if sample is None:
+                raise
         if is_whole:
             self._show(sample)
         return {
@@ -149,7 +156,7 @@ class Making:
             "remarks": list(target.remarks()),
         }
 
-    def _show(self, sample: Any) -> None:
+    def _show(self, sample: CrawlSample) -> None:
         slow = said_of_minimum(one.row for one in sample.sources.values())
         if slow and not self._said_slow:
             self._said_slow = True
