@@ -223,7 +223,8 @@ def unsupported(body: bytes, job: Job) -> str:
     others = (name for name in (*IMAGE_FORMATS, *job.plugins) if name not in job.formats)
     if (known := next((name for name in others if begins_like(name, body, job)), None)) is not None:
         return f"not a picture in a supported format: {known}, which CRAWL_FORMATS leaves out"
-    return f"not a picture in a supported format ({', '.join(job.formats)}), begins with {body[:16]!r}"
+    begins = ascii(body[:16].decode("latin-1"))
+    return f"not a picture in a supported format ({', '.join(job.formats)}), begins with {begins}"
 
 
 def begins_like(name: str, body: bytes, job: Job) -> bool:
