@@ -44,7 +44,6 @@ from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.blobs import refusing
 from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
@@ -255,13 +254,8 @@ class FrontierScheduler(Scheduler):
         """Spill and refill; also for spiders that this one finds requests for.
 
         Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
-
-        Raises:
-            ConfigError: the store cannot be used at all.
-
         """
-        with refusing("CRAWL_OVERFLOW_STORE", store):
-            packs = open_packs(store, self.crawler.settings)
+        packs = open_packs(store, self.crawler.settings)
         for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
             overflow = Overflow(state, packs)
             self._loops.start(overflow.keep, overflow.keep_sweeping)
