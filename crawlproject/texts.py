@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+from crawlproject import program
+
 LONGEST_URL = 8_192  # characters, of a seed or of a redirect's target
 
 # Whatever stands between // and an @, up to the path. Where a colon is not followed by a port, a password may
@@ -45,14 +47,14 @@ def without_pyarrow(what: str, error: ImportError) -> str:
 
 
 def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) -> str:
-    """Return a command for people to copy into a shell: `scrapy`, `words`, and behind `--` what it is done to.
+    """Return a command for people to copy into a shell: the program, `words`, and behind `--` what it is done to.
 
     It names the `spider`, unless that is the one that commands are about by default.
 
     A shell takes each of them as one word and as nothing else, whoever has chosen it: it does not run `$(...)`,
     and what begins with `-` in `of` is no option. It belongs at the end of a line: what follows is copied, too.
     """
-    line = ["scrapy", *words]
+    line = [*program.name().split(), *words]
     if spider != "images":
         line.append(f"--spider={spider}")
     if names := list(of):

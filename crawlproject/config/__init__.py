@@ -6,18 +6,29 @@ sizes in bytes, rates in requests a second.
 """
 
 from crawlproject.config.circuit_rules import CircuitRules
-from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir, read
+from crawlproject.config.loading import (
+    COMPONENTS,
+    RESOLVER,
+    check_components,
+    check_guarded,
+    environment,
+    load,
+    project_dir,
+    read,
+)
 from crawlproject.config.parsers import Network
 from crawlproject.config.redis_url import MasterAddress, cluster_address, sentinel_address
 from crawlproject.config.settings_table import SETTINGS, Config, setting, table
 
 __all__ = [
+    "COMPONENTS",
     "RESOLVER",
     "SETTINGS",
     "CircuitRules",
     "Config",
     "MasterAddress",
     "Network",
+    "check_components",
     "check_guarded",
     "cluster_address",
     "environment",

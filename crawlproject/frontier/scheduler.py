@@ -12,12 +12,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
+from scrapy.exceptions import CloseSpider
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler
+from scrapy_redis.spiders import RedisMixin
 
 from crawlproject import config
-from crawlproject.errors import ConfigError
+from crawlproject.errors import ConfigError, CrawlprojectError
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_counters, seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
@@ -44,6 +46,7 @@ from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
+from crawlproject.state.health import known_fault
 from crawlproject.state.over_shards import shown
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
@@ -115,7 +118,7 @@ class FrontierScheduler(Scheduler):
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Connect, register this worker, and start the tasks."""
-        return deferred_from_coro(self._open(spider))
+        return deferred_from_coro(self._open_or_refuse(spider))
 
     def close(self, reason: str) -> Deferred[None]:
         """Give back what was not started, send the last settlements, and deregister this worker."""
@@ -185,10 +188,23 @@ class FrontierScheduler(Scheduler):
 
     # Opening and closing
 
+    async def _open_or_refuse(self, spider: Spider) -> None:
+        """Open; where that is refused, end the crawl with one sentence, which Scrapy would bury in a traceback."""
+        try:
+            config.check_components(self.crawler.settings)
+            config.check_guarded(self.crawler.settings)
+            await self._open(spider)
+        except (CrawlprojectError, *REDIS_TROUBLE) as error:
+            logger.critical("%s", known_fault(error) or error)
+            self.crawler.spider = None  # so that `scrapy crawl` ends with exit code 1
+            raise CloseSpider("refused") from error
+
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
+        if isinstance(spider, RedisMixin):  # it would take seeds from the list, with blocking calls
+            self.crawler.signals.disconnect(spider.spider_idle, signals.spider_idle)
         moved = os.environ.pop(MOVES_TO, None)
         self.state = State(self.config, spider.name, None if moved is None else int(moved))
         await self.state.open(serves=not self._is_alone)
