@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scrapy.settings import BaseSettings
@@ -25,7 +25,7 @@ class Addon:
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
-        """Set what is not set, and check what is; a setting that cannot be ends the process with one sentence."""
+        """Set what is not set; what is set and cannot be ends the process with one sentence."""
         from crawlproject import settings as ours  # here: it reads the environment
 
         table = {name: value for name, value in vars(ours).items() if name.isupper() and name not in _OF_A_PROJECT}
@@ -37,12 +37,25 @@ class Addon:
                 _merge(settings, name, value)
             else:
                 settings.set(name, value, priority="addon")
-        try:
-            config.load(settings)
-            config.check_guarded(settings)
-            config.check_components(settings)
-        except ConfigError as error:  # Scrapy would print a traceback
-            sys.exit(program.as_called(f"scrapy: {error}"))
+        _check(settings)
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Check the settings of a crawler, with those of its spider and of the command line."""
+        _check(settings)
+        if not settings.getbool("FRONTIER_ALONE"):
+            _or_exit(config.check_contact, config.load(settings))
+
+
+def _check(settings: BaseSettings) -> None:
+    for check in (config.load, config.check_components, config.check_guarded):
+        _or_exit(check, settings)
+
+
+def _or_exit(check: Callable[[Any], Any], value: Any) -> None:
+    try:
+        check(value)
+    except ConfigError as error:  # Scrapy would print a traceback
+        sys.exit(program.as_called(f"scrapy: {error}"))
 
 
 def _merge(settings: BaseSettings, name: str, components: Mapping[str, Any]) -> None:

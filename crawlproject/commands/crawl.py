@@ -46,11 +46,7 @@ class Command(crawl.Command):
         assert self.settings is not None
         settings = config.load(self.settings)
         config.check_guarded(self.settings)
-        if settings.contact is None:
-            raise ConfigError(
-                "CRAWL_CONTACT is not set: give the sites a way to reach you, "
-                "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
-            )
+        config.check_contact(settings)
         if missing := dict(_not_installed(settings.formats)):
             raise ConfigError(
                 f"CRAWL_FORMATS names {' and '.join(missing)}, whose libraries are not installed: "

@@ -16,7 +16,6 @@ from crawlproject.errors import ConfigError
 
 T = TypeVar("T")
 RESOLVER = "crawlproject.net.resolver.Resolver"  # of all connections to crawled sites
-_ADDON_HINT = ' of settings.py, and set ADDONS = {"crawlproject.Addon": 0} there'
 COMPONENTS = {  # of Scrapy's settings that name one class: those with which this project works, and no others
     "TWISTED_REACTOR": "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
     "SCHEDULER": "crawlproject.frontier.scheduler.FrontierScheduler",
@@ -159,12 +158,28 @@ def check_components(settings: Mapping[str, Any]) -> None:
         ConfigError: it does not.
 
     """
-    for name, path in COMPONENTS.items():
-        if (value := settings.get(name)) != path:
-            raise ConfigError(f"{name} is {value}, crawlproject needs {path}: leave {name} out{_ADDON_HINT}")
     if "crawlproject.extensions.lease_keeper.LeaseKeeper" not in settings.get("EXTENSIONS_BASE", {}):
         raise ConfigError(
-            f"SCHEDULER and DUPEFILTER_CLASS are a part of crawlproject: leave them out{_ADDON_HINT}"
+            "SCHEDULER and DUPEFILTER_CLASS are only a part of crawlproject: in settings.py, put "
+            'ADDONS = {"crawlproject.Addon": 0} in their place'
+        )
+    if others := [name for name, path in COMPONENTS.items() if settings.get(name) != path]:
+        values = ", ".join(str(settings.get(name)) for name in others)
+        them = "them" if others[1:] else "it"
+        raise ConfigError(f"{' and '.join(others)} ({values}) must be crawlproject's own: leave {them} out")
+
+
+def check_contact(config: Config) -> None:
+    """Make sure that sites can reach whoever crawls them.
+
+    Raises:
+        ConfigError: they cannot.
+
+    """
+    if config.contact is None:
+        raise ConfigError(
+            "CRAWL_CONTACT is not set: give the sites a way to reach you, "
+            "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
         )
 
 

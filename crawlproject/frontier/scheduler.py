@@ -12,14 +12,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
-from scrapy.exceptions import CloseSpider
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler
 from scrapy_redis.spiders import RedisMixin
 
 from crawlproject import config
-from crawlproject.errors import ConfigError, CrawlprojectError
+from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_counters, seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
@@ -40,13 +39,13 @@ from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
+from crawlproject.program import as_called
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Pauses, Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
-from crawlproject.state.health import known_fault
 from crawlproject.state.over_shards import shown
 from crawlproject.storage.blobs import described
 from crawlproject.storage.packs import open_packs
@@ -189,15 +188,13 @@ class FrontierScheduler(Scheduler):
     # Opening and closing
 
     async def _open_or_refuse(self, spider: Spider) -> None:
-        """Open; where that is refused, end the crawl with one sentence, which Scrapy would bury in a traceback."""
+        """Open; where that is refused, end the process with one sentence: Scrapy would bury it in tracebacks."""
         try:
             config.check_components(self.crawler.settings)
             config.check_guarded(self.crawler.settings)
             await self._open(spider)
-        except (CrawlprojectError, *REDIS_TROUBLE) as error:
-            logger.critical("%s", known_fault(error) or error)
-            self.crawler.spider = None  # so that `scrapy crawl` ends with exit code 1
-            raise CloseSpider("refused") from error
+        except (ConfigError, RedisUnavailable) as error:
+            raise SystemExit(as_called(f"scrapy: {error}")) from None
 
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
