@@ -55,7 +55,7 @@ def _or_exit(check: Callable[[Any], Any], value: Any) -> None:
     try:
         check(value)
     except ConfigError as error:  # Scrapy would print a traceback
-        sys.exit(program.as_called(f"scrapy: {error}"))
+        sys.exit(program.as_called(f"{program.name()}: {error}"))
 
 
 def _merge(settings: BaseSettings, name: str, components: Mapping[str, Any]) -> None:

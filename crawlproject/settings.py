@@ -7,7 +7,7 @@ import sys
 
 from scrapy.settings import default_settings
 
-from crawlproject import plugins
+from crawlproject import plugins, program
 from crawlproject.config import COMPONENTS, RESOLVER, environment
 from crawlproject.errors import ConfigError
 
@@ -109,7 +109,7 @@ try:
     for _name, _more in plugins.scrapys_settings().items():
         globals()[_name] = {**globals().get(_name, {}), **_more}
 except ConfigError as error:  # nothing has begun that would report it
-    sys.exit(f"scrapy: {error}")
+    sys.exit(f"{program.name()}: {error}")
 
 # Environment variables override the values above; `-s` overrides both.
 globals().update(environment())

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler
 from scrapy_redis.spiders import RedisMixin
 
-from crawlproject import config
+from crawlproject import config, program
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_counters, seen_filter_fault
@@ -39,7 +38,6 @@ from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S
-from crawlproject.program import as_called
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Pauses, Shutdown
 from crawlproject.sources.domains import domain_of_url
@@ -92,7 +90,7 @@ class FrontierScheduler(Scheduler):
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
-        self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
+        self.df = codec.SeenFilter()
         self.stats = crawler.stats
         self._new: deque[_New] = deque()
         self._own: deque[Request] = deque()
@@ -194,7 +192,7 @@ class FrontierScheduler(Scheduler):
             config.check_guarded(self.crawler.settings)
             await self._open(spider)
         except (ConfigError, RedisUnavailable) as error:
-            raise SystemExit(as_called(f"scrapy: {error}")) from None
+            raise SystemExit(program.as_called(f"{program.name()}: {error}")) from None
 
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
@@ -207,12 +205,9 @@ class FrontierScheduler(Scheduler):
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
-        queue_class = load_object(self.crawler.settings["SCHEDULER_QUEUE_CLASS"])
         self.resolver = resolver_of_process(self.config)
         self.robots = RobotsCache(self.crawler, self.config, self.state, self.resolver, self.shutdown)
-        self.queue: LeaseQueue = queue_class(
-            self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots
-        )
+        self.queue = LeaseQueue(self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots)
         self.worker = Worker(
             spider=spider,
             state=self.state,

@@ -147,5 +147,5 @@ async def test_without_redis_it_does_not_open_and_still_closes() -> None:
     one = scheduler_for("redis://127.0.0.1:1/0")
     assert one.crawler.spider is not None
     with pytest.raises(RedisUnavailable, match=r"127\.0\.0\.1:1"):
-        await maybe_deferred_to_future(one.open(one.crawler.spider))
+        await one._open(one.crawler.spider)
     await maybe_deferred_to_future(one.close("finished"))
