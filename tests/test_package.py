@@ -46,9 +46,9 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [packages] = folder.glob("lib/python*/site-packages")
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
     [wheel] = built.glob("*.whl")
-    install = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install"]
+    install = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install"]
     subprocess.run(
-        [*install, "--no-deps", "--no-index", "--ignore-installed", wheel],
+        [*install, "--no-deps", "--no-index", "--ignore-installed", str(wheel)],
         check=True,
         capture_output=True,
         timeout=PATIENCE_S,

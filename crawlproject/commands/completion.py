@@ -23,8 +23,7 @@ class Command(cli.Command):
 
     arguments = "|".join(_SHELLS)
     examples = (
-        'eval "$(scrapy completion bash)" in ~/.bashrc',
-        'scrapy completion zsh > "${fpath[1]}/_crawlproject"',
+        'eval "$(scrapy completion bash)" in ~/.bashrc, zsh in ~/.zshrc',
         "scrapy completion fish > ~/.config/fish/completions/crawlproject.fish",
     )
 

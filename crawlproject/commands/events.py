@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import re
 import sys
@@ -16,7 +17,6 @@ from pathlib import Path
 from redis import RedisError
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
-from scrapy.utils.misc import load_object
 
 from crawlproject import cli, plugins
 from crawlproject.errors import StorageDown
@@ -32,8 +32,9 @@ _BLOCK_S = 1.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def _targets() -> dict[str, type[Target]]:
-    return {name: load_object(path) for name, path in plugins.offered("readers").items()}
+@functools.cache
+def _targets() -> Mapping[str, type[Target]]:
+    return plugins.loaded("readers", cli.remark)
 
 
 def _flags(targets: Mapping[str, type[Target]]) -> list[str]:
@@ -70,11 +71,17 @@ class Command(cli.Command):
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
+        parser.add_argument("--spider", help=argparse.SUPPRESS)
         targets = _targets()
         cli.add_plugin_options(parser, _flags(targets), targets)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        if opts.spider is not None:
+            raise UsageError(
+                "--spider: a reader gets the events of all spiders. Items of your own spiders go through "
+                "ITEM_PIPELINES; scrapy stats --spider counts them"
+            )
         targets = _targets()
         flags = _flags(targets)
         chosen = [name for name in flags if getattr(opts, name)]
@@ -92,7 +99,7 @@ class Command(cli.Command):
         placed = [name for name in targets if name not in flags]
         path, form = _form_of(args[0], placed) if args else ("", chosen[0] if chosen else None)
         cli.check_plugin_options(
-            form, opts, targets, lambda name: f"--{name}" if name in flags else f"WHERE:{name}"
+            [form or ""], opts, targets, lambda name: f"--{name}" if name in flags else f"WHERE:{name}"
         )
         asyncio.run(self._run(path, targets[form] if form else None, opts))
 

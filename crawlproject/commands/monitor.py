@@ -14,7 +14,6 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.log import configure_logging
-from scrapy.utils.misc import load_object
 from scrapy.utils.reactor import install_reactor
 
 from crawlproject import cli, config, plugins
@@ -70,7 +69,7 @@ class Command(cli.Command):
             read_exclusions(settings.exclude)
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         services: dict[str, Service] = {
-            name: load_object(path)(settings, self.settings) for name, path in plugins.offered("services").items()
+            name: kind(settings, self.settings) for name, kind in plugins.loaded("services", cli.remark).items()
         }
         cli.run_apart(check_redis(settings))
         configure_logging(self.settings)

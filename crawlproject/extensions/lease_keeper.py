@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from scrapy import Request, signals
@@ -19,7 +19,6 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.worker import worker_of
-from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
@@ -31,11 +30,9 @@ from crawlproject.models import (
     REVISIT,
     Event,
     Fetch,
-    ImageEvent,
     ImageFacts,
     Lease,
     LinkRotEvent,
-    ProbeEvent,
 )
 from crawlproject.pages.items import ReadPage
 from crawlproject.pages.revisits import Look
@@ -54,6 +51,7 @@ from crawlproject.politeness.outcomes import (
     failure_of,
     of_status,
 )
+from crawlproject.runtime import Loops
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.calls import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -103,7 +101,7 @@ class LeaseKeeper(Extension):
         if (lease := request.meta.get(LEASE)) is not None:
             lease.reached_spider = True
             if not self._one_item_each:
-                self._ends[lease.id] = _processed(lease, request, response.status)
+                self._ends[lease.id] = _processed(lease, request, response)
 
     def failed(self, lease: Lease, failure: TwistedFailure) -> bool:
         """Note what becomes of a request without a response; tell whether its errback is to be left out.
@@ -126,17 +124,17 @@ class LeaseKeeper(Extension):
             return
         lease: Lease = request.meta[LEASE]
         match item:
-            case ImageEvent():
-                self._done(lease, request, item, 200, {"thumbnails": 1, "bytes": item.filesize})
-            case ProbeEvent():
-                self._done(lease, request, item, item.status, {"probes": 1, "bytes": item.received})
-            case LinkRotEvent():
-                self._done(lease, request, item, item.status, {"link_rot": 1}, gone=(item.status,))
+            case Event():
+                gone = (item.status,) if isinstance(item, LinkRotEvent) else ()
+                self._done(lease, request, item, item.status, item.counts, gone)
             case ReadPage():
                 look = self._look(request, item.look)
                 self._done(lease, request, item.event, item.status, item.counts, parse_s=item.parse_s, **look)
             case Failure():
                 self._failed(lease, request, item)
+            case _ if (end := self._ends.get(lease.id)) is not None:
+                counts = {**end.counts, "items": end.counts.get("items", 0) + 1}
+                self._ends[lease.id] = replace(end, counts=counts)
 
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
@@ -300,15 +298,17 @@ def _is_expected(request: Request, failure: Failure) -> bool:
     return was_found and failure.outcome.kind not in {None, "ours", "store"}
 
 
-def _processed(lease: Lease, request: Request, status: int) -> Settlement:
+def _processed(lease: Lease, request: Request, response: Response) -> Settlement:
     """Return the settlement of a request with whose response a spider is done, whatever its status."""
-    outcome = of_status(status)
+    outcome = of_status(response.status)
     counts = {"fetched": 1}
     if outcome.becomes is Becomes.LINK_ROT:
         counts["link_rot"] = 1
-    elif status // 100 != 2:
+    elif response.status // 100 == 2:
+        counts |= {"responses": 1, "bytes": len(response.body)}
+    else:
         counts |= _counts(outcome)
-    learned = _evidence(outcome, request, status)
+    learned = _evidence(outcome, request, response.status)
     return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **learned)
 
 
@@ -331,7 +331,6 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
         "status": outcome.noted if status is None else str(status),
         "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
         "host": host_of_url(request.url),
-        "answered": outcome.sample is Sample.ANSWER,
         "latency": None if status is None else request.meta.get("download_latency"),
         "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,
         "slows": outcome.slows,

@@ -1,4 +1,4 @@
-"""What only the spiders `images` and `pages` need: probes, second looks at pages, link rot by the catalogue."""
+"""What only the spiders `images` and `pages` need: second looks at pages, link rot by the catalogue."""
 
 from __future__ import annotations
 
@@ -12,47 +12,15 @@ from scrapy.http import Response
 
 from crawlproject import config
 from crawlproject.errors import Stopped
-from crawlproject.frontier.codec import seed_url
 from crawlproject.frontier.worker import worker_of
-from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE, PROBE, REVISIT
+from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE, REVISIT
 from crawlproject.pages.revisits import Look
-from crawlproject.politeness.outcomes import Becomes
-from crawlproject.politeness.probes import CONDITIONS, PROBE_BYTES, Known, outcome_of
+from crawlproject.politeness.versions import CONDITIONS
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE
 
 _LASTS_S = 60.0  # that what the catalogue says of a source is taken for known
 _MOST = 10_000  # sources of which it is
-
-
-class ProbeMiddleware:
-    """Sends the headers of a probe; where a site does not give parts, it is asked once more, for the whole.
-
-    That request goes by way of the frontier, and takes a slot like any other. What the address that answered the
-    last time has called its version is sent to that address alone.
-    """
-
-    def process_request(self, request: Request) -> None:
-        """Set range and conditions; a request that was redirected may have those of where it came from."""
-        if PROBE not in request.meta:
-            return
-        for name in ("Range", *CONDITIONS):
-            request.headers.pop(name, None)
-        known = Known.of(request.meta[PROBE])
-        request.headers["Accept-Encoding"] = "identity"
-        if not known.whole:
-            request.headers["Range"] = f"bytes=0-{PROBE_BYTES - 1}"
-        if request.url == (known.final_url or seed_url(request)):
-            request.headers.update(known.version.conditions)
-
-    def process_response(self, request: Request, response: Response) -> Response | Request:
-        """Return the response, or the request for the whole."""
-        if PROBE not in request.meta:
-            return response
-        known = Known.of(request.meta[PROBE])
-        if outcome_of(response, request, known).becomes is not Becomes.WHOLE:
-            return response
-        return request.replace(meta={**request.meta, PROBE: known._replace(whole=True).stored})
 
 
 class RevisitMiddleware:

@@ -14,21 +14,14 @@ from typing import Any, Self, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.breaker import Breaker
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.frontier.worker import worker_of
 from crawlproject.imaging.decoders import Decoders, decoders_of_process
 from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
-from crawlproject.imaging.messages import Job
-from crawlproject.models import (
-    FetchedBeginning,
-    FetchedImage,
-    ImageEvent,
-    StoredThumbnail,
-    Thumbnail,
-)
+from crawlproject.imaging.messages import Inspected, Job
+from crawlproject.models import FetchedImage, ImageEvent, StoredThumbnail, Thumbnail
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE, Failure
-from crawlproject.politeness.probes import PROBE_BYTES
+from crawlproject.runtime import Breaker
 from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
@@ -51,7 +44,6 @@ def job_of(settings: config.Config) -> Job:
         formats=settings.formats,
         return_bodies=settings.keep_originals is not None,
         analyses=settings.analyses,
-        beginning=PROBE_BYTES,
     )
 
 
@@ -145,15 +137,13 @@ class ThumbnailPipeline:
         await self.decoders.close()
 
     async def process_item(self, item: Any) -> Any:
-        """Return the event of a `FetchedImage` or a `FetchedBeginning`, or a failure; other items as they are."""
-        if isinstance(item, FetchedBeginning):
-            turn = partial(self._turn, item.event.source)
-            probe = self.decoders.probe(item.body, item.codings, whole=item.whole, turn=turn)
-            facts = await self._looked(probe, item.event.status)
-            return facts if isinstance(facts, Failure) else replace(item.event, **asdict(facts))
-        if not isinstance(item, FetchedImage):
+        """Return the event of a `FetchedImage` or an `Inspected`, or a failure; other items as they are."""
+        if not isinstance(item, FetchedImage | Inspected):
             return item
-        look = self.decoders.analyse(item.body, item.codings, partial(self._turn, item.source), item.source)
+        turn = partial(self._turn, item.source)
+        if isinstance(item, Inspected):
+            return await self._looked(self.decoders.inspect(item, turn), item.status)
+        look = self.decoders.analyse(item.body, item.codings, turn, item.source)
         analysis = await self._looked(look, 200)
         if isinstance(analysis, Failure):
             return analysis
@@ -181,7 +171,6 @@ class ThumbnailPipeline:
             status=200,
             **asdict(item.fetch),
             opt_out=item.opt_out,
-            tls_failure=item.tls_failure,
             extra=item.extra,
             **item.found,
             thumbnails=thumbnails,
