@@ -29,13 +29,13 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 class Command(cli.Command):
     """Report without crawling. It stands for election as workers do; while it leads, it sets rates and writes a
-    monitoring_update for each spider every 5 s, to CRAWL_MONITOR_FILE or the log. It serves /metrics at
+    monitoring_update for each spider every 5 s, to the log. It serves /metrics at
     CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and, with the plug-in dashboard, the dashboard
     at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411), until Ctrl-C or SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
-    examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
+    examples = ("scrapy monitor --logfile monitor.log",)
     json_help = "once it serves them, print the URLs of /metrics and the dashboard as one JSON document"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -120,7 +120,7 @@ async def _start(
     parts.push_async_callback(state.close)
     if spiders is None and (present := await present_spiders(first, project)):
         first = first.beside(present[0])
-    reporter = Reporter(settings, first, project, always=True, only=spiders)
+    reporter = Reporter(first, project, always=True, only=spiders)
     await reporter.find()
     leaders = [Leader(settings, shard) for shard in first.shards]
 

@@ -203,7 +203,8 @@ class Config:
         (640,),
         sizes,
         "sizes of thumbnails, 16 to 2048, one or several, the first of which is the event's `thumbnail`: their "
-        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size",
+        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size, unless "
+        "`CRAWL_THUMBNAIL_ENLARGE`",
         unit="pixels",
     )
     thumbnail_mode: str = setting(
@@ -211,6 +212,7 @@ class Config:
         choice(*THUMBNAIL_MODES),
         "what the size is of: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
     )
+    thumbnail_enlarge: bool = setting(False, flag, "smaller images are enlarged to the size")
     thumbnail_format: str = setting(
         "JPEG",
         choice(*THUMBNAIL_FORMATS),
@@ -291,9 +293,6 @@ class Config:
         "text",
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
-    )
-    monitor_file: str | None = setting(
-        None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
     )
     metrics_port: int | None = setting(
         None,

@@ -31,7 +31,7 @@ from crawlproject.frontier.seeds import (
 )
 from crawlproject.frontier.worker import Worker, collect_rarely
 from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
-from crawlproject.net.download_budget import budget_of_process
+from crawlproject.net.handler import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES

@@ -102,8 +102,8 @@ def analyse(
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
         upright = plugin is not None and plugin.is_upright is not None and plugin.is_upright(image)
-        miniature = miniature_of(image, job.sizes, job.mode, upright)
-        thumbnails = thumbnails_of(miniature, job.sizes, job.mode, job.quality, job.form)
+        miniature = miniature_of(image, job.sizes, job.mode, upright, job.enlarge)
+        thumbnails = thumbnails_of(miniature, job.sizes, job.mode, job.quality, job.form, job.enlarge)
         return Analysis(facts, thumbnails, b"", *analysis_runner.run(functions or {}, miniature.image))
     except MemoryError:
         raise
@@ -223,7 +223,8 @@ def unsupported(body: bytes, job: Job) -> str:
     others = (name for name in (*IMAGE_FORMATS, *job.plugins) if name not in job.formats)
     if (known := next((name for name in others if begins_like(name, body, job)), None)) is not None:
         return f"not a picture in a supported format: {known}, which CRAWL_FORMATS leaves out"
-    return f"not a picture in a supported format ({', '.join(job.formats)}), begins with {body[:16]!r}"
+    begins = ascii(body[:16].decode("latin-1"))
+    return f"not a picture in a supported format ({', '.join(job.formats)}), begins with {begins}"
 
 
 def begins_like(name: str, body: bytes, job: Job) -> bool:

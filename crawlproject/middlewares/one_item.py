@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection
 from typing import Self
 
 from scrapy import Request
@@ -18,9 +16,6 @@ from crawlproject.pages.revisits import Look
 from crawlproject.politeness.versions import CONDITIONS
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE
-
-_LASTS_S = 60.0  # that what the catalogue says of a source is taken for known
-_MOST = 10_000  # sources of which it is
 
 
 class RevisitMiddleware:
@@ -52,7 +47,6 @@ class GoneMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
-        self._known: dict[str, tuple[float, Collection[int]]] = {}
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -66,22 +60,11 @@ class GoneMiddleware:
             Stopped: Redis cannot say it: the request goes back, as if it had never been sent.
 
         """
-        if response.status in GONE_STATUSES and IDENTIFIER in request.meta and LEASE in request.meta:
-            request.meta[GONE] = await self._gone_at(request.meta[LEASE].source)
+        if response.status in GONE_STATUSES - {404, 410} and IDENTIFIER in request.meta and LEASE in request.meta:
+            state, source = worker_of(self.crawler).state, request.meta[LEASE].source
+            try:
+                request.meta[GONE] = await source_table.gone_statuses(state, source)
+            except REDIS_TROUBLE as error:
+                state.failed(error)
+                raise Stopped(f"Redis does not tell what is link rot at {source}") from error
         return response
-
-    async def _gone_at(self, source: str) -> Collection[int]:
-        now = asyncio.get_running_loop().time()
-        until, gone = self._known.get(source, (0.0, ()))
-        if now < until:
-            return gone
-        state = worker_of(self.crawler).state
-        try:
-            gone = await source_table.gone_statuses(state, source)
-        except REDIS_TROUBLE as error:
-            state.failed(error)
-            raise Stopped(f"Redis does not tell what is link rot at {source}") from error
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[source] = now + _LASTS_S, gone
-        return gone

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import struct
+import io
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from PIL import Image
 from scrapy.crawler import Crawler
 
 from crawlproject import config
@@ -40,6 +41,7 @@ def job_of(settings: config.Config) -> Job:
         timeout=settings.decode_timeout,
         sizes=settings.thumbnail_sizes,
         mode=settings.thumbnail_mode,
+        enlarge=settings.thumbnail_enlarge,
         form=settings.thumbnail_format,
         formats=settings.formats,
         return_bodies=settings.keep_originals is not None,
@@ -69,11 +71,11 @@ def check_analyses(settings: config.Config) -> None:
 
 async def _tried(job: Job) -> Mapping[str, str]:
     """Return what went wrong when the analyses of a job looked at a BMP."""
-    pixels = bytes(part for y in range(_HEIGHT) for x in range(_WIDTH) for part in (x, y, x ^ y))
-    sizes = (54 + len(pixels), 0, 0, 54, 40, _WIDTH, _HEIGHT, 1, 24)
+    picture = io.BytesIO()
+    Image.effect_noise((_WIDTH, _HEIGHT), 50).convert("RGB").save(picture, "BMP")
     decoders = Decoders(1, job)
     try:
-        made = await decoders.analyse(struct.pack("<2sIHHIIiiHH24x", b"BM", *sizes) + pixels)
+        made = await decoders.analyse(picture.getvalue())
     finally:
         await decoders.close()
     return made.errors
