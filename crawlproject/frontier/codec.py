@@ -46,6 +46,7 @@ from crawlproject.models import (
     SITEMAP,
     SLOT,
     SOURCE,
+    TLS_FAILURE,
 )
 from crawlproject.sources.domains import domain_of_url, url_fault
 from crawlproject.sources.names import is_name
@@ -83,7 +84,7 @@ _META_OF_RULES = frozenset({"rule", "link_text"})
 _OF_ONE_REQUEST = frozenset(
     {
         *(LEASE, LED_BY, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
-        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, FETCH_TIME),
+        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
     }
 )
 _OF_ONE_DOWNLOAD = ("redirect_", "download_")
