@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -15,11 +15,9 @@ from scrapy.settings import Settings
 
 from crawlproject.logs import JsonFormatter, LogFile, TextFormatter, install
 from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.storage.blobs import thumbnail_name
 from demo.gallery import Fault, Gallery, set_faults
-from tests.test_crawl import Crawl, sha1_folder
-
-if TYPE_CHECKING:
-    pass
+from tests.test_crawl import Crawl
 
 SECRET = "S3CRET/key+x"
 REQUEST = Request("http://museum.org/1.jpg", meta={SOURCE: "museum", IDENTIFIER: "b-1\nFORGED"})
@@ -67,7 +65,7 @@ def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
     }
     set_faults(photos, faults)
     (crawl.folder / "thumbnails").mkdir()
-    (crawl.folder / "thumbnails" / sha1_folder("photos-3.jpg")[:2]).write_text("in the way")
+    (crawl.folder / "thumbnails" / thumbnail_name("photos-3.jpg")[:2]).write_text("in the way")
     crawl.options = ["-L", "DEBUG", "-s", f"AWS_SECRET_ACCESS_KEY={SECRET}", *options]
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         names = [f"{n}.jpg" for n in range(4)]
