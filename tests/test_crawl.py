@@ -390,12 +390,3 @@ def test_an_exclusion_in_mid_crawl_lets_nothing_more_out_and_loses_no_count(craw
         assert counted() > 100
         assert not [reason for reason in crawl.dead().values() if "500" not in reason]
         assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
-
-        # Included again, what was dropped is crawled when it is fed again, and only that.
-        dropped = counted()
-        crawl.command("include gone.example")
-        crawl.redis.lpush(KEYS.seeds, *lines)
-        crawl.run(2)
-        assert counted() == dropped
-        assert crawl.outcomes() == dict.fromkeys(map(str, range(380)), 1)
-        assert int(crawl.redis.hget(KEYS.totals, "duplicates")) == len(ends)

@@ -301,7 +301,7 @@ async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS[1::2])
+@pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_worker_killed_at_any_moment_neither_loses_nor_doubles_a_request(
     crawl: State, packs: FolderPacks, moment: str
 ) -> None:

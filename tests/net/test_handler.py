@@ -255,24 +255,6 @@ def test_shutdown_aborts_what_takes_longer_than_the_grace_and_gives_it_back(craw
     assert crawl.dead() == {}
 
 
-def test_a_second_signal_ends_a_worker_at_once_and_loses_nothing(crawl: Crawl) -> None:
-    folder = fill(crawl, 6)
-    hang(folder, *(f"{n}.jpg" for n in range(3)))
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", *(f"{n}.jpg" for n in range(6)))
-        crawl.start(DOWNLOAD_TIMEOUT=str(2 * PATIENCE_S), CRAWL_HEARTBEAT_TIMEOUT="2")
-        crawl.until(lambda: len(crawl.events(KEYS.image_events)) == 3)
-        crawl.workers[0].send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        crawl.workers[0].send_signal(signal.SIGINT)
-        crawl.workers[0].wait(PATIENCE_S)
-        set_faults(folder, {})
-        crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
-        assert crawl.workers[1].wait(PATIENCE_S) == 0
-    assert len(crawl.events(KEYS.image_events)) == 6
-    assert crawl.dead() == {}
-
-
 # Open files
 
 

@@ -242,7 +242,7 @@ class Downloader:
         missed: int = 0,
         takes: float = 0.0,
         body: bytes = NONE_OF_P.encode(),
-        **headers: str,
+        headers: dict[str, str] | None = None,
     ) -> None:
         self.gate = TokenMiddleware(scheduler.crawler)
         self.missed = missed
@@ -361,7 +361,7 @@ async def test_a_compressed_robots_txt_is_read_beside_the_crawl(scheduler: Front
     bomb = gzip.compress(zlib.compress(bytes(48_000_000), level=0))  # 49 kB of 48 MB of nothing, in two layers
     await rule(scheduler, 50)
     scheduler.crawler.engine.download_async = Downloader(  # type: ignore[method-assign]
-        scheduler, body=bomb, **{"Content-Encoding": "deflate, gzip"}
+        scheduler, body=bomb, headers={"Content-Encoding": "deflate, gzip"}
     )
     began = time.thread_time()
     verdict = await scheduler.robots.look_up("http://museum.example/p/a.jpg", "museum")

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,13 +73,9 @@ def test_a_namespace_without_one_hash_tag_stops_the_start(name: str) -> None:
         config.load({"REDIS_URL": "redis+cluster://a", "CRAWL_NAMESPACE": name})
 
 
-async def test_one_redis_is_no_cluster(redis_url: str, tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    try:
-        with pytest.raises(RedisUnavailable, match="cluster support disabled"):
-            await State(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}), "images").open()
-    finally:
-        server.close()
+async def test_one_redis_is_no_cluster(redis_url: str, server: Server) -> None:
+    with pytest.raises(RedisUnavailable, match="cluster support disabled"):
+        await State(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}), "images").open()
 
 
 async def test_a_node_of_a_cluster_is_not_taken_for_the_one_redis(cluster: Cluster) -> None:

@@ -72,19 +72,15 @@ def test_lua_spells_keys_as_python_does(redis_url: str, keys: Keys) -> None:
     assert spelled.keys() == used
 
 
-async def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    try:
-        state = State(config.load({"REDIS_URL": server.url}), "images")
-        await state.open()
-        for _ in range(2):
-            await state.scripts.alive(timeout=1)
-            library = functions.crawl_library().name
-            assert names_of(server.client) == {library: {f"{library}_{verb}" for verb in VERBS}}
-            server.client.execute_command("FUNCTION FLUSH")
-        await state.close()
-    finally:
-        server.close()
+async def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(server: Server) -> None:
+    state = State(config.load({"REDIS_URL": server.url}), "images")
+    await state.open()
+    for _ in range(2):
+        await state.scripts.alive(timeout=1)
+        library = functions.crawl_library().name
+        assert names_of(server.client) == {library: {f"{library}_{verb}" for verb in VERBS}}
+        server.client.execute_command("FUNCTION FLUSH")
+    await state.close()
 
 
 async def test_so_does_a_workers_also_when_it_waits_for_a_replica(tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
 BY = "scrapy halt, alice@vm1"
 NAMES = [f"museum{number}" for number in range(12)]
 RATES = {name: float(number) for number, name in enumerate(NAMES, 1)}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """The server of the first shard."""
-    one = Server(tmp_path)
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,20 +188,16 @@ async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State)
     assert not first & second
 
 
-async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(server: Server) -> None:
     state = State(config.load({"REDIS_URL": server.url}), "images")
-    try:
-        await state.open()
-        await begin(state)
-        await lease(state)
-        kept = server.append_only_file.stat().st_size
-        forgotten = [grant.slot for grant in await until_async(lambda: lease(state))]
-        server.kill()
-        os.truncate(server.append_only_file, kept)
-        server.start()
-        again = [grant.slot for grant in await until_async(lambda: lease(state))]
-        assert min(again) >= max(forgotten) + MAX_LATE_S
-    finally:
-        await state.close()
-        server.close()
+    await state.open()
+    await begin(state)
+    await lease(state)
+    kept = server.append_only_file.stat().st_size
+    forgotten = [grant.slot for grant in await until_async(lambda: lease(state))]
+    server.kill()
+    os.truncate(server.append_only_file, kept)
+    server.start()
+    again = [grant.slot for grant in await until_async(lambda: lease(state))]
+    assert min(again) >= max(forgotten) + MAX_LATE_S
+    await state.close()
