@@ -19,7 +19,6 @@ import redis
 from PIL import Image
 
 from crawlproject.state.keys import Keys
-from crawlproject.state.source_counts import counts_in
 from demo.gallery import Arrival, Fault, Gallery, set_faults
 from tests.forks import forks
 from tests.waiting import PATIENCE_S, until
@@ -281,33 +280,6 @@ def test_an_opt_out_in_robots_txt_counts_like_one_in_a_header(crawl: Crawl) -> N
     }
     assert "'crawl/museum/error_opt_out': 2" in crawl.log()
     assert "Traceback" not in crawl.log()
-
-
-@pytest.mark.judges
-def test_sixty_made_up_names_for_one_host_get_no_more_than_its_rate(crawl: Crawl) -> None:
-    victim, names = crawl.sites / "victim", [f"made-up-{n}" for n in range(60)]
-    victim.mkdir(parents=True)
-    for number in range(60):
-        (victim / f"{number}.jpg").write_bytes(picture(number))
-    (crawl.folder / "catalogue.json").write_text(
-        json.dumps([{"source_name": "photos", "image_count": size_for(200)}])
-    )
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.redis.set(KEYS.override_rate_of + "victim.org", 10)
-        port = crawl.gallery.urls["victim"].rpartition(":")[2]
-        for number, name in enumerate(names):
-            url = f"http://img{number % 3}.victim.org:{port}/{number}.jpg"
-            crawl.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": name, "source": name}))
-        crawl.run(2)
-        arrivals = crawl.gallery.arrivals()
-    assert len([arrival for arrival in arrivals if arrival["path"] != "/robots.txt"]) == 60
-    assert worst_second(arrivals) <= 1.1 * 10 + 1
-    # The names are those of the events; everything else goes by the domain.
-    assert sorted(event["source"] for event in crawl.events(KEYS.image_events)) == sorted(names)
-    counted = crawl.redis.hgetall(KEYS.counts)
-    assert {source: counts_in(packed)["thumbnails"] for source, packed in counted.items()} == {b"victim.org": 60}
-    assert crawl.redis.smembers(KEYS.sources) == {b"victim.org", b"photos"}
-    assert "Traceback" not in crawl.log() + crawl.log(1)
 
 
 @pytest.mark.judges

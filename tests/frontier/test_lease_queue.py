@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import Passage
-from crawlproject.politeness.slots import HORIZON_S, MAX_LATE_S, tolerance
+from crawlproject.politeness.slots import tolerance
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Shutdown
 from crawlproject.spiders.images import ImagesSpider
@@ -181,20 +180,6 @@ async def test_a_missed_slot_is_not_used_and_the_request_goes_back(state: State)
     await worker.queue.fill()
     (request,) = await worker.popped(1)
     assert request.meta[LEASE].deliveries == 0
-
-
-async def test_a_worker_that_is_too_slow_for_its_slots_takes_fewer_leases(state: State) -> None:
-    worker = Worker(state, capacity=512)
-    await worker.ready(rate=1000)
-    await worker.look_up()
-    await worker.put(*(str(n) for n in range(200)))
-    await worker.queue.fill()
-    assert len(worker.queue) == MOST_A_CALL
-    time.sleep(HORIZON_S + MAX_LATE_S + 0.05)
-    assert worker.queue.pop() is None
-    await worker.queue.flush()
-    await worker.queue.fill()
-    assert len(worker.queue) == MOST_A_CALL // 2
 
 
 async def test_an_undecodable_entry_becomes_a_dead_letter_and_the_rest_goes_on(state: State) -> None:

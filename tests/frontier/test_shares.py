@@ -106,15 +106,6 @@ def test_a_newcomer_finds_room_among_sources_that_hang(latency: float | None) ->
     assert worker.rate_of("fast", 30) > 97
 
 
-def test_more_newcomers_that_never_answer_than_there_is_room_for_leave_half_to_the_others() -> None:
-    sites = {"fast": Site(100, 0.05)}
-    worker = Worker(sites)
-    worker.run(3)
-    sites |= {f"new{n}": Site(0.2, None) for n in range(5000)}
-    assert worker.rate_of("fast", 20) > 99
-    assert worker.in_flight < 1100
-
-
 def test_sources_that_have_answered_take_no_places_from_newcomers() -> None:
     shares = Shares(16)
     for name in map(str, range(10)):
@@ -170,13 +161,6 @@ def test_sources_that_need_more_than_there_is_get_equal_shares() -> None:
     assert max(shares) - min(shares) < 60
     assert 1200 < sum(shares) < 1700
     assert worker.rate_of("modest", 20) > 4.9
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 5])
-def test_the_smallest_workers_crawl_too(capacity: int) -> None:
-    worker = Worker({"a": Site(20, 0.01), "b": Site(20, 0.01)}, capacity=capacity)
-    assert worker.rate_of("a", 10) > 1
-    assert worker.in_flight <= capacity
 
 
 def test_what_is_known_of_sources_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,27 +230,6 @@ async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
     await state.close()
 
 
-async def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
-    cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    look_up = socket.getaddrinfo
-
-    def noted(host: str, *args: Any, **options: Any) -> Any:
-        asked.append(host)
-        return look_up(host, *args, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", noted)
-    nodes = (("localhost", cluster.nodes[1].port), ("redis-3.invalid", 6379))
-    slot = Master(MasterAddress(nodes), "{crawl}")
-    master = await slot.find()
-    asked.clear()
-    for _ in range(20):
-        slot.doubt(master)
-        await slot.find()
-    assert set(asked) == {"127.0.0.1"}
-
-
 async def test_a_name_that_hangs_holds_up_nothing(
     cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

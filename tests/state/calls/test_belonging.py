@@ -13,9 +13,8 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
-from crawlproject.sources.domains import domain_of_url
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.state.calls import Attribution, DeadLetter, EnqueueReply, LeaseReply, Settlement
+from crawlproject.state.calls import Attribution, DeadLetter, EnqueueReply, Settlement
 from crawlproject.state.client import State
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
@@ -122,30 +121,6 @@ async def test_of_a_domain_it_is_said_that_its_rate_is_lent_to_no_other(state: S
     await catalogue(state)
     await db(state).set(state.keys.override_rate_of + name, "5")
     assert await state.scripts.attribute(name, "victim.org") == Attribution("victim.org", "domain", [])
-
-
-async def test_where_unknown_sources_are_refused_neither_name_nor_domain_may_be_unknown(state: State) -> None:
-    await catalogue(state, {"museum": "museum.org"}, museum=50)
-    seeds = [
-        ("http://museum.org/1.jpg", "museum"),
-        ("http://museum.org/2.jpg", "made-up"),
-        ("http://victim.org/3.jpg", "museum"),
-        ("http://victim.org/4.jpg", None),
-    ]
-    assert (await feed(state, *seeds, refuse_unknown=True)).dead == 3
-    reasons = [letter[b"reason"] for _, letter in await db(state).xrange(state.keys.dead)]
-    assert reasons == [b"unknown source: made-up", b"unknown source: victim.org", b"unknown source: victim.org"]
-    assert await queued(state) == {"museum": 1}
-
-
-async def test_what_is_excluded_by_the_name_in_its_seed_or_by_its_source_does_not_come_in(state: State) -> None:
-    await catalogue(state)
-    await db(state).sadd(state.keys.excluded, "made-up", "closed.org")
-    reply = await feed(
-        state, ("http://a.org/1", "made-up"), ("http://closed.org/2", "other"), ("http://a.org/3", "other")
-    )
-    assert (reply.admitted, reply.excluded) == (1, 2)
-    assert await queued(state) == {"a.org": 1}
 
 
 async def put_with(state: State, source: str, *requests: Request) -> None:
@@ -256,45 +231,8 @@ async def put_beyond_its_window(state: State, source: str, urls: list[str], high
         assert reply.admitted == len(some)
 
 
-async def send_home(state: State, reply: LeaseReply, high_water: int) -> None:
-    """Settle strays as a worker does."""
-    back = []
-    for stray in reply.strays:
-        request = codec.decode(stray.entry, SPIDER)
-        domain, name = domain_of_url(request.url), codec.named_source(request)
-        source = stray.id.partition(":")[2]
-        back.append(Settlement(stray.id, source, stray.entry, domain=domain, name=name, stray=True))
-    await within(state.scripts, high_water=high_water).settle("w", back)
-
-
 async def urls_in(state: State, prefix: str, source: str) -> list[str]:
     return [codec.url_of(entry) for entry in await db(state).lrange(f"{prefix}0:{source}", 0, -1)]
-
-
-async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(state: State) -> None:
-    fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
-    await join(state)
-    urls = [f"http://cdn.example/{n}" for n in range(200)]
-    await put_beyond_its_window(state, "photos", urls, high_water=64)
-    assert (await queued(state), await outstanding(state)) == ({"photos": 16}, 16)
-    assert await state.scripts.forget(fence, ["photos"], [])
-    await db(state).sadd(state.keys.halted, "cdn")  # none of it goes out meanwhile
-
-    async def moved() -> bool:
-        await db(state).delete(state.keys.slots)
-        reply = await lease(state, high_water=64)
-        assert await outstanding(state) <= 64
-        await send_home(state, reply, high_water=64)
-        return not reply.strays and "photos" not in await queued(state)
-
-    await until_async(moved)
-    there = await urls_in(state, state.keys.queue_of, "cdn")
-    apart = await urls_in(state, state.keys.overflow_of, "cdn")
-    assert (len(there), there + apart) == (9, urls)  # a quarter of what was free
-    assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (
-        len(there),
-        b"%d" % len(apart),
-    )
 
 
 async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(state: State) -> None:
@@ -410,17 +348,3 @@ async def test_it_is_said_which_source_a_request_belongs_to_and_why(state: State
     }
     for (name, domain), attribution in told.items():
         assert await state.scripts.attribute(name, domain) == attribution
-
-
-async def test_what_moves_from_a_slow_source_moves_while_the_frontier_is_full(state: State) -> None:
-    fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
-    await join(state)
-    urls = [f"http://cdn.example/{n}" for n in range(40)]
-    await put_beyond_its_window(state, "photos", urls, high_water=64)
-    assert await outstanding(state) == 16
-    assert await state.scripts.forget(fence, ["photos"], [])
-    reply = await lease(state, high_water=16)
-    assert len(reply.strays) == 15
-    await send_home(state, reply, high_water=16)
-    assert list(await queued(state)) == ["cdn"]
-    assert await db(state).zcard(f"{state.keys.delayed_of}photos") == 1

@@ -168,13 +168,6 @@ async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) 
     assert len(set(grants)) == len(grants)
 
 
-async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None:
-    await begin(state, 100, "a")
-    await db(state).xadd(state.keys.dead, {"reason": "x"})
-    assert "CRAWL_STREAM_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
-    assert (await lease(state, dead_maxlen=2)).state == "ok"
-
-
 async def test_a_suspect_is_leased_beside_others_and_only_one_to_a_worker(state: State) -> None:
     await join(state)
     await join(state, "other")
