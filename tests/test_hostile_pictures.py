@@ -1,4 +1,4 @@
-"""Whole crawls of hostile pictures and servers: each ends with its reason, and the worker goes on."""
+"""A whole crawl of hostile pictures: each ends with its reason, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def seed(crawl: Crawl, server: Server) -> None:
         crawl.redis.lpush(KEYS.seeds, f'{{"url": "{server.url}/{name}", "uuid": "{name}", "source": "museum"}}')
 
 
-def memory_of(pids: list[int], field: str = "VmHWM") -> int:
-    """Return the bytes of memory that processes have had together, each at its worst."""
+def memory_of(pids: list[int]) -> int:
+    """Return the bytes of memory that processes have together."""
     total = 0
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-            total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+            total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
     return total
 
 
@@ -53,7 +53,7 @@ def watch(crawl: Crawl) -> int:
     deadline = time.monotonic() + 120
     while worker.poll() is None:
         assert time.monotonic() < deadline
-        peak = max(peak, memory_of([worker.pid, *decoders_of(worker.pid)], "VmRSS"))
+        peak = max(peak, memory_of([worker.pid, *decoders_of(worker.pid)]))
         time.sleep(0.02)
     assert worker.returncode == 0
     return peak
@@ -72,7 +72,7 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "truncated": (GOOD[: len(GOOD) // 2], "JPEG: image file is truncated"),
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
         "crash-later": (trap(CRASH_LATER), None),
-        "liar": (trap(LIAR), "crashes the decoder: sent an invalid answer ("),
+        "liar": (trap(LIAR), "crashes the decoder: sent "),
         "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (7 s)"),
         "hog": (trap(HOG), "needs more memory than the 640 MiB that a picture may have"),
     }

@@ -84,13 +84,6 @@ async def test_after_a_fault_of_redis_nothing_is_taken_as_known(state: State) ->
     assert await one.admit(PAGE) == Discovered(admitted=20)
 
 
-async def test_without_a_leader_links_wait(state: State) -> None:
-    one = discovery_of(state.scripts)
-    assert await one.admit(PAGE) is None
-    await lead(state)
-    assert await one.admit(PAGE) == Discovered(admitted=20)
-
-
 async def test_links_of_a_source_at_its_budget_are_dropped_for_a_while(state: State) -> None:
     await lead(state)
     scripts = Counted(state)
@@ -143,10 +136,3 @@ async def test_what_cannot_be_stored_is_refused(state: State) -> None:
     await lead(state)
     bad = ["mailto:x@example.org", "http://", "http://[::1", "http://a:0/", "http://a:b/", "http://a/\udcff"]
     assert await discovery_of(state.scripts).admit(map(Link, bad)) == Discovered(refused=len(bad))
-
-
-async def test_hosts_below_a_domain_are_counted_but_for_the_first_ones(state: State) -> None:
-    await lead(state)
-    one = Discovery(state.scripts, state.config, budget=Budget(hosts=2))
-    links = [Link(f"https://{host}museum.example/") for host in ("", "www.", "a.", "b.", "c.", "d.")]
-    assert await one.admit(links) == Discovered(admitted=4, over_budget=2)

@@ -209,14 +209,6 @@ async def test_the_number_of_names_is_bounded(resolver: Resolver, monkeypatch: p
     assert [resolver.knows(f"http://{number}.museum.org/") for number in (4, 5, 14)] == [False, True, True]
 
 
-async def test_odd_names_do_not_resolve_and_break_nothing(resolver: Resolver) -> None:
-    for host in ("a" * 64 + ".org", "a..org", "-", "a_b", ".".join(["a" * 60] * 6), "xn--a", "a%00b", "*"):
-        await resolver.look_up(f"http://{host}/")
-        assert resolver.knows(f"http://{host}/")
-    with pytest.raises(CannotResolveHostError):
-        await given(resolver, "a..org")
-
-
 # Outages of the name servers
 
 

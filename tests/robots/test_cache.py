@@ -210,16 +210,6 @@ async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state
     assert await state.scripts.keep_robots("first", hosts[0], kind="none", ttl=60, **PAUSES)
 
 
-async def test_a_target_that_cannot_be_fetched_is_not_tried_by_each_who_is_sent_there(state: State) -> None:
-    other, target = "http://other.example/robots.txt", "http://down.example/robots.txt"
-    for origin in (ORIGIN, other):
-        await redirect(state, origin, target)
-    assert await looked(state, "first") == ("fetch", target)
-    assert await state.scripts.keep_robots("first", target, kind="unreachable", reason="status 503", **PAUSES)
-    reply = await state.scripts.look_robots("second", other, "museum")
-    assert (reply.what, reply.reason, round(reply.seconds)) == ("unreachable", "status 503", 60)
-
-
 @pytest.mark.parametrize(("redirects", "what"), [(5, "rules"), (6, "none")])
 async def test_five_redirects_are_followed(state: State, redirects: int, what: str) -> None:
     urls = [ORIGIN, *(f"http://hop{n}.example/robots.txt" for n in range(redirects))]

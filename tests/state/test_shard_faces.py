@@ -14,7 +14,7 @@ from crawlproject import config, controls, healthcheck
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
-from crawlproject.status.reporter import Report, present_spiders
+from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 BY = "scrapy halt, alice@vm1"
 NAMES = [f"museum{number}" for number in range(12)]
 RATES = {name: float(number) for number, name in enumerate(NAMES, 1)}
-
-
-@pytest.fixture
-def reports_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawlproject.status.reporter.INTERVAL_S", 0.1)
 
 
 @pytest.fixture
@@ -155,22 +150,6 @@ async def opened(environ: dict[str, Any], number: int) -> State:
     one = State(config.load(environ), "images", number)
     await one.open()
     return one
-
-
-@pytest.mark.usefixtures("reports_quickly")
-async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
-    lines: list[str] = []
-
-    async def write(line: str) -> None:
-        lines.append(line)
-
-    first = state.shards[0]
-    await first.redis.set(first.keys.leader, first.worker_id)
-    report = Report(first, write, always=False)
-    await report.step()
-    assert report.latest_sample is not None
-    assert report.latest_sample.shards == (0, 1)
-    assert report.latest is None
 
 
 def test_the_commands_work_on_all_shards(state: State, shared: dict[str, Any], scrapy: Scrapy) -> None:

@@ -23,8 +23,6 @@ from crawlproject.streams.readers import (
     readers,
 )
 from crawlproject.texts import counted
-from tests.sinks.running import state_of
-from tests.state.servers import Server
 from tests.streams.records import packed, record, write
 from tests.waiting import until_async
 
@@ -94,20 +92,6 @@ async def test_a_clock_that_was_set_back_keeps_no_dead_process_in_its_place(
     with pytest.raises(ReaderTaken, match="wait 5 s"):
         await forget(state, "archive")
     assert until_of(client) <= LEASE_S
-
-
-async def test_a_lease_can_be_taken_renewed_and_given_back_without_memory(server: Server) -> None:
-    async with state_of(server.client) as state:
-        await reader(state).take()
-        write(server.client, "archive", KEYS, until=1)
-        server.client.config_set("maxmemory", "100kb")
-        second = reader(state)
-        async with second.held():
-            second.last[STREAM] = "5-1"
-            await second.note(length=7)
-            await second.renew()
-        assert record(server.client, "archive", KEYS).last[STREAM] == "5-1"
-        assert (await forget(state, "archive"))[0][STREAM] == "5-1"
 
 
 async def test_a_lease_is_kept_while_something_else_takes_long_and_given_back(
