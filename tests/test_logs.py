@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +38,6 @@ def test_a_line_about_a_request_names_source_and_identifier() -> None:
     line = json.loads(JsonFormatter().format(record("Source museum: open", source="museum")))
     assert line["source"] == "museum"
     assert "identifier" not in line
-
-
-def test_no_line_has_what_a_terminal_obeys() -> None:
-    nasty = "coding '\x1b]0;owned\x07\x9b31m\u202e'"
-    text = TextFormatter("%(message)s")
-    assert text.format(record(nasty)) == "coding '?]0;owned??31m?'"
-    assert "\x1b" not in JsonFormatter().format(record(nasty))
-    try:
-        raise ValueError(nasty)
-    except ValueError:
-        line = record("failed")
-        line.exc_info = sys.exc_info()
-        assert text.format(line).endswith("\nValueError: coding '?]0;owned??31m?'")
 
 
 def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:

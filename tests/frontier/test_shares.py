@@ -163,17 +163,6 @@ def test_sources_that_need_more_than_there_is_get_equal_shares() -> None:
     assert worker.rate_of("modest", 20) > 4.9
 
 
-def test_what_is_known_of_sources_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawlproject.frontier.shares._MAX_REMEMBERED", 10)
-    worker = Worker({f"s{n}": Site(0.2, 0.01) for n in range(100)})
-    worker.run(30)
-    for site in worker.sites.values():
-        site.rate = 0.0
-    worker.run(10)
-    assert worker.in_flight == 0
-    assert len(worker.shares._uses) <= 10
-
-
 def after(pace: Pace, in_time: int, missed: int) -> int:
     """Return how many leases may be taken after a call of which so many were in time, and so many late."""
     for _ in range(in_time):

@@ -175,19 +175,6 @@ async def test_events_tell_the_time_of_the_server(state: State) -> None:
     assert f'"time":"{told}'.encode() in fields[b"event"] or server % 60 < 2
 
 
-async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State) -> None:
-    await begin(state)
-    sequence = await db(state).hget(state.keys.counters, "lease")
-    first = {grant.id.partition(".")[0] for grant in await lease(state)}
-    await db(state).delete(state.keys.leases_of + "w", state.keys.counters)
-    if sequence:
-        await db(state).hset(state.keys.counters, "lease", sequence)
-    await asyncio.sleep(0.3)
-    second = {grant.id.partition(".")[0] for grant in await lease(state)}
-    assert second
-    assert not first & second
-
-
 async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(server: Server) -> None:
     state = State(config.load({"REDIS_URL": server.url}), "images")
     await state.open()

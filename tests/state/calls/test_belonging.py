@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
@@ -18,8 +17,7 @@ from crawlproject.state.calls import Attribution, DeadLetter, EnqueueReply, Sett
 from crawlproject.state.client import State
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
-from tests.state.calls.calls import change_packed, db, join, lease, outstanding, packed_at, rule
-from tests.waiting import until_async
+from tests.state.calls.calls import change_packed, db, join, lease, packed_at, rule
 
 SPIDER = ImagesSpider()
 
@@ -215,48 +213,6 @@ async def test_a_request_belongs_to_the_source_that_it_is_said_to_be_of(state: S
         reply = await lease(state)
         assert (len(reply.grants), reply.strays) == (1, []), (host, named, redirected, source, bound)
         await db(state).delete(state.keys.slots)
-
-
-async def put_beyond_its_window(state: State, source: str, urls: list[str], high_water: int) -> None:
-    """Feed seeds of a source without hosts, as far as they fit its window; the rest overflows."""
-    urls_of = iter(urls)
-    while some := list(itertools.islice(urls_of, 50)):
-        await db(state).lpush(state.keys.seeds, *some)
-        seeds = await state.scripts.take_seeds("w", 50)
-        items = [new_request(request_to(url.decode(), source), SPIDER, SeenFilter()) for url in seeds]
-        reply = await within(state.scripts, high_water=high_water, overflow_maxlen=10_000).enqueue(
-            "w", items, seeds=seeds
-        )
-        assert reply is not None
-        assert reply.admitted == len(some)
-
-
-async def urls_in(state: State, prefix: str, source: str) -> list[str]:
-    return [codec.url_of(entry) for entry in await db(state).lrange(f"{prefix}0:{source}", 0, -1)]
-
-
-async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(state: State) -> None:
-    await catalogue(state, {"cdn": "cdn.example"}, photos=500, cdn=0.02)
-    await join(state)
-    urls = [f"http://photos.example/{n}" for n in range(40)]
-    await put_beyond_its_window(state, "photos", urls, high_water=99)
-    await db(state).sadd(state.keys.halted, "cdn")
-    redirected: list[str] = []
-
-    async def all_redirected() -> bool:
-        for grant in (await lease(state)).grants:
-            url = codec.url_of(grant.entry)
-            moved = request_to(f"http://cdn.example/{len(redirected)}", "photos", redirect_urls=[url])
-            back = Settlement(grant.id, "photos", codec.encode(moved, SPIDER), domain="cdn.example", answered=True)
-            await state.scripts.settle("w", [back])
-            redirected.append(url)
-        return len(redirected) == 40
-
-    await until_async(all_redirected)
-    assert redirected == urls
-    apart = await urls_in(state, state.keys.overflow_of, "cdn")
-    assert (len(apart), await outstanding(state)) == (28, 12)
-    assert await db(state).hget(state.keys.counters, "overflow") == b"28"
 
 
 async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:
