@@ -140,6 +140,9 @@ def test_readers_are_listed_and_forgotten_by_name(
         }
         assert client.hkeys(KEYS.readers) == [b"now"]
     assert scrapy("events", "--readers", "x.jsonl").returncode == 2
+    of_shop = scrapy("events", "--spider", "shop", "x.jsonl")
+    assert of_shop.returncode == 2
+    assert "a reader gets the events of all spiders" in of_shop.stderr
     for name in ("a b", "host:path"):
         assert f"--reader {name!r}: a name has 1 to 100" in scrapy("events", "x.jsonl", "--reader", name).stderr
 

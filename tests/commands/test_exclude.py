@@ -104,14 +104,14 @@ async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Fro
     await frontier.feed("flickr", 1)
     done = scrapy("purge", "museum")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "5 requests of museum wait; to drop them: scrapy purge --yes -- museum\n"
+    assert done.stdout == "5 requests of museum wait; to drop them: scrapy purge --yes museum\n"
     assert json.loads(scrapy("purge", "museum", "--json").stdout) == {
         "source": "museum",
         "waiting": 5,
         "purged": 0,
     }
     of_pages = scrapy("purge", "museum", "--spider", "pages").stdout
-    assert of_pages == "0 requests of museum wait; to drop them: scrapy purge --yes --spider=pages -- museum\n"
+    assert of_pages == "0 requests of museum wait; to drop them: scrapy purge --yes --spider=pages museum\n"
     assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"6"
     assert scrapy("purge", "museum", "--yes").stdout == "5 requests of museum were dropped\n"
     assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"1"

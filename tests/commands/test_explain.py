@@ -95,7 +95,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(museum: Frontier) -> None
         "last_50_statuses": {"200": 2, "404": 1},
         **dict.fromkeys(("waiting", "delayed", "in_flight", "successful", "failed", "spilled"), 0),
         **{"source": "citymuseum", "state": "closed", "rate_limit": 5, "effective_rate": 5, "reason": "by size"},
-        **{"queued": 10, "eta_s": 2, "hosts": [], "links": {}, "budget": None},
+        **{"queued": 10, "eta_s": 2, "hosts": [], "links": {}, "delay_s": 0, "items": 0, "budget": None},
     }
 
 
@@ -290,10 +290,10 @@ async def test_what_holds_its_source_keeps_it(museum: Frontier) -> None:
     await museum.redis.sadd("crawl:halted", "citymuseum")
     said = await explained(museum, URL)
     assert (said["state"], said["due_s"]) == ("halted", None)
-    assert said["obstacles"] == ["halted until scrapy resume -- citymuseum"]
+    assert said["obstacles"] == ["halted until scrapy resume citymuseum"]
     await museum.redis.delete("crawl:leader", "crawl:pulse")
     assert (await explained(museum, URL))["obstacles"] == [
-        "halted until scrapy resume -- citymuseum",
+        "halted until scrapy resume citymuseum",
         "no worker leads",
     ]
 

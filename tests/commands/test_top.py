@@ -148,7 +148,7 @@ async def test_the_crawl_is_shown_until_ctrl_c(
         assert "workers 1" in text
         rows = {line.split()[0]: line for line in lines[3:] if line}
         assert list(rows)[:5] == ["source", "museum", "broken", "busy", "flickr"]
-        assert "HALTED" in rows["museum"] and "halted until scrapy resume -- museum" in rows["museum"]
+        assert "HALTED" in rows["museum"] and "halted until scrapy resume museum" in rows["museum"]
         assert "OPEN" in rows["broken"] and "circuit open for" in rows["broken"]
         assert "slowed" in rows["busy"] and "slowed to 50 % by status 429" in rows["busy"]
         assert " 100 " in rows["busy"] and " 50 " in rows["busy"]

@@ -253,6 +253,20 @@ async def test_a_file_that_cannot_be_written_is_reported_once(
         await until(lambda: lines(path))
 
 
+async def test_a_long_wait_at_an_unknown_size_is_logged_once(
+    crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "monitor.jsonl"
+    await crawl.feed("photos.example", 130)
+    await crawl.lead_by(state.worker_id)
+    async with reporting(state, path):
+        await until(lambda: len(lines(path)) > 2)
+    [said] = [
+        record.getMessage() for record in caplog.records if "scrapy rate photos.example 5" in record.getMessage()
+    ]
+    assert "its 130 requests take 0:10:50" in said
+
+
 def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporters, "ROTATED_BYTES", 100)
     path = tmp_path / "m"
