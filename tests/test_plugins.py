@@ -54,7 +54,6 @@ def postgres(tmp_path: Path) -> Iterator[str]:
     found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb"), *map(Path, filter(None, [shutil.which("initdb")]))]
     if not found:
         pytest.skip("no PostgreSQL server is installed (apt install postgresql)")
-    pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'psycopg[binary]')")
     programs, data = found[0].parent, Path("/tmp") / f"crawl-postgres-{os.getpid()}"
     data.mkdir()
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
