@@ -115,15 +115,6 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
     assert "Set CRAWL_OVERFLOW_STORE" in said
 
 
-async def test_while_another_spiders_frontier_is_half_full_links_for_it_are_counted_apart(
-    state: State, caplog: pytest.LogCaptureFixture
-) -> None:
-    await lead(state)
-    one = Discovery(state.scripts, state.config, most_outstanding=3)
-    assert await one.admit(PAGE) == Discovered(admitted=3, without_room=17)
-    assert len(caplog.messages) == 1
-
-
 async def test_links_are_not_dropped_for_longer_than_the_next_page_of_their_source_takes(state: State) -> None:
     await lead(state)
     one = Discovery(state.scripts, replace(state.config, pages_delay=0), budget=Budget(4))

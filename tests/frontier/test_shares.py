@@ -96,16 +96,6 @@ def test_sources_that_hang_cost_another_nothing(count: int, latency: float | Non
     assert worker.rate_of("fast", 60) > 97
 
 
-@pytest.mark.parametrize("latency", [25.0, None])
-def test_a_newcomer_finds_room_among_sources_that_hang(latency: float | None) -> None:
-    sites = {f"hangs{n}": Site(20, latency) for n in range(200)}
-    worker = Worker(sites)
-    worker.run(40)
-    sites["fast"] = Site(100, 0.05)
-    worker.run(1)
-    assert worker.rate_of("fast", 30) > 97
-
-
 def test_sources_that_have_answered_take_no_places_from_newcomers() -> None:
     shares = Shares(16)
     for name in map(str, range(10)):

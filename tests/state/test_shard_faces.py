@@ -130,22 +130,6 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
     assert "the totals are those of all shards" in done.stderr
 
 
-def test_explain_finds_what_a_redirect_has_led_to_another_shard(
-    server: Server, shared: dict[str, Any], state: State, scrapy: Scrapy, redis_url: str
-) -> None:
-    names = map("s{}.example".format, range(99))
-    url = f"http://{next(name for name in names if state.shard_for(name).number == 1)}/1.jpg"
-    event = {"url": url, "identifier": "a", "source": "elsewhere", "thumbnail": "a.jpg", "status": 200}
-    server.client.xadd(state.shards[0].keys.image_events, {"event": json.dumps(event)})
-    done = scrapy("explain", "--json", url, **shared)
-    ended = json.loads(done.stdout)["ended"]
-    assert (ended["outcome"], ended["thumbnail"]) == ("image", "a.jpg"), done.stderr
-    server.kill()
-    done = scrapy("explain", "--json", url, **shared)
-    assert json.loads(done.stdout)["ended"] is None, done.stderr
-    assert "shard 0 of 2 does not answer" in done.stderr
-
-
 async def opened(environ: dict[str, Any], number: int) -> State:
     one = State(config.load(environ), "images", number)
     await one.open()

@@ -162,19 +162,6 @@ async def test_a_leader_that_died_with_the_old_clock_is_replaced(state: State) -
     assert await db(state).pttl(state.keys.pulse) <= 5000
 
 
-async def test_events_tell_the_time_of_the_server(state: State) -> None:
-    fence = await begin(state)
-    await set_clock(state, -HOUR)
-    await state.scripts.lead("leader", ready=True)
-    assert float(await db(state).hget(state.keys.clock, "ahead")) > 0.99 * HOUR * MICROS
-    await db(state).sadd(state.keys.halted, "fast")
-    await state.scripts.watch(fence)
-    ((_, fields),) = await db(state).xrange(state.keys.halted_events)
-    server = (await db(state).time())[0]
-    told = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(server))
-    assert f'"time":"{told}'.encode() in fields[b"event"] or server % 60 < 2
-
-
 async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(server: Server) -> None:
     state = State(config.load({"REDIS_URL": server.url}), "images")
     await state.open()

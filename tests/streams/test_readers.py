@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.errors import ReaderTaken
 from crawlproject.state.calls.readers import LEASE_S, Held
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
@@ -217,15 +217,6 @@ async def test_what_a_master_says_that_was_replaced_while_it_hung_is_not_read(
     with pytest.raises(EventsLost, match=": 1 event of"):  # as here nobody has it
         await one.read()
     assert [entry.id for entry in await one.read()] == ["1-0"]
-
-
-async def test_names_of_others_can_be_listed_and_forgotten(state: State, client: redis.Redis) -> None:
-    client.hset(KEYS.readers, b"h\xff\nx:/d", packed(last={STREAM: "0-0"}))
-    (one,) = await readers(state)
-    assert await forget(state, one.name) == ({STREAM: "0-0"}, 0)
-    assert not client.hkeys(KEYS.readers)
-    with pytest.raises(CrawlprojectError, match="there is no reader x; known readers: none"):
-        await forget(state, "x")
 
 
 async def test_what_all_have_read_is_dropped_a_part_at_a_time(state: State) -> None:

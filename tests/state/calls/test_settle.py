@@ -107,16 +107,6 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
     assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
 
 
-async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
-    await begin(state, 1000, *map(str, range(60)))
-    grants = (await lease(state, want=60)).grants
-    await state.scripts.settle(
-        "w", [Settlement(g.id, "museum", dead="x", status=str(n)) for n, g in enumerate(grants)]
-    )
-    statuses = await db(state).lrange(state.keys.statuses_of + "museum", 0, -1)
-    assert [int(status) for status in statuses] == list(range(59, 9, -1))
-
-
 def nonzero(histogram: Sequence[int]) -> dict[int, int]:
     return {index: count for index, count in enumerate(histogram) if count}
 
