@@ -27,7 +27,9 @@ from typing import Any
 
 from crawlproject import config
 from crawlproject.config import CircuitRules
+from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import Requested
+from crawlproject.politeness import slots
 from crawlproject.state.client import State
 
 _OF_CALLS: Any = import_module(  # of an older checkout: scripts
@@ -40,9 +42,10 @@ _SHARES = (0.38, 0.26, 0.16, 0.1, 0.05, 0.03, 0.015, 0.005)  # of the requests, 
 _WORKER = "benchmark"
 _AHEAD = 2_000  # seeds that wait
 _BATCH = 500  # of seeds
-_CAPACITY = 128  # leases of a worker, at least;
-_CAPACITY_S = 0.65  # what is sent in so many seconds: a horizon, an answer's time and two calls
 _LATENCY_S = 0.1
+_LEASE_EVERY_S = getattr(slots, "LEASE_EVERY_S", 0.15)  # as older checkouts did
+_CAPACITY = 128  # leases of a worker, at least;
+_CAPACITY_S = slots.HORIZON_S + _LATENCY_S + 2 * _LEASE_EVERY_S  # what is sent in so many seconds
 _EVENT = json.dumps(
     {"identifier": "x" * 36, "exif": {f"0x{n:x}": "y" * 12 for n in range(20)}, "sha256": "z" * 64}
 )
@@ -79,7 +82,7 @@ class Worker:
         await self.scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
         await self.scripts.heartbeat(_WORKER, join=True, timeout=30, max_deliveries=3)
         loops: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            *((0.15, self.settle_and_lease), (0.2, self.feed)),
+            *((_LEASE_EVERY_S, self.settle_and_lease), (0.2, self.feed)),
             *((1.0, self.rule), (5.0, self.beat), (5.0, self.collect)),
         ]
         await asyncio.gather(*(self._every(seconds / _PACE, work) for seconds, work in loops))
@@ -127,7 +130,7 @@ class Worker:
             reply = await self.scripts.settle(_WORKER, ends)
             assert all(reply.settled)
         if (room := self.capacity - self.held.total()) > 0:
-            await self._lease(min(room, 64))
+            await self._lease(min(room, MOST_A_CALL))
 
     async def _lease(self, want: int) -> None:
         began = time.monotonic()
@@ -138,7 +141,7 @@ class Worker:
                 source: self.capacity - held for source, held in (+self.held).items()
             },  # far more than it needs
             room=self.capacity,
-            horizon=0.25 / _PACE,
+            horizon=slots.HORIZON_S / _PACE,
             **_of_version(self.scripts.lease, idle=False, max_deliveries=3, dead_maxlen=10**6),
         )
         self.lease_times.append(time.monotonic() - began)
