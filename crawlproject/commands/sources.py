@@ -51,7 +51,7 @@ class Command(cli.Command):
             if opts.json:
                 await _write_json(names, rows)
             else:
-                columns = {"pages": _OF_PAGES, "images": _COLUMNS}.get(opts.spider, _COLUMNS | _ITEMS)
+                columns = {"pages": _OF_PAGES, "images": _COLUMNS}.get(opts.spider, {**_COLUMNS, **_ITEMS})
                 await _write_table(names, rows, columns)
             for shard, fault in (away or {}).items():
                 cli.remark(f"{shown(shard)} does not answer, and its sources are missing here: {fault}")

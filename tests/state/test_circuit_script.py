@@ -420,10 +420,12 @@ async def test_only_the_leader_of_this_term_watches(crawl: Crawl) -> None:
     assert await crawl.changes() == ["halted"]
 
 
-async def test_retry_after_holds_the_whole_source(crawl: Crawl) -> None:
-    await crawl.feed(3)
-    grants = (await crawl.lease(1)).grants
-    await crawl.settle(grants, "x", slows=True, hold=0.5)
+async def test_retry_after_holds_the_whole_source_and_a_shorter_one_changes_nothing(crawl: Crawl) -> None:
+    await crawl.feed(4)
+    first, second = (await crawl.lease(2)).grants
+    await crawl.settle([first], "x", slows=True, hold=0.5)
+    await crawl.settle([second], "x", slows=True, hold=0.01)
+    await asyncio.sleep(0.02)
     assert (await crawl.lease()).grants == []
     assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
     await asyncio.sleep(0.55)

@@ -17,7 +17,7 @@ from crawlproject.state.calls import Attribution, DeadLetter, EnqueueReply, Sett
 from crawlproject.state.client import State
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
-from tests.state.calls.calls import change_packed, db, join, lease, packed_at, rule
+from tests.state.calls.calls import change_packed, db, join, lease, outstanding, packed_at, rule
 
 SPIDER = ImagesSpider()
 
@@ -213,6 +213,34 @@ async def test_a_request_belongs_to_the_source_that_it_is_said_to_be_of(state: S
         reply = await lease(state)
         assert (len(reply.grants), reply.strays) == (1, []), (host, named, redirected, source, bound)
         await db(state).delete(state.keys.slots)
+
+
+async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(state: State) -> None:
+    await catalogue(state, {"cdn": "cdn.example"}, photos=500, cdn=0.01)  # a window of 8
+    await join(state)
+    await feed(state, *((f"http://cdn.example/{n}", None) for n in range(9)))
+    await db(state).sadd(state.keys.halted, "cdn")
+    await feed(state, *((f"http://photos.example/{n}", "photos") for n in range(2)))
+    redirected, stray = (await lease(state)).grants
+    ends = [
+        Settlement(
+            one.id, "photos", codec.encode(request_to(url), SPIDER), domain="cdn.example", stray=one is stray
+        )
+        for one, url in ((redirected, "http://cdn.example/first"), (stray, "http://cdn.example/last"))
+    ]
+    await state.scripts.settle("w", ends)
+    apart = await db(state).lrange(f"{state.keys.overflow_of}0:cdn", 0, -1)
+    assert [codec.url_of(entry).rpartition("/")[2] for entry in apart] == ["first", "8", "last"]
+    assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (8, b"3")
+
+
+async def test_while_the_frontier_is_full_what_moves_leaves_its_overflow_behind_the_last_one(state: State) -> None:
+    fence = await catalogue(state, photos=0.01)  # a window of 8
+    await join(state)
+    await feed(state, *((f"http://cdn.example/{n}", "photos") for n in range(9)))
+    assert await state.scripts.forget(fence, ["photos"], [])
+    assert len((await lease(state, high_water=8)).strays) == 7
+    assert await db(state).zcard(f"{state.keys.delayed_of}photos") == 1
 
 
 async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:

@@ -174,6 +174,16 @@ async def test_a_slot_that_is_renewed_takes_its_delay_along(state: State, pages:
     assert late is None  # beside the other request it would be one too many
 
 
+@pytest.mark.parametrize("junk", [float("inf"), 1e18])
+async def test_a_delay_that_was_longer_holds_for_one_delay(state: State, pages: State, junk: float) -> None:
+    await rule(state, ("museum", 40))
+    await db(pages).zadd(pages.keys.paced, {"museum": junk})
+    await put_page(pages, "a")
+    assert (await lease(pages)).grants == []
+    await pass_time(pages, DELAY_S + 1)
+    assert names(await lease(pages)) == ["a"]
+
+
 async def test_without_a_delay_nothing_is_noted(state: State) -> None:
     await begin(state, 40, "a")
     assert names(await lease(state)) == ["a"]
