@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import trustme
+from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
@@ -30,7 +31,7 @@ from twisted.python.failure import Failure
 from twisted.web import _newclient
 from twisted.web.http_headers import Headers
 
-from crawlproject.errors import SlotMissedHere, StaleConnection
+from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
 from crawlproject.models import Lease
 from crawlproject.net import pool
 from crawlproject.net.pool import BoundedPool
@@ -160,6 +161,29 @@ async def test_a_lease_knows_whether_its_request_was_written(state: State) -> No
     assert (late.sent, timely.sent) == (False, True)
 
 
+async def test_a_connection_that_took_too_long_carries_no_request_without_another_slot() -> None:
+    class Leave:
+        is_open = True
+
+        async def renew(self) -> bool:
+            return False
+
+    class Slow(BoundedPool):
+        def _admit(self, *args: Any) -> Any:
+            leave.is_open = False  # the slot is over when the connection is there
+            return super()._admit(*args)
+
+    leave: Any = Leave()
+    slow = Slow(installed_reactor)
+    slow._putConnection(("host", 1), idle := Connection())
+    pool.passage.set(leave)
+    with pytest.raises(SlotMissed, match="while the connection was made"):
+        await maybe_deferred_to_future(slow.getConnection(("host", 1), None))
+    for timeout in slow._timeouts.values():
+        timeout.cancel()
+    assert idle.transport is idle
+
+
 @pytest.mark.parametrize(
     ("was_idle", "error"), [(True, StaleConnection), (False, _newclient.ResponseNeverReceived)]
 )
@@ -215,6 +239,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory_limit(crawl: Crawl) ->
     reasons = crawl.dead()
     assert len(reasons) == 12
     assert all("not a picture in a supported format" in reason for reason in reasons.values()), reasons
+    assert int(crawl.redis.hget(KEYS.totals, "error_ours") or 0) > 0  # some were broken off, and tried again
     assert peak < 500_000, peak  # KiB; 12 bodies of 30 MB, besides 110 MiB
 
 
