@@ -73,7 +73,7 @@ def pictures() -> dict[str, tuple[bytes, str | None]]:
         "crash": (trap(CRASH), "crashes the decoder: killed by SIGSEGV"),
         "crash-later": (trap(CRASH_LATER), None),
         "liar": (trap(LIAR), "crashes the decoder: sent "),
-        "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (7 s)"),
+        "spin": (trap(SPIN), "took longer to decode than CRAWL_DECODE_TIMEOUT (12 s)"),
         "hog": (trap(HOG), "needs more memory than the 640 MiB that a picture may have"),
     }
 
@@ -92,7 +92,7 @@ def test_hostile_pictures_end_with_their_reason_within_a_gibibyte(crawl: Crawl) 
         seed(crawl, server)
         crawl.start(
             PYTHONPATH=traps,
-            CRAWL_DECODE_TIMEOUT="7",
+            CRAWL_DECODE_TIMEOUT="12",
             CRAWL_FORMATS=FORMATS,
         )
         peak = watch(crawl)

@@ -163,12 +163,12 @@ def test_sites_that_have_never_answered_are_charged(crawl: Crawl, sites: list[Si
     assert "Leasing paused: this worker reaches no site" not in crawl.log()
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENETUNREACH])
-async def test_what_the_stack_of_this_machine_says_needs_no_trial(
-    scheduler: FrontierScheduler, number: int
+@pytest.mark.parametrize(("number", "has_route"), [(errno.EMFILE, True), (errno.ENETUNREACH, False)])
+async def test_a_fault_of_the_own_stack_needs_no_trial(
+    scheduler: FrontierScheduler, number: int, has_route: bool
 ) -> None:
     route = Route(scheduler.crawler, scheduler.state)
-    route._stack_fault = lambda: OSError(number, "")  # type: ignore[method-assign]
+    route._stack_fault = lambda: None if has_route else OSError(number, "")  # type: ignore[method-assign]
 
     async def download() -> Response:
         raise ConnectError(number)  # type: ignore[no-untyped-call]
