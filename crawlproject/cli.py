@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Protocol, TextIO, TypeVar
 
@@ -29,8 +29,9 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
-from crawlproject.errors import ConfigError, CrawlprojectError
+from crawlproject.errors import ConfigError, CrawlprojectError, UnknownSource
 from crawlproject.exclusions.names import exclusion_names
+from crawlproject.screen import Screen
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State, keys_for, without_secrets
 from crawlproject.state.health import known_fault
@@ -128,14 +129,20 @@ def add_plugin_options(
     parser: argparse.ArgumentParser, chosen: Iterable[str], offered: Mapping[str, type[HasOptions]]
 ) -> None:
     """Add the options of what plug-ins offer, each once, and for each name in `chosen` one that chooses it."""
-    for name in chosen:
-        parser.add_argument(f"--{name}", action="store_true", help=offered[name].about)
-    for name, option in {name: option for one in offered.values() for name, option in one.options.items()}.items():
-        parser.add_argument(f"--{name}", **option)
+    options: dict[str, Mapping[str, Any]] = {
+        name: {"action": "store_true", "help": offered[name].about} for name in chosen
+    }
+    for one in offered.values():
+        options |= one.options
+    for name, option in options.items():
+        try:
+            parser.add_argument(f"--{name}", **option)
+        except argparse.ArgumentError as error:
+            parser.error(f"a plug-in adds an option that is there already: {error.message}")
 
 
 def check_plugin_options(
-    chosen: str | None,
+    chosen: Collection[str],
     opts: argparse.Namespace,
     offered: Mapping[str, type[HasOptions]],
     shown: Callable[[str], str] = "--{}".format,
@@ -148,7 +155,7 @@ def check_plugin_options(
     """
     for option in dict.fromkeys(option for one in offered.values() for option in one.options):
         having = [name for name, one in offered.items() if option in one.options]
-        if getattr(opts, option.replace("-", "_")) not in {None, False} and chosen not in having:
+        if getattr(opts, option.replace("-", "_")) not in {None, False} and not {*chosen} & {*having}:
             raise UsageError(f"--{option} goes with {' or '.join(map(shown, having))}")
 
 
@@ -210,8 +217,10 @@ def loop_as_set(command: ScrapyCommand) -> None:
     asyncio.set_event_loop(load_object(command.settings["ASYNCIO_EVENT_LOOP"])())
 
 
-def log_as_set(command: ScrapyCommand) -> None:
+def log_as_set(command: ScrapyCommand, spider: str = "") -> Screen | None:
     """Have a command that keeps running log as its settings say; for the end of its `process_options`.
+
+    Return the terminal of a worker of `spider` whose log is in a file; see `logs.install`.
 
     Raises:
         UsageError: no log can be written there.
@@ -220,9 +229,10 @@ def log_as_set(command: ScrapyCommand) -> None:
     assert command.settings is not None
     try:
         with suppress(ConfigError):  # `run` reports it
-            logs.install(command.settings)
+            return logs.install(command.settings, spider)
     except OSError as error:
         raise UsageError(f"no log can be written: {error}", print_help=False) from None
+    return None
 
 
 def check_spider(command: ScrapyCommand, spider: str) -> type[Spider]:
@@ -375,6 +385,23 @@ async def remark_unknown(state: State, sources: list[str]) -> list[str]:
     for source in unknown:
         remark(f"nothing is crawled as {source} so far; a name in seeds alone does not count")
     return unknown
+
+
+async def check_known(state: State, sources: list[str], remedy: str = "") -> None:
+    """Check that something is known of all `sources`, before an order for them; `remedy` ends the message.
+
+    Raises:
+        UnknownSource: nothing is.
+
+    """
+    found = await ask_for(state, sources, unknown_sources)
+    for name in sorted(name for names in found.values() for name in names):
+        owner = (await state.shard_for(name).scripts.attribute(None, name)).source
+        belongs = f"; {name} belongs to {owner}" if owner != name else ""
+        raise UnknownSource(
+            f"no source is known by the name {name}, so nothing has changed{belongs}; scrapy sources lists those "
+            f"known{remedy}"
+        )
 
 
 def remark(text: str) -> None:

@@ -51,10 +51,9 @@ CHOICES = {
     "CRAWL_EVENTS_UNREAD": ("keep", "drop"),
     "CRAWL_THUMBNAIL_MODE": ("keep_ratio_largest", "keep_ratio", "center_crop", "border"),
     "CRAWL_THUMBNAIL_FORMAT": ("JPEG", "WebP"),
-    "CRAWL_TLS_FAILURES": ("refuse", "record"),
     "CRAWL_LOG_FORMAT": ("text", "json"),
 }
-TEXTS = ("AWS_ENDPOINT_URL", "CRAWL_SOURCES", "CRAWL_EXCLUDE", "CRAWL_MONITOR_FILE")
+TEXTS = ("AWS_ENDPOINT_URL", "CRAWL_SOURCES", "CRAWL_EXCLUDE")
 STORES = ("CRAWL_OVERFLOW_STORE", "CRAWL_KEEP_ORIGINALS", "CRAWL_PAGES_STORE")
 
 BOUNDS: dict[str, Bounds] = {
@@ -114,6 +113,7 @@ BOUNDS: dict[str, Bounds] = {
         ["all", "noai;noindex", "X-Robots-Tag: noai", 5],
     ),
     "CRAWL_STRAIN": ([("True", True), ("no", False)], ["", "2"]),
+    "CRAWL_THUMBNAIL_ENLARGE": ([("True", True), ("no", False)], ["", "2"]),
     "CRAWL_ALLOW_NETWORKS": (
         [("", ()), ("10.1.2.3, fd00::/8", (ip_network("10.1.2.3/32"), ip_network("fd00::/8")))],
         ["localhost", "127.0.0.1/8", "10.0.0.0/8;10.1.0.0/16", 5],
@@ -139,7 +139,6 @@ BOUNDS: dict[str, Bounds] = {
         ["localhost", "dns.example.org:53", "127.0.0.1:65536", 53],
     ),
     "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
-    "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
 }

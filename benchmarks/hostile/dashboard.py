@@ -141,7 +141,6 @@ def _monitor(folder: Path, url: str, **settings: str) -> Iterator[tuple[int, int
         "IMAGES_STORE": str(folder / "thumbnails"),
         "CRAWL_DASHBOARD_PORT": str(dashboard),
         "CRAWL_METRICS_PORT": str(metrics),
-        "CRAWL_MONITOR_FILE": str(folder / "monitor.jsonl"),
     }
     with log.open("wb") as out:
         process = subprocess.Popen([*SCRAPY, "monitor"], cwd=ROOT, env=environ, stdout=out, stderr=out)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
-from scrapy.utils.misc import load_object
 
 from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
-from crawlproject.ingest import files, seed_files
-from crawlproject.ingest.again import Latest
-from crawlproject.ingest.feeds import Feed, Position, feed_name
-from crawlproject.ingest.seed_files import STDIN, SeedFile
-from crawlproject.ingest.seed_rows import Columns
+from crawlproject.ingest.file_feed import FileFeed
+from crawlproject.ingest.seed_files import STDIN
+from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.ingest.seed_stream import SeedList, SeedStream
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-_BATCH = 1000
 _RETRY_S = 1.0
 
 # Errors for which Redis takes no seeds for a while: those of a stream wait there.
@@ -39,10 +36,10 @@ _PASSING = (
 class Command(cli.Command):
     """Put seeds into the crawl from Parquet files, from TSV or CSV files with a header (url; where known,
     identifier or uuid, source, priority, again), JSON lines or plain lists of URLs, gzipped or not. A FILE may be
-    a folder, a pattern, or in s3:// or gs://; - is stdin. With --probe, the crawl fetches only the beginning of
-    each image, enough for its size and to see that it is there; --again checks the images of a dataset for
-    changes. With the plug-in kafka, --kafka feeds the seeds of a topic as they come, while there is room, until
-    Ctrl-C.
+    a folder, a pattern, or in s3:// or gs://; - is stdin. With the plug-in probes, --probe has the crawl fetch
+    only the beginning of each image, enough for its size and to see that it is there; --again checks the images of
+    a dataset for changes. With the plug-in kafka, --kafka feeds the seeds of a topic as they come, while there is
+    room, until Ctrl-C.
     """
 
     arguments = "[options] FILE..."
@@ -50,7 +47,6 @@ class Command(cli.Command):
     examples = (
         "scrapy feed museum.tsv flickr.jsonl.gz",
         "scrapy feed 's3://bucket/*.parquet' --columns url=URL,uuid=key --keep TEXT,LICENSE",
-        "scrapy feed --probe --again out/",
     )
     json_help = "print the counts as one JSON document"
     spider_help = "the spider to feed"
@@ -62,46 +58,41 @@ class Command(cli.Command):
             metavar="KEY=COLUMN,...",
             help="columns that are named differently from a seed's keys, as in url=URL",
         )
-        parser.add_argument("--keep", metavar="COLUMN,...", help="columns that events and dead letters repeat")
+        parser.add_argument(
+            "--keep",
+            metavar="COLUMN,...",
+            help="columns that events and dead letters repeat, also under another name, as in license=LICENSE",
+        )
         parser.add_argument(
             "--resume",
             action="store_true",
             help="go on with an interrupted feed of the same FILEs and options, behind its last seed",
         )
-        parser.add_argument(
-            "--probe",
-            action="store_true",
-            help="fetch only the beginning of each image, and make no thumbnails",
-        )
-        parser.add_argument(
-            "--again",
-            action="store_true",
-            help="with --probe: check the images of a dataset (FOLDER:parquet of scrapy events) that are not gone",
-        )
-        cli.add_plugin_options(parser, _streams(), _streams())
+        offered: dict[str, type[cli.HasOptions]] = {**_streams(), **_readings()}
+        cli.add_plugin_options(parser, offered, offered)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         spider = cli.check_spider(self, opts.spider)
-        streams = _streams()
-        named = [f"--{name}" for name in streams]
-        chosen = [name for name in streams if getattr(opts, name)]
-        if len(chosen) + bool(args) != 1:
+        streams, readings = _streams(), _readings()
+        chosen = [name for name in (*streams, *readings) if getattr(opts, name)]
+        if bool(args) + sum(name in streams for name in chosen) != 1:
+            named = [f"--{name}" for name in streams]
             raise UsageError(f"expected {' or '.join(['at least one FILE (- for stdin)', *named])}")
-        cli.check_plugin_options(chosen[0] if chosen else None, opts, streams)
-        if chosen:
-            if opts.columns or opts.keep or opts.resume or opts.probe or opts.again:
-                raise UsageError("--columns, --keep, --resume, --probe and --again need FILEs")
+        cli.check_plugin_options(chosen, opts, {**streams, **readings})
+        if not args:
+            of_files = ["columns", "keep", "resume", *readings]
+            if any(getattr(opts, name) for name in of_files):
+                raise UsageError(f"--{', --'.join(of_files[:-1])} and --{of_files[-1]} need FILEs")
             self._feed_stream(streams[chosen[0]], opts)
             return
-        if opts.probe and opts.spider != "images":
-            raise UsageError(f"--probe is for the spider images: {opts.spider} fetches no images")
-        if opts.again and (not opts.probe or STDIN in args):
-            raise UsageError("--again goes with --probe and with the folder or files of a dataset")
+        if len(chosen) > 1:
+            raise UsageError(f"--{' and --'.join(chosen)} exclude each other")
         if opts.resume and STDIN in args:
             raise UsageError("--resume needs FILEs: stdin begins where it begins")
         try:
-            columns = Columns.of_options(opts.columns, opts.keep, probe=opts.probe, again=opts.again)
+            reading = readings[chosen[0]](args, opts) if chosen else Reading()
+            columns = Columns.of_options(opts.columns, opts.keep, reading)
         except ValueError as error:
             raise UsageError(str(error)) from None
         self._feed_files(args, opts, columns, getattr(spider, "bare_scheme", "http"))
@@ -117,45 +108,21 @@ class Command(cli.Command):
             progress.print(visible(text), soft_wrap=True)
 
         with cli.connected(config.load(self.settings), opts.spider) as redis:
-            found = seed_files.find(names, self.settings)
-            feed = Feed(redis.state, feed_name(names, columns), say)
-            redis.run(feed.begin(resume=opts.resume))
-            begin = Position(of=len(found) if columns.again else 0)
-            if feed.position:
-                begin = Position.of_text(feed.position, found)
-            found = found[: begin.of or None]  # in a dataset, what comes meanwhile is of this check's own probes
-            latest = Latest(found) if columns.again else None
+            feed = FileFeed(redis.state, redis.run, names, columns, say, scheme)
+            where = feed.begin(self.settings, resume=opts.resume)
             if opts.resume:
-                cli.remark(_resumed(begin, found))
-            fed = rejected = 0
-            batch: list[str] = []
-            bar = progress.add_task("feeding", total=sum(file.size for file in found[begin.index :]) or None)
-
-            def push(index: int, row: int = 0) -> int:
-                redis.run(feed.push(batch, Position(index, row, begin.of).text(found)))
-                count = len(batch)
-                batch.clear()
-                return count
-
+                cli.remark(where)
+            bar = progress.add_task("feeding", total=feed.size or None)
             try:
+                if ignored := feed.ignored():
+                    cli.remark(f"{ignored}; take them with --keep, or with --columns as a key of the seed")
                 with progress:
-                    for index, file in enumerate(found[begin.index :], begin.index):
-                        after = begin.row if index == begin.index else 0
-                        for line in files.read(file, lambda n: progress.advance(bar, n), scheme, columns, after):
-                            if latest is not None and not latest.has(index, line.number):
-                                continue
-                            if line.seed is None:
-                                rejected += 1
-                                say(f"{file.name}:{line.number}: {line.reason}")
-                                continue
-                            batch.append(line.seed)
-                            if len(batch) >= _BATCH:
-                                fed += push(index, line.number)
-                    fed += push(len(found))
+                    feed.push(lambda n: progress.advance(bar, n))
             finally:
-                counts = {"fed": fed, "rejected": rejected}
-                print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
-        if rejected and not fed:
+                counts = {"fed": feed.fed, "rejected": feed.rejected}
+                people = f"{counted(feed.fed, 'seed')} fed, {feed.rejected} rejected"
+                print(json.dumps(counts) if opts.json else people)
+        if feed.rejected and not feed.fed:
             self.exitcode = 1
 
     def _feed_stream(self, kind: type[SeedStream], opts: argparse.Namespace) -> None:
@@ -198,17 +165,14 @@ class Command(cli.Command):
                 print(json.dumps({"fed": fed, "rejected": stream.rejected}) if opts.json else people)
 
 
-def _streams() -> dict[str, type[SeedStream]]:
-    return {name: load_object(path) for name, path in plugins.offered("feeders").items()}
+@functools.cache
+def _streams() -> Mapping[str, type[SeedStream]]:
+    return plugins.loaded("feeders", cli.remark)
 
 
-def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:
-    """Say where a feed is resumed."""
-    if not begin.index and not begin.row:
-        return "there is no feed of these files with these options to resume: it begins with the first"
-    if begin.index >= len(found):
-        return "these files are fed already" + (": begin the next check without --resume" if begin.of else "")
-    return f"going on behind row {begin.row} of {found[begin.index].name}"
+@functools.cache
+def _readings() -> Mapping[str, type[Reading]]:
+    return plugins.loaded("readings", cli.remark)
 
 
 def _progress(*columns: str | ProgressColumn) -> Progress:

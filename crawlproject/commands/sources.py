@@ -51,7 +51,7 @@ class Command(cli.Command):
             if opts.json:
                 await _write_json(names, rows)
             else:
-                columns = {"pages": _OF_PAGES, "images": _COLUMNS}.get(opts.spider, {**_COLUMNS, **_ITEMS})
+                columns = {"pages": _OF_PAGES, "images": _COLUMNS}.get(opts.spider, _OF_OTHERS)
                 await _write_table(names, rows, columns)
             for shard, fault in (away or {}).items():
                 cli.remark(f"{shown(shard)} does not answer, and its sources are missing here: {fault}")
@@ -93,8 +93,8 @@ _WORK: _Columns = {
     "state": lambda row: row.state,
     "eta": lambda row: duration(row.eta_s) if row.eta_s != 0 else "-",
 }
-_ITEMS: _Columns = {"items": lambda row: row.items}  # of users' own spiders
 _COLUMNS: _Columns = {**_RATES, "queued": lambda row: row.queued, "waiting": lambda row: row.waiting, **_WORK}
+_OF_OTHERS: _Columns = {**_COLUMNS, "items": lambda row: row.items}
 _OF_PAGES: _Columns = {
     **_RATES,
     "window": lambda row: row.queued,

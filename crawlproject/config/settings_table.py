@@ -88,7 +88,7 @@ class Config:
     download_timeout: float = setting(
         30, number(0, above=True), "longest time for one download", unit="s", name="DOWNLOAD_TIMEOUT"
     )
-    sources: str | None = setting(None, text, "the catalogue of sources: a file (JSON, Parquet) or an HTTP URL")
+    sources: str | None = setting(None, text, "the catalogue of sources: a file of JSON or an HTTP URL")
     unknown_sources: str = setting(
         "minimum",
         choice("minimum", "refuse"),
@@ -203,7 +203,8 @@ class Config:
         (640,),
         sizes,
         "sizes of thumbnails, 16 to 2048, one or several, the first of which is the event's `thumbnail`: their "
-        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size",
+        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size, unless "
+        "`CRAWL_THUMBNAIL_ENLARGE`",
         unit="pixels",
     )
     thumbnail_mode: str = setting(
@@ -211,6 +212,7 @@ class Config:
         choice(*THUMBNAIL_MODES),
         "what the size is of: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
     )
+    thumbnail_enlarge: bool = setting(False, flag, "smaller images are enlarged to the size")
     thumbnail_format: str = setting(
         "JPEG",
         choice(*THUMBNAIL_FORMATS),
@@ -284,11 +286,6 @@ class Config:
     dns_servers: tuple[str, ...] = setting(
         (), servers, "name servers, as `address` or `address:port`; none: the system's"
     )
-    tls_failures: str = setting(
-        "refuse",
-        choice("refuse", "record"),
-        "a site with an invalid certificate: `refuse` it, or crawl it and `record` that in the event",
-    )
     shutdown_grace: float = setting(
         30, number(0), "time that requests in flight get to finish at a stop", unit="s"
     )
@@ -296,9 +293,6 @@ class Config:
         "text",
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
-    )
-    monitor_file: str | None = setting(
-        None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
     )
     metrics_port: int | None = setting(
         None,

@@ -25,6 +25,7 @@ from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
 from crawlproject.state.shards import shard_of
+from crawlproject.threads import end
 
 logger = logging.getLogger(__name__)
 
@@ -99,20 +100,17 @@ class Forwarder:
             else:
                 others.append(packed)
         for call in _calls(links):
-            reply = await target.scripts.discover(call.groups, **call.options)
-            if reply is None:
+            letters = await target.scripts.discover(call.groups, **call.options)
+            if letters is None:
                 return False, False
-            all_stay = all_stay and "o" not in reply.letters
+            all_stay = all_stay and "o" not in letters
         # Also without any: once this is on a replica, so are the links.
         is_taken = await target.scripts.receive(self._origin, Batch(batch.name, others))
         return is_taken, all_stay
 
     async def stop(self) -> None:
         """Forward no more."""
-        while tasks := list(self._under_way.values()):  # redis-py may swallow a cancellation, on Python 3.11
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=0.1)
+        await end(*self._under_way.values())
 
 
 class UsersSeeds:

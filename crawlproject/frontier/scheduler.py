@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections import deque
 from dataclasses import replace
@@ -30,22 +29,21 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
-from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
-from crawlproject.loops import Loops
-from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
+from crawlproject.frontier.worker import Worker, collect_rarely
+from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S, LEASE_EVERY_S
 from crawlproject.robots.cache import RobotsCache
-from crawlproject.runtime import Leasing, Pauses, Shutdown
+from crawlproject.runtime import Leasing, Loops, Pauses, Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.blobs import described
+from crawlproject.storage.blobs import refusing
 from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
@@ -190,8 +188,7 @@ class FrontierScheduler(Scheduler):
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
-        moved = os.environ.pop(MOVES_TO, None)
-        self.state = State(self.config, spider.name, None if moved is None else int(moved))
+        self.state = State(self.config, spider.name)
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
@@ -262,12 +259,8 @@ class FrontierScheduler(Scheduler):
             ConfigError: the store cannot be used at all.
 
         """
-        try:
+        with refusing("CRAWL_OVERFLOW_STORE", store):
             packs = open_packs(store, self.crawler.settings)
-        except Exception as error:  # whatever boto and the file system find wrong
-            raise ConfigError(
-                f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
-            ) from None
         for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
             overflow = Overflow(state, packs)
             self._loops.start(overflow.keep, overflow.keep_sweeping)
@@ -507,6 +500,6 @@ class FrontierScheduler(Scheduler):
             domain = None
         sent = lease.request
         redirected = sent is not None and sent.url != request.url
-        unparted = sent is not None and sent.meta.get(PROBE) != request.meta.get(PROBE)  # middlewares/one_item.py
+        differs = sent is not None and sent.meta.get(MODE) != request.meta.get(MODE)  # asked in another way
         source = codec.paced_as(request)
-        return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or unparted)
+        return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or differs)

@@ -17,7 +17,6 @@ import redis
 from pyarrow import parquet as pq
 
 from crawlproject.state.keys import Keys
-from tests.ingest import datasets
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -54,6 +53,18 @@ def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
         C,
         A,
     ]
+
+
+def test_columns_that_nothing_takes_are_named_and_those_to_keep_may_be_renamed(
+    scrapy: Scrapy, redis_url: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "laion.tsv"
+    table.write_text(f"URL\tTEXT\tLICENSE\tkey\n{A}\tA museum\tby\tk\n")
+    done = scrapy("feed", str(table), "--keep", "license=LICENSE")
+    assert (
+        done.stderr == "note: ignored: TEXT, key; take them with --keep, or with --columns as a key of the seed\n"
+    )
+    assert json.loads(seeds(redis_url)[0]) == {"url": A, "extra": {"license": "by"}}
 
 
 def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
@@ -196,49 +207,10 @@ def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> 
     return fed
 
 
-def rows_of_dataset(path: Path, numbers: range, at: int) -> None:
-    """Write a part as `scrapy events` does."""
-    urls = {number: f"https://museum.org/{number}" for number in numbers}
-    rows = [
-        {"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at}
-        for number, url in urls.items()
-    ]
-    datasets.write(path, rows)
-
-
-def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(
-    scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
-) -> None:
-    for number in range(3):
-        rows_of_dataset(tmp_path / f"{number:08d}.parquet", range(number * 4_500, number * 4_500 + 4_500), at=1)
-    rows_of_dataset(tmp_path / "00000003.parquet", range(0, 100), at=2)
-    fed = broken_off(environment, redis_url, "--probe", "--again", str(tmp_path))
-    assert fed < 13_500, "it was not killed in time"
-    rows_of_dataset(tmp_path / "00000004.parquet", range(100, 5_000), at=3)  # of this check's probes
-    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
-    assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
-    assert "note: going on behind row" in done.stderr
-    identifiers = [int(json.loads(seed)["identifier"]) for seed in seeds(redis_url)]
-    assert identifiers == [*range(100, 13_500), *range(100)]
-
-    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
-    assert done.stdout == "0 seeds fed, 0 rejected\n"
-    assert done.stderr == "note: these files are fed already: begin the next check without --resume\n"
-    done = scrapy("feed", "--probe", "--again", str(tmp_path))
-    assert (done.stdout, done.stderr) == ("13500 seeds fed, 0 rejected\n", "")
-    rows_of_dataset(tmp_path / "00000002.parquet", range(5), at=9)
-    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "begin without --resume: images that were fed are probed once more" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
         (("-", "--resume"), "--resume needs FILEs: stdin begins where it begins"),
-        (("--again", "out/"), "--again goes with --probe and with the folder or files of a dataset"),
-        (("--probe", "--again", "-"), "--again goes with --probe and with the folder or files of a dataset"),
-        (("--probe", "--spider", "pages", "-"), "--probe is for the spider images: pages fetches no images"),
         (
             ("a.csv", "--columns", "link=URL"),
             "--columns 'link=URL': expected KEY=COLUMN, each key once, of url, uuid",

@@ -50,10 +50,10 @@ class Terminal:
         termios.tcsetwinsize(self.theirs, (lines, columns))
         self.screen.resize(lines, columns)
 
-    def start(self, environment: dict[str, str], command: Sequence[str]) -> None:
+    def start(self, environment: dict[str, str], command: Sequence[str], cwd: Path = ROOT) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", LEADER, sys.executable, *command],
-            cwd=ROOT, env=environment, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs,
+            cwd=cwd, env=environment, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs,
             start_new_session=True,
         )  # fmt: skip
 
@@ -118,9 +118,10 @@ def top(
     columns: int = 120,
     lines: int = 30,
     command: Sequence[str] = ("-m", "scrapy", "top"),
+    cwd: Path = ROOT,
 ) -> Iterator[Terminal]:
     one = Terminal(columns, lines)
-    one.start(environment, [*command, *args])
+    one.start(environment, [*command, *args], cwd)
     try:
         yield one
     finally:

@@ -16,7 +16,7 @@ import boto3
 import pytest
 from scrapy.settings import Settings
 
-from crawlproject import breaker
+from crawlproject import runtime
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.storage import warc_store, writer
 from crawlproject.storage.warc import Place
@@ -29,7 +29,7 @@ from tests.waiting import until_async
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(runtime, "_PROBE_S", 0.05)
     monkeypatch.setattr(warc_store, "_LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(warc_store, "_SWEEP_EVERY_S", 0.1)
 
@@ -411,8 +411,8 @@ async def test_buckets_do_not_share_what_waits_in_a_spool(gate: Gate, tmp_path: 
 
 
 def test_the_store_is_tried_before_the_crawl(tmp_path: Path) -> None:
-    assert check_page_store(Settings()) is None
-    assert check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "store")})) is None
+    check_page_store(Settings())
+    check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "store")}))
     assert [path.name for path in (tmp_path / "store").rglob("*")] == [OPEN]
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"CRAWL_PAGES_STORE=.*/file/store cannot be used: .*Not a directory"):

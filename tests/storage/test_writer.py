@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from crawlproject import breaker as circuits
+from crawlproject import runtime as circuits
 from crawlproject.errors import StorageDown
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
@@ -91,7 +91,7 @@ async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_circuit, "_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(circuits, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(circuits, "_PROBE_S", 0.01)
     release = threading.Event()
     probes = []
 
@@ -110,7 +110,7 @@ async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
 
 
 async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuits, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(circuits, "_PROBE_S", 0.1)
     circuit = StorageWriter(s3_store(gate))
     ways: dict[str | int, str] = {
         503: "SlowDown",

@@ -14,7 +14,6 @@ from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.streams.readers import (
     MOST_READERS,
-    START,
     EventsLost,
     Overtaken,
     StreamReader,
@@ -22,6 +21,7 @@ from crawlproject.streams.readers import (
     furthest_behind,
     readers,
 )
+from crawlproject.streams.streams import START
 from crawlproject.texts import counted
 from tests.streams.records import packed, record, write
 from tests.waiting import until_async
