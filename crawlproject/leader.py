@@ -129,7 +129,7 @@ class Leader:
         await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
 
     async def _keep_exclusions(self) -> None:
-        """While this worker leads: follow CRAWL_EXCLUDE, and note what operators exclude by the key."""
+        """While this worker leads: follow CRAWL_EXCLUDE."""
         fence = self._fence
         if fence is None:
             await asyncio.sleep(0.1)
@@ -138,7 +138,6 @@ class Leader:
         await self.exclusions.follow_file(self.state, fence)
         if self.exclusions.is_published and not was_published:
             await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
-        await self.exclusions.review(self.state, fence)
         await asyncio.sleep(_EXCLUSIONS_S)
 
     # Catalogue
@@ -163,13 +162,16 @@ class Leader:
         await self._rest(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
 
     async def _rest(self, seconds: float) -> None:
-        """Wait until the next reading, or until Redis has lost the last one."""
+        """Wait until the next reading, or until somebody has deleted what the last one has written."""
+        written = await source_table.count_rows(self.state)
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
         while loop.time() < ends:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(min(_TICK_S, max(ends - loop.time(), 0.0)))
             with suppress(*REDIS_TROUBLE):
-                if not await source_table.has_rates(self.state):
+                held = await source_table.count_rows(self.state)
+                if any(now < before for now, before in zip(held, written, strict=True)):
+                    logger.warning("Somebody has deleted what Redis holds of the catalogue: it is read again")
                     return
 
     def _report(self, catalogue: Catalogue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections import deque
 from dataclasses import replace
@@ -20,7 +21,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_counters, seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
-from crawlproject.frontier.lease_queue import LeaseQueue
+from crawlproject.frontier.lease_queue import PATIENCE_S, LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
@@ -29,9 +30,9 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
-from crawlproject.frontier.worker import Worker, collect_rarely
+from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
 from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
-from crawlproject.net.download_budget import budget_of_process
+from crawlproject.net.handler import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
@@ -43,7 +44,6 @@ from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.blobs import refusing
 from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
@@ -56,8 +56,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.15  # between looks whether leasing goes on; before requests are leased that have just been stored
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
-_SETTLE_EVERY_S = 0.2  # between settlements with trouble in them, unless a lease call takes them along
-_PATIENT_S = 0.5  # the same of results that nobody waits for
+_SETTLE_EVERY_S = 0.2  # between settlements that are needed soon, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
@@ -188,7 +187,8 @@ class FrontierScheduler(Scheduler):
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
-        self.state = State(self.config, spider.name)
+        moved = os.environ.pop(MOVES_TO, None)
+        self.state = State(self.config, spider.name, None if moved is None else int(moved))
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
@@ -254,13 +254,8 @@ class FrontierScheduler(Scheduler):
         """Spill and refill; also for spiders that this one finds requests for.
 
         Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
-
-        Raises:
-            ConfigError: the store cannot be used at all.
-
         """
-        with refusing("CRAWL_OVERFLOW_STORE", store):
-            packs = open_packs(store, self.crawler.settings)
+        packs = open_packs(store, self.crawler.settings)
         for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
             overflow = Overflow(state, packs)
             self._loops.start(overflow.keep, overflow.keep_sweeping)
@@ -340,7 +335,8 @@ class FrontierScheduler(Scheduler):
         if self._is_full():
             await asyncio.sleep(_LOOK_S)
             return
-        await self._end_leases()  # back to back the two calls cost Redis less
+        if asyncio.get_running_loop().time() >= self._ended_at + self._patience():
+            await self._end_leases()  # back to back the two calls cost Redis less
         self.leasing.wanted.clear()
         reply = await self.queue.fill()
         if self.resolver.outage:  # most of these leases come back
@@ -393,15 +389,20 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_REVISIT_EVERY_S)
 
     async def _settle(self) -> None:
-        """Settle what no lease call takes along in time; soon, what may open a circuit, or is all there is."""
+        """Settle what no lease call takes along in time."""
         await self.queue.settled.wait()
-        is_soon = self._new or self.queue.has_trouble or not self.queue.leases
-        every = _SETTLE_EVERY_S if is_soon else _PATIENT_S
+        patience = self._patience()
+        every = patience + LEASE_EVERY_S if patience else _SETTLE_EVERY_S
         rest = self._ended_at + every - asyncio.get_running_loop().time()
         if rest > 0:
             await asyncio.sleep(min(rest, _SETTLE_EVERY_S))  # a lease call may take them along meanwhile
         else:
             await self._end_leases()
+
+    def _patience(self) -> float:
+        """Return for how many seconds after a settlement the next ones may wait: few are needed sooner."""
+        is_needed = self._new or self.queue.is_needed or not self.queue.leases
+        return 0.0 if is_needed else PATIENCE_S
 
     async def _end_leases(self) -> None:
         """Store what was found, and end the leases that may end.

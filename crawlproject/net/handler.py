@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from OpenSSL import SSL
 from scrapy import Request, signals
@@ -10,8 +17,9 @@ from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, StopDownload
 from scrapy.http import Response
-from service_identity import VerificationError
+from scrapy.utils.misc import build_from_crawler
 
+from crawlproject import config
 from crawlproject.errors import MemoryShort, Paused, StaleConnection, Stopped, TlsFailed
 from crawlproject.models import (
     FETCH_TIME,
@@ -21,20 +29,95 @@ from crawlproject.models import (
     REQUESTED,
     SLOT,
     SOURCE,
+    TLS_FAILURE,
     Lease,
     Requested,
 )
 from crawlproject.net import pool
-from crawlproject.net.download_budget import Body, budget_of_process
 from crawlproject.net.protocol import Heads
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
+from crawlproject.net.tls import RecordingContextFactory, tls_failure
 from crawlproject.politeness.outcomes import Sample, of_exception
 from crawlproject.runtime import Runtime, runtime_of
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
 
 WANTED_BYTES = "wanted_bytes"  # in meta: how many bytes of a body are wanted
+# All response bodies being received together: hundreds of large ones must not exhaust the memory.
+SOFT_LIMIT = 64 * 1024 * 1024  # bytes received of bodies under way; above it, nothing is leased
+HARD_LIMIT = 2 * SOFT_LIMIT  # bytes
+_PATIENCE_S = 2.0  # above `SOFT_LIMIT` until a body is aborted: no source keeps a worker idle by sending slowly
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """A body being received for `source`; `abort` ends the download."""
+
+    source: str
+    abort: Callable[[], object]
+    received: int = 0
+    aborted: bool = False
+
+
+class DownloadBudget:
+    """Counts the bytes received of all bodies under way.
+
+    Above `HARD_LIMIT` bytes, or after `_PATIENCE_S` above `SOFT_LIMIT`, the source with the most bytes loses its
+    largest body. That request is tried again, with a delivery counted.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._under_way: set[Body] = set()
+        self._received = 0
+        self._over_since: float | None = None
+
+    @property
+    def over_soft_limit(self) -> bool:
+        """Whether nothing more should be leased."""
+        return self._received > SOFT_LIMIT
+
+    def begin(self, source: str, abort: Callable[[], object]) -> Body:
+        """Return the account of the body of a request that goes out."""
+        body = Body(source, abort)
+        self._under_way.add(body)
+        return body
+
+    def receive(self, body: Body, count: int) -> None:
+        """Count `count` more bytes of `body`; abort a body if there are too many."""
+        if body not in self._under_way:
+            return
+        body.received += count
+        self._received += count
+        if not self.over_soft_limit:
+            return
+        if self._over_since is None:
+            self._over_since = self._now()
+        if self._received > HARD_LIMIT or self._now() - self._over_since > _PATIENCE_S:
+            shares: Counter[str] = Counter()
+            for other in self._under_way:
+                shares[other.source] += other.received
+            (source, _), *_ = shares.most_common(1)
+            of_source = [other for other in self._under_way if other.source == source]
+            largest = max(of_source, key=lambda other: other.received)
+            self.end(largest)
+            largest.aborted = True
+            largest.abort()
+
+    def end(self, body: Body) -> None:
+        """Forget a body that is complete or has failed."""
+        if body in self._under_way:
+            self._under_way.remove(body)
+            self._received -= body.received
+        if not self.over_soft_limit:
+            self._over_since = None
+
+
+@cache
+def budget_of_process() -> DownloadBudget:
+    """Return the budget that all crawlers of this process share."""
+    return DownloadBudget()
 
 
 class CrawlDownloadHandler(HTTP11DownloadHandler):
@@ -42,9 +125,10 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     A spider with a method `wanted_bytes(request)` gets no more of a body than the piece with the last of these;
     with `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers
-    is limited (net/protocol.py). Few idle connections are kept, and only for a short time. How long a download
-    took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
-    (net/download_budget.py). Requests still in flight when the shutdown grace ends are aborted, and fail as
+    is limited (net/protocol.py). Few idle connections are kept, and only for a short time. Certificates are
+    verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in `meta["tls_failure"]`. How long a
+    download took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
+    (`DownloadBudget`). Requests still in flight when the shutdown grace ends are aborted, and fail as
     `Stopped`.
     """
 
@@ -55,6 +139,11 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         self._pool = pool.BoundedPool(reactor)
         self._budget = budget_of_process()
         self._under_way: dict[Request, Body] = {}
+        self._failures: WeakKeyDictionary[SSL.Connection, str] | None = None
+        if config.load(crawler.settings).tls_failures == "record":
+            recording = build_from_crawler(RecordingContextFactory, crawler)
+            recording.failures = self._failures = WeakKeyDictionary()
+            self._contextFactory = recording  # type: ignore[assignment]
         self._stop: asyncio.Task[None] | None = None
 
     async def download_request(self, request: Request) -> Response:
@@ -77,8 +166,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is None:
             self._begin(runtime)
         leave: Passage | None = request.meta.pop(PASSAGE, None)
-        pool.passage.set(leave)
-        pool.heads.set(self._heads_of(request))
+        carriers = self._tell_pool(request, leave)
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
@@ -117,11 +205,21 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta.pop("download_latency", None)
         elif leave is not None:
             request.meta["download_latency"] -= leave.waited
+        if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
+            request.meta[TLS_FAILURE] = failure
         return response
 
     def _begin(self, runtime: Runtime) -> None:
         self._stop = asyncio.create_task(self._abort_after_grace(runtime.shutdown.grace_over))
         self._crawler.signals.connect(self._received, signal=signals.bytes_received)
+
+    def _tell_pool(self, request: Request, leave: Passage | None) -> list[Any]:
+        """Tell the pool what this task connects for; return the list that the transports come to."""
+        carriers: list[Any] = []
+        pool.passage.set(leave)
+        pool.carriers.set(carriers if self._failures is not None else None)
+        pool.heads.set(self._heads_of(request))
+        return carriers
 
     def _heads_of(self, request: Request) -> Heads | None:
         """Return where the heads of a request and its response go; None if this spider does not want them."""
@@ -167,20 +265,9 @@ def _cause_of(error: Exception, runtime: Runtime, began: float) -> Exception:
     """Return why a download that began at `began` has failed: `error`, or what is behind it."""
     if runtime.pauses.overlap(began) and of_exception(error).sample is Sample.ERROR:
         return Paused(f"this worker stood still meanwhile ({type(error).__name__}: {error})")
-    if isinstance(error, DownloadFailedError) and (failure := _tls_failure(error)):
+    if isinstance(error, DownloadFailedError) and (failure := tls_failure(error)):
         return TlsFailed(failure)
     return error
-
-
-def _tls_failure(error: DownloadFailedError) -> str | None:
-    """Return what was wrong with a TLS connection, None if something else failed."""
-    for reason in getattr(error.__cause__, "reasons", ()):
-        if isinstance(reason.value, VerificationError):
-            return "certificate is for another name"
-        if isinstance(reason.value, SSL.Error):
-            details = reason.value.args[0] if reason.value.args else ()
-            return ", ".join(str(part[-1]) for part in details) or "connection aborted"
-    return None
 
 
 def _time_taken(runtime: Runtime, began: float, leave: Passage | None, lease: Lease | None) -> float | None:

@@ -92,26 +92,30 @@ def served(handler: type[BaseHTTPRequestHandler], certificate: trustme.LeafCert 
         server.server_close()
 
 
-def test_invalid_certificates_are_refused_unless_scrapy_is_not_to_verify_them(crawl: Crawl) -> None:
+def test_invalid_certificates_are_refused_or_recorded(crawl: Crawl) -> None:
     known, authorities = trustme.CA(), crawl.folder / "authorities.pem"
     known.cert_pem.write_to_path(str(authorities))
+    found = []
     with (
         served(Picture, trustme.CA().issue_cert("museum.org")) as of_unknown,
         served(Picture, known.issue_cert("gallery.org")) as of_another,
     ):
-        for verifies in (True, False):
+        for setting in ("refuse", "record"):
             for name, port in (("unknown", of_unknown), ("another", of_another)):
                 seed = {"url": f"https://museum.org:{port}/a.jpg", "uuid": name, "source": "museum"}
                 crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-            crawl.options = [] if verifies else ["-s", "DOWNLOAD_VERIFY_CERTIFICATES=False"]
-            crawl.run(CRAWL_MAX_RETRIES="0", SSL_CERT_FILE=str(authorities))
-            if verifies:
-                dead = crawl.dead()
-                assert crawl.events(KEYS.image_events) == []
-                assert "certificate verify failed" in dead["unknown"]
-                assert "certificate is for another name" in dead["another"]
-                crawl.redis.flushall()
-    assert sorted(event["identifier"] for event in crawl.events(KEYS.image_events)) == ["another", "unknown"]
+            crawl.run(CRAWL_MAX_RETRIES="0", CRAWL_TLS_FAILURES=setting, SSL_CERT_FILE=str(authorities))
+            events = crawl.events(KEYS.image_events)
+            found.append(({event["identifier"]: event["tls_failure"] for event in events}, crawl.dead()))
+            crawl.redis.flushall()
+    (none, dead), (recorded, _) = found
+    assert none == {}
+    assert "certificate verify failed" in dead["unknown"]
+    assert "certificate is for another name" in dead["another"]
+    assert recorded == {
+        "unknown": "unable to get local issuer certificate",
+        "another": "certificate is for another name",
+    }
 
 
 # Idle connections
