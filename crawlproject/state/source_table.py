@@ -93,6 +93,11 @@ async def has_rates(state: State) -> bool:
     return bool(await state.redis.hlen(state.keys.catalogue))
 
 
+async def count_rows(state: State) -> tuple[int, int]:
+    """Return how many sources and how many domains of the catalogue Redis holds."""
+    return await state.redis.hlen(state.keys.catalogue), await state.redis.hlen(state.keys.hosts)
+
+
 async def scan_catalogue(state: State, cursor: int) -> tuple[int, list[str]]:
     """Return the cursor of the next page and this page of the sources with a row; 0 begins and ends."""
     following, page = await state.redis.hscan(state.keys.catalogue, cursor, count=_PAGE)
