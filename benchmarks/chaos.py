@@ -628,33 +628,34 @@ def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float, *, with_files: 
         (f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"),
         wrong_files(chaos, events) if with_files else (),
     )
-    return accounted(chaos, seconds, {"image events": images, "link rot": rot}, expected, wrong)
+    return accounted(chaos, seconds, {"image events": images, "link rot": rot}, "identifier", expected, wrong)
 
 
 def accounted(
     chaos: Chaos,
     seconds: float,
     ended: Mapping[str, Sequence[Mapping[str, Any]]],
+    name: str,
     expected: Collection[str],
     wrong: Iterable[str],
 ) -> Account:
     """Return the account of a crawl.
 
-    `ended` are its events by kind, `expected` the identifiers, or addresses, of those that had to end, once, as an
-    event or as a dead letter. `wrong` says what else is not as promised.
+    `ended` are its events by kind, whose key `name` says what has ended; `expected` are those that had to, once, as
+    an event or as a dead letter. `wrong` says what else is not as promised.
     """
     dead = chaos.crawl.dead_letters(chaos.plan.spider)
-    ends = Counter(_name_of(end) or end["seed"] for end in chain(*ended.values(), dead))
+    ends = Counter(end[name] or end["seed"] for end in chain(*ended.values(), dead))
     reasons = Counter("dead: " + re.split(r"[:,(]", letter["reason"])[0].strip() for letter in dead)
     return Account(
         len(expected),
         seconds,
         chaos.faults,
         {kind: len(events) for kind, events in ended.items()} | dict(reasons.most_common()),
-        sorted(name for name in expected if name not in ends),
-        sorted(name for name, number in ends.items() if number > 1),
+        sorted(one for one in expected if one not in ends),
+        sorted(one for one, number in ends.items() if number > 1),
         chaos.broken
-        + [f"{name} was never to be asked for" for name in ends if name not in expected]
+        + [f"{one} was never to be asked for" for one in ends if one not in expected]
         + [*wrong, *chaos.frontier.left_behind()],
         [],
         chaos.crawl.totals(chaos.plan.spider),

@@ -66,7 +66,7 @@ def account(chaos: Chaos, pages: int, seconds: float) -> Account:
         wrong_files(chaos, events),
         _wrong_records(chaos.store, read),
     )
-    return accounted(chaos, seconds, {"pages": read, "link rot": rot}, expected, wrong)
+    return accounted(chaos, seconds, {"pages": read, "link rot": rot}, "url", expected, wrong)
 
 
 def first_pages(chaos: Chaos) -> list[str]:

@@ -49,17 +49,6 @@ def png(width: int, height: int, pixels: bytes = b"", depth: int = 8) -> bytes:
     return made
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-def test_gives_facts_and_thumbnail(format_: str) -> None:
-    body = picture(format_, (900, 600))
-    made = analyse(body, max_pixels=LIMIT)
-    assert (made.facts.format, made.facts.width, made.facts.height) == (format_, 900, 600)
-    assert (made.facts.compression_quality is None) == (format_ != "JPEG")
-    assert made.facts.filesize == len(body)
-    thumbnail = Image.open(io.BytesIO(made.thumbnails[0].data))
-    assert (thumbnail.format, thumbnail.size) == ("JPEG", (640, 427))
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -174,47 +174,6 @@ async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(
     assert {text(1), text(4)} <= set(kept(folder))
 
 
-def failing(
-    monkeypatch: pytest.MonkeyPatch, error: int, times: float = float("inf"), above: int = 0
-) -> list[float]:
-    """Have writes fail, of more bytes than `above`, until the list that is returned holds 0."""
-    left = [times]
-    pwrite, plain = os.pwrite, os.write
-
-    def fails(size: int) -> None:
-        if left[0] > 0 and size > above:
-            left[0] -= 1
-            raise OSError(error, os.strerror(error))
-
-    def failing_pwrite(file: int, data: bytes, offset: int) -> int:
-        fails(len(data))
-        return pwrite(file, data, offset)
-
-    def failing_write(file: int, data: bytes) -> int:
-        fails(len(data) if len(data) >= 1000 else 0)  # not asyncio's own, to wake itself
-        return plain(file, data)
-
-    monkeypatch.setattr(os, "pwrite", failing_pwrite)
-    monkeypatch.setattr(os, "write", failing_write)
-    return left
-
-
-async def test_a_full_disk_is_an_outage_until_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(tmp_path) as store:
-        await write(store, 1)
-        left = failing(monkeypatch, 28)
-        ends = await asyncio.gather(*(store.write(exchange(n)) for n in range(2, 30)), return_exceptions=True)
-        assert all(isinstance(end, StorageDown) for end in ends)
-        assert "No space left on device" in store.outage
-        assert "make room" in store.outage
-        left[0] = 0
-        await until_up(store)
-        await write(store, 2)
-    assert kept(tmp_path) == [text(1), text(2)]
-
-
 async def test_a_write_that_hangs_is_an_outage_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

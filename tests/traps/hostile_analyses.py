@@ -94,18 +94,6 @@ def deep(image: Image.Image) -> Any:
     return value
 
 
-def hangs_at_66(image: Image.Image) -> int:
-    while image.width == 66:
-        time.sleep(1)
-    return image.width
-
-
-def raises_at_67(image: Image.Image) -> int:
-    if image.width == 67:
-        raise ValueError("no model")
-    return image.width
-
-
 def opens(image: Image.Image) -> str:
     with open("/etc/hostname") as file:  # noqa: PTH123
         return file.read()
