@@ -3,7 +3,7 @@ BIN := .venv/bin
 AT_ONCE ?= 4
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: venv demo demo-pages demo-cluster quick test image-test terraform-test bench img2dataset check lock audit clean
+.PHONY: venv demo demo-pages demo-cluster quick test docs image-test terraform-test bench img2dataset check lock audit clean
 
 venv: .venv/.runtime
 
@@ -61,6 +61,10 @@ $(THEIRS)/.installed: benchmarks/img2dataset.lock
 	test -x $(THEIRS)/bin/python || $(PYTHON) -m venv $(THEIRS)
 	$(THEIRS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/img2dataset.lock
 	touch $@
+
+# The documents as a site, in .crawl/site/index.html; a link that leads nowhere is an error.
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -641,8 +641,8 @@ def accounted(
 ) -> Account:
     """Return the account of a crawl.
 
-    `ended` are its events by kind, whose key `name` says what has ended; `expected` are those that had to, once, as
-    an event or as a dead letter. `wrong` says what else is not as promised.
+    `ended` are its events by kind, whose key `name` says what has ended; `expected` are those that had to, once,
+    as an event or as a dead letter. `wrong` says what else is not as promised.
     """
     dead = chaos.crawl.dead_letters(chaos.plan.spider)
     ends = Counter(end[name] or end["seed"] for end in chain(*ended.values(), dead))

@@ -24,6 +24,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
         self.delays: dict[str, float] = {}  # seconds that the answer for a name takes
         self.rcodes: dict[str, int] = {}  # error codes that replace the answers for a name; "*": for every name
         self.away = False  # no reply to any query
+        self.ttl = 1  # seconds, of all answers
         self.asked: list[str] = []
         self._kinds: dict[str, set[int]] = {}  # record types already queried of a name's present answer
         self._lock = threading.Lock()
@@ -64,7 +65,7 @@ class Zone(dnslib.server.BaseResolver):  # type: ignore[misc]
         for address in addresses:
             kind = "AAAA" if ":" in address else "A"
             if dnslib.QTYPE[request.q.qtype] == kind and not name.endswith("invalid"):
-                reply.add_answer(*dnslib.RR.fromZone(f"{name} 0 {kind} {address}"))
+                reply.add_answer(*dnslib.RR.fromZone(f"{name} {self.ttl} {kind} {address}"))
         return reply
 
 

@@ -24,7 +24,9 @@ from typing import Any
 
 from crawlproject import config
 from crawlproject.config import CircuitRules
+from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import Requested
+from crawlproject.politeness import slots
 from crawlproject.state.calls import NewRequest, Settlement
 from crawlproject.state.client import State
 
@@ -33,9 +35,9 @@ _SHARES = (0.38, 0.26, 0.16, 0.1, 0.05, 0.03, 0.015, 0.005)  # of the requests, 
 _WORKER = "benchmark"
 _AHEAD = 2_000  # seeds that wait
 _BATCH = 500  # of seeds
-_CAPACITY = 128  # leases of a worker, at least;
-_CAPACITY_S = 0.65  # what is sent in so many seconds: a horizon, an answer's time and two calls
 _LATENCY_S = 0.1
+_CAPACITY = 128  # leases of a worker, at least;
+_CAPACITY_S = slots.HORIZON_S + _LATENCY_S + 2 * slots.LEASE_EVERY_S  # what is sent in so many seconds
 _EVENT = json.dumps(
     {"identifier": "x" * 36, "exif": {f"0x{n:x}": "y" * 12 for n in range(20)}, "sha256": "z" * 64}
 )
@@ -67,7 +69,7 @@ class Worker:
         await self.scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
         await self.scripts.heartbeat(_WORKER, join=True, timeout=30, max_deliveries=3)
         loops: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            *((0.15, self.settle_and_lease), (0.2, self.feed)),
+            *((slots.LEASE_EVERY_S, self.settle_and_lease), (0.2, self.feed)),
             *((1.0, self.rule), (5.0, self.beat), (5.0, self.collect)),
         ]
         await asyncio.gather(*(self._every(seconds / _PACE, work) for seconds, work in loops))
@@ -107,7 +109,7 @@ class Worker:
             reply = await self.scripts.settle(_WORKER, ends)
             assert all(reply.settled)
         if (room := self.capacity - self.held.total()) > 0:
-            await self._lease(min(room, 64))
+            await self._lease(min(room, MOST_A_CALL))
 
     async def _lease(self, want: int) -> None:
         began = time.monotonic()
@@ -118,7 +120,7 @@ class Worker:
                 source: self.capacity - held for source, held in (+self.held).items()
             },  # far more than it needs
             room=self.capacity,
-            horizon=0.25 / _PACE,
+            horizon=slots.HORIZON_S / _PACE,
         )
         self.lease_times.append(time.monotonic() - began)
         assert reply.state == "ok"

@@ -29,7 +29,7 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
-from crawlproject.errors import ConfigError, CrawlprojectError
+from crawlproject.errors import ConfigError, CrawlprojectError, UnknownSource
 from crawlproject.exclusions.names import exclusion_names
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State, keys_for, without_secrets
@@ -375,6 +375,23 @@ async def remark_unknown(state: State, sources: list[str]) -> list[str]:
     for source in unknown:
         remark(f"nothing is crawled as {source} so far; a name in seeds alone does not count")
     return unknown
+
+
+async def check_known(state: State, sources: list[str], remedy: str = "") -> None:
+    """Check that something is known of all `sources`, before an order for them; `remedy` ends the message.
+
+    Raises:
+        UnknownSource: nothing is.
+
+    """
+    found = await ask_for(state, sources, unknown_sources)
+    for name in sorted(name for names in found.values() for name in names):
+        owner = (await state.shard_for(name).scripts.attribute(None, name)).source
+        belongs = f"; {name} belongs to {owner}" if owner != name else ""
+        raise UnknownSource(
+            f"no source is known by the name {name}, so nothing has changed{belongs}; scrapy sources lists those "
+            f"known{remedy}"
+        )
 
 
 def remark(text: str) -> None:

@@ -35,6 +35,10 @@ class BadInput(CrawlprojectError):
     """Files of seeds cannot be fed as was asked for: there are none, a column is missing, one has changed."""
 
 
+class UnknownSource(CrawlprojectError):
+    """An operator's order names a source of which nothing is known."""
+
+
 class BadEntry(CrawlprojectError):
     """An entry of the frontier cannot be decoded: not written by crawlproject, or by another version of it."""
 

@@ -12,7 +12,7 @@ from crawlproject import config
 from crawlproject.errors import CatalogueError
 from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.exclusion_list import ExclusionList
-from crawlproject.loops import Loops
+from crawlproject.runtime import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.catalogue_reader import read_catalogue
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of, row_text
@@ -163,16 +163,13 @@ class Leader:
         await self._rest(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
 
     async def _rest(self, seconds: float) -> None:
-        """Wait until the next reading, or until somebody has deleted what the last one has written."""
-        written = await source_table.count_rows(self.state)
+        """Wait until the next reading, or until Redis has lost the last one."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
         while loop.time() < ends:
-            await asyncio.sleep(min(_TICK_S, max(ends - loop.time(), 0.0)))
+            await asyncio.sleep(_TICK_S)
             with suppress(*REDIS_TROUBLE):
-                held = await source_table.count_rows(self.state)
-                if any(now < before for now, before in zip(held, written, strict=True)):
-                    logger.warning("Somebody has deleted what Redis holds of the catalogue: it is read again")
+                if not await source_table.has_rates(self.state):
                     return
 
     def _report(self, catalogue: Catalogue) -> None:

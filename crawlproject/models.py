@@ -27,9 +27,8 @@ SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it
 REQUESTED = "requested"  # Requested: what a request for a robots.txt has sent
 PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
-TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
 FETCH_TIME = "fetch_time"  # float: seconds of the last download, to its last byte or its failure; None: not known
-HEADS = "heads"  # net.heads.Heads: as they went over the wire, for spiders that keep exchanges
+HEADS = "heads"  # net.protocol.Heads: as they went over the wire, for spiders that keep exchanges
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
@@ -367,7 +366,6 @@ class FetchedImage:
     body: bytes = field(repr=False)
     codings: tuple[str, ...] = ()  # the body's content codings, in the order in which they were applied
     opt_out: tuple[str, ...] = ()
-    tls_failure: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
     extra: Mapping[str, Any] | None = None
     etag: str | None = None
@@ -411,7 +409,7 @@ class ImageEvent(Event):
     STREAM: ClassVar[str] = "image_metadata_updates"
     OPTIONAL: ClassVar[frozenset[str]] = frozenset(
         (
-            *("exif", "tls_failure", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
+            *("exif", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
             *(EXTRA, "etag", "last_modified"),
         )
     )
@@ -435,7 +433,6 @@ class ImageEvent(Event):
     fetch_s: float | None
     opt_out: tuple[str, ...] = ()
     exif: dict[str, Any] | None = None
-    tls_failure: str | None = None
     found_on: str | None = None
     licence: str | None = None
     alt: str | None = None
@@ -455,7 +452,6 @@ class ProbeEvent(Event):
     """Event `image_probes`: the picture is there, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_probes"
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset(("tls_failure", EXTRA))
 
     identifier: str
     url: str
@@ -479,7 +475,6 @@ class ProbeEvent(Event):
     attempts: int
     fetch_s: float | None
     opt_out: tuple[str, ...] = ()
-    tls_failure: str | None = None
     extra: Mapping[str, Any] | None = None
 
 

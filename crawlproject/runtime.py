@@ -1,22 +1,64 @@
-"""What every room may need of the worker that it runs in: may it lease, did it stand still, does it shut down."""
+"""What every room may need of its worker: background work; may it lease, did it stand still, does it shut down."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from scrapy.crawler import Crawler
 
 from crawlproject.errors import ConfigError
-from crawlproject.state.client import State
+from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import uptime
+from crawlproject.threads import end
 
 PAUSES_EVERY_S = 0.25
 _PAUSE_S = 1.0  # by which the loop is late; less is ordinary on a busy machine
+_AFTER_TROUBLE_S = 1.0
+_PROBE_S, _LONGEST_PROBE_S = 1.0, 60.0  # between probes; doubled each time
 
 logger = logging.getLogger(__name__)
+
+
+class Loops:
+    """Tasks that repeat a step until they are stopped; when Redis fails, they wait and go on."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, *steps: Callable[[], Awaitable[None]]) -> None:
+        """Repeat each of `steps` in a task of its own. A step contains its own waiting."""
+        self._tasks += [asyncio.create_task(self._repeat(step)) for step in steps]
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """End all tasks: give their current steps `grace` seconds, then cancel them."""
+        self._stopping = True
+        if grace and self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
+        await end(*self._tasks)
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        while not self._stopping:
+            try:
+                await step()
+            except REDIS_TROUBLE as error:
+                self.state.failed(error)
+                await asyncio.sleep(_AFTER_TROUBLE_S)
+            except Exception:
+                logger.exception("Bug in %s; going on", _name_of(step))
+                await asyncio.sleep(_AFTER_TROUBLE_S)
+
+
+def _name_of(step: object) -> str:
+    while isinstance(step, partial):
+        step = step.func
+    return getattr(step, "__qualname__", str(step))
 
 
 class Leasing:
@@ -104,3 +146,47 @@ def runtime_of(crawler: Crawler) -> Runtime:
     if not isinstance(runtime, Runtime):
         raise ConfigError("SCHEDULER must be crawlproject.frontier.scheduler.FrontierScheduler")
     return runtime
+
+
+class Breaker:
+    """Pauses leasing from the moment it trips until a probe succeeds.
+
+    `name` is its name in the statistics. `outage` says what is wrong; it is empty while nothing is.
+    """
+
+    def __init__(self, name: str, crawler: Crawler | None = None) -> None:
+        self.name = name
+        self.crawler = crawler
+        self.outage = ""
+        self._recovery: asyncio.Task[None] | None = None
+
+    def trip(self, outage: str, probe: Callable[[], Awaitable[Exception | None]]) -> None:
+        """Pause leasing until `probe` returns None; it is called at longer and longer intervals."""
+        if self.outage:
+            return
+        self.count("down")
+        self.outage = outage
+        if self.crawler is not None:
+            runtime_of(self.crawler).leasing.pause(outage)
+        self._recovery = asyncio.create_task(self._recover(probe))
+
+    def close(self) -> None:
+        """End the probes."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+
+    def count(self, what: str) -> None:
+        """Add one to a statistic."""
+        if self.crawler is not None and self.crawler.stats is not None:
+            self.crawler.stats.inc_value(f"{self.name}/{what}")
+
+    async def _recover(self, probe: Callable[[], Awaitable[Exception | None]]) -> None:
+        pause = _PROBE_S
+        await asyncio.sleep(pause)
+        while await probe() is not None:
+            self.count("probes_failed")
+            pause = min(2 * pause, _LONGEST_PROBE_S)
+            await asyncio.sleep(pause)
+        reason, self.outage = self.outage, ""
+        if self.crawler is not None:
+            runtime_of(self.crawler).leasing.resume(reason)

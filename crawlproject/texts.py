@@ -45,18 +45,19 @@ def without_pyarrow(what: str, error: ImportError) -> str:
 
 
 def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) -> str:
-    """Return a command for people to copy into a shell: `scrapy`, `words`, and behind `--` what it is done to.
+    """Return a command for people to copy into a shell: `scrapy`, `words`, and `of`, what it is done to.
 
     It names the `spider`, unless that is the one that commands are about by default.
 
     A shell takes each of them as one word and as nothing else, whoever has chosen it: it does not run `$(...)`,
-    and what begins with `-` in `of` is no option. It belongs at the end of a line: what follows is copied, too.
+    and what begins with `-` in `of` stands behind `--`: it is no option. It belongs at the end of a line: what
+    follows is copied, too.
     """
     line = ["scrapy", *words]
     if spider != "images":
         line.append(f"--spider={spider}")
-    if names := list(of):
-        line += ["--", *names]
+    names = list(of)
+    line += ["--", *names] if any(name.startswith("-") for name in names) else names
     return " ".join(shlex.quote(printable(word, len(word))) for word in line)
 
 

@@ -1,4 +1,7 @@
-"""Blocking work in daemon threads: an executor's threads would keep the process alive until they are done."""
+"""Background work: how tasks end, and blocking work in daemon threads.
+
+An executor's threads would keep the process alive until they are done.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -59,3 +62,11 @@ def _start(name: str) -> SimpleQueue[Callable[[], None]]:
 
     threading.Thread(target=serve, name=name, daemon=True).start()
     return work
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, and wait until they are done. More than once: on Python 3.11 redis-py may swallow that."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=0.1)

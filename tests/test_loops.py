@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from crawlproject.loops import Loops
+from crawlproject.runtime import Loops
 from crawlproject.state.client import State
 from tests.waiting import until_async
 
@@ -15,7 +15,7 @@ from tests.waiting import until_async
 async def test_a_bug_is_logged_with_the_name_of_the_step_which_goes_on(
     state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("crawlproject.loops._AFTER_TROUBLE_S", 0.01)
+    monkeypatch.setattr("crawlproject.runtime._AFTER_TROUBLE_S", 0.01)
     steps = []
 
     async def look_after(shard: int) -> None:

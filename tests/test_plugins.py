@@ -32,10 +32,13 @@ KEYS = Keys("crawl", "images")
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder for PYTHONPATH in which the plug-in of docs/plugins.md is installed."""
+    """A folder for PYTHONPATH in which the plug-in of docs/plugins.md, that of examples/, is installed."""
     text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     [point] = re.findall(r'"crawlproject\.plugins"\]\n    (.*)\n', text)
+    example = ROOT / "examples" / "postgres"
+    assert (example / "crawl_postgres.py").read_text(encoding="utf-8") == code
+    assert point in (example / "pyproject.toml").read_text(encoding="utf-8")
     about = tmp_path / "crawl_postgres-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: crawl-postgres\nVersion: 1\n")

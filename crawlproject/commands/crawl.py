@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from scrapy.commands import crawl
+from scrapy.spiderloader import get_spider_loader
 
 from crawlproject import cli, config, plugins
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
 from crawlproject.state.client import check_redis
+from crawlproject.state.clock import local_time
 from crawlproject.storage.blobs import check_storage, is_same_place
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,13 @@ class Command(crawl.Command):
         super().process_options(args, opts)
         cli.log_as_set(self)  # from the first line on
         cli.loop_as_set(self)
+        self._check(args)
+        if self.exitcode:
+            sys.exit(self.exitcode)  # before Scrapy logs its versions
 
     @cli.reports_errors
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+    def _check(self, args: list[str]) -> None:
+        """Report what would make the crawl fail, and fit the settings to this machine."""
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
         from crawlproject.exclusions.names import read_exclusions
         from crawlproject.net.pool import fit_open_files
@@ -51,6 +55,11 @@ class Command(crawl.Command):
                 "CRAWL_CONTACT is not set: give the sites a way to reach you, "
                 "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
             )
+        if (now := local_time()) < 0:
+            raise ConfigError(
+                f"the monotonic clock of this machine is at {now:.0f} s, below zero: run the worker in no time "
+                "namespace (unshare --monotonic)"
+            )
         if missing := dict(_not_installed(settings.formats)):
             raise ConfigError(
                 f"CRAWL_FORMATS names {' and '.join(missing)}, whose libraries are not installed: "
@@ -60,8 +69,6 @@ class Command(crawl.Command):
             check_catalogue(settings.sources)
         if settings.exclude is not None:
             read_exclusions(settings.exclude)
-        if not settings.shard and settings.shards > 1:
-            self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.unserved.UnservedShards"] = 400
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
         if (concurrent := fit_open_files(wanted)) < wanted:
             logger.warning(
@@ -80,19 +87,19 @@ class Command(crawl.Command):
 
             check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
         cli.run_apart(check_redis(settings))
-        for fault in self._faults_of_storages(settings):
-            cli.remark(f"{fault}; the crawl waits until they can")
-        assert self.crawler_process is not None
-        spiders = self.crawler_process.spider_loader.list()
+        self._check_storages(settings)
+        spiders = get_spider_loader(self.settings).list()
         if args and args[0] not in spiders:
             raise ConfigError(f"unknown spider {args[0]!r}: expected one of {', '.join(spiders)}")
+
+    @cli.reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        assert self.settings is not None
+        assert self.crawler_process is not None
+        settings = config.load(self.settings)
         if settings.shard and len(args) == 1:
             self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
-        from crawlproject.frontier.worker import MOVES_TO  # here: it would slow every command
-
-        if MOVES_TO in os.environ and signal.getsignal(signal.SIGTERM) == self.crawler_process._signal_shutdown:
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nobody has told it to stop
 
     def _divide(self, spider: str, shards: tuple[int, ...], opts: argparse.Namespace) -> None:
         """Schedule a crawler for each shard but the last one, in this process; `run` schedules that."""
@@ -105,18 +112,17 @@ class Command(crawl.Command):
             if number != shards[-1]:
                 self.crawler_process.crawl(self._create_crawler(spider), **opts.spargs)
 
-    def _faults_of_storages(self, settings: Config) -> Iterator[str]:
-        """Yield why what is crawled cannot be stored for now. Raises ConfigError, where that is for good."""
+    def _check_storages(self, settings: Config) -> None:
+        """Try to write where what is crawled is stored. Raises ConfigError."""
         if (originals := settings.keep_originals) and is_same_place(originals, settings.images_store):
             raise ConfigError("CRAWL_KEEP_ORIGINALS is the same place as IMAGES_STORE: name another one")
-        faults = [check_storage(settings.images_store, self.settings)]
+        check_storage(settings.images_store, self.settings)
         if originals:
-            faults.append(check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS", "originals"))
+            check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS")
         if settings.pages_store is not None:
             from crawlproject.storage.warc_store import check_page_store
 
-            faults.append(check_page_store(self.settings))
-        yield from filter(None, faults)
+            check_page_store(self.settings)
 
 
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:

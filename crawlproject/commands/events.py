@@ -71,11 +71,17 @@ class Command(cli.Command):
         )
         parser.add_argument("--readers", action="store_true", help="list the readers, and how far each is behind")
         parser.add_argument("--forget", metavar="NAME", help="give this reader up: keep no more events for it")
+        parser.add_argument("--spider", help=argparse.SUPPRESS)
         targets = _targets()
         cli.add_plugin_options(parser, _flags(targets), targets)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        if opts.spider is not None:
+            raise UsageError(
+                "--spider: a reader gets the events of all spiders. Items of your own spiders go through "
+                "ITEM_PIPELINES; scrapy stats --spider counts them"
+            )
         targets = _targets()
         flags = _flags(targets)
         chosen = [name for name in flags if getattr(opts, name)]

@@ -9,6 +9,7 @@ from crawlproject import cli
 from crawlproject.controls import exclude
 from crawlproject.exclusions.names import is_domain
 from crawlproject.state.client import State
+from crawlproject.texts import counted
 
 
 class Command(cli.Question):
@@ -39,6 +40,6 @@ class Command(cli.Question):
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:
         return "\n".join(
-            f"{name} is excluded" + (f"; {count} queued requests were dropped" if count else "")
+            f"{name} is excluded; {counted(count, 'queued request')} {'was' if count == 1 else 'were'} dropped"
             for name, count in said["excluded"].items()
         )

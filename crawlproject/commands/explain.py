@@ -15,6 +15,7 @@ from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.exclusions.stored import exclusion_of
 from crawlproject.frontier.codec import SeenFilter, digest_of
+from crawlproject.frontier.contents import MOST_LOOKED_AT, find_request
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
@@ -38,7 +39,7 @@ from crawlproject.status.source_status import (
     seen_on,
     source_statuses,
 )
-from crawlproject.texts import printable, without_userinfo
+from crawlproject.texts import counted, printable, without_userinfo
 
 
 class Command(cli.Question):
@@ -122,6 +123,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
     seen = await state.scripts.was_seen(SeenFilter().digest(request))
+    place = await find_request(state, name, request.url, uuid and seed.identifier, status.spilled)
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
@@ -132,7 +134,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         excluded = await exclusion_of(state, seed.source, "")
     obstacles = [
         excluded and f"{excluded} is excluded: see scrapy excluded",
-        seen and 'seen before: a seed for it is a duplicate unless it says "again"',
+        seen and place is None and 'seen before: a seed for it is a duplicate unless it says "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
         unresolved and f"name: {unresolved}",
@@ -147,7 +149,13 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         and not (refused or refused_address or excluded)
     ):
         until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
-        due = max(hold.seconds, row.next_slot_s, until_robots) + (row.queued + row.waiting) * interval_of(status)
+        due = max(hold.seconds, row.next_slot_s, until_robots)
+        if place is None:
+            due += (row.queued + row.waiting) * interval_of(status)
+        elif place.at is not None:
+            due = max(due, place.at - status.now)
+        else:
+            due = 0.0 if place.in_front is None else due + place.in_front * interval_of(status)
     return {
         "url": request.url,
         "identifier": seed.identifier,
@@ -157,6 +165,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "seen": seen,
         "ended": None if ended is None else ended._asdict(),
         "looked_back": looked_back,
+        "request": place and {"state": place.state, "in_front": place.in_front, "due_s": due},
         "excluded_by": excluded,
         "robots": robots,
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
@@ -243,13 +252,27 @@ def _outcome(said: dict[str, Any]) -> str:
             if text
         )
         return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more}"
+    if said["request"]:
+        return "none yet"
     back = said["looked_back"]
     *looked, last = (
         f"the {what} since {back[name]}" if back[name] else f"the {what} (there are none)"
         for name, what in _LOOKED_BACK.items()
         if name in back
     )
-    return f"not known: not among {', '.join(looked)} or {last}"
+    waits = f", nor among the first {MOST_LOOKED_AT} requests that wait" if said["seen"] else ""
+    return f"not known: not among {', '.join(looked)} or {last}{waits}"
+
+
+def _request(place: dict[str, Any]) -> str:
+    """Say where the request of the URL is at present."""
+    match place["state"]:
+        case "in_flight":
+            return "in flight"
+        case "delayed":
+            return "waits before its next attempt"
+    front = f"{counted(place['in_front'], 'request')} in front of it"
+    return f"queued, {front}" if place["state"] == "queued" else f"waits beyond the window of its source, {front}"
 
 
 _LOOKED_BACK = {
@@ -269,6 +292,8 @@ def _in_words(said: dict[str, Any]) -> str:
         lines["url"] = said["url"]
         lines["identifier"] = f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}"
         lines["outcome"] = _outcome(said)
+        if said["request"]:
+            lines["request"] = _request(said["request"])
         lines["source"] = f"{said['source']} (by {said['source_from']}), {said['state']}"
         lines["because"] = said["belongs"]
     else:

@@ -21,6 +21,7 @@ class Command(cli.Question):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
+        parser.add_argument("--new", action="store_true", help="also those of which nothing is known yet")
         parser.add_argument(
             "--key",
             action="store_true",
@@ -36,8 +37,9 @@ class Command(cli.Question):
         cli.show(json.dumps({"orders": orders}) if opts.json else "\n".join(orders))
 
     async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, list[str]]:
+        if not opts.new:
+            await cli.check_known(state, args, "; --new halts it in advance")
         await halt(state, args, cli.operator(self))
-        await cli.remark_unknown(state, args)
         return {"halted": args}
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:

@@ -30,6 +30,7 @@ class Command(cli.Question):
         parser.add_argument(
             "--over-robots", action="store_true", help="lift the Crawl-delay that its robots.txt asks for"
         )
+        parser.add_argument("--new", action="store_true", help="also if nothing is known of the source yet")
         parser.add_argument(
             "--key",
             action="store_true",
@@ -59,12 +60,13 @@ class Command(cli.Question):
         source, value = args
         if value == "auto" and opts.over_robots:
             raise UsageError("--over-robots expects RPS: by size, a Crawl-delay always binds")
+        if not opts.new:
+            await cli.check_known(state, [source], "; --new sets its rate in advance")
         shard = state.shard_for(source)
         try:
             rate = await set_rate(state, source, value, cli.operator(self), over_robots=opts.over_robots)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        await cli.remark_unknown(state, [source])
         if rate is not None and rate > MAXIMUM_RATE:
             cli.remark(f"{rate:g} is more than the {MAXIMUM_RATE:g} requests a second of the largest sources")
         if rate is not None and (await shard.scripts.attribute(source, None)).kind == "domain":

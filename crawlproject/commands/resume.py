@@ -21,8 +21,8 @@ class Command(cli.Question):
     check = staticmethod(cli.some_sources)
 
     async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, list[str]]:
+        await cli.check_known(state, args)
         resumed = await resume(state, args, cli.operator(self))
-        await cli.remark_unknown(state, args)
         return {"resumed": resumed, "not_halted": [name for name in args if name not in resumed]}
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:

@@ -11,7 +11,15 @@ from crawlproject import cli
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
 from crawlproject.state.source_table import known_sources
-from crawlproject.status.source_status import SourceRow, duration, pause, said_of_links, seen_on, source_statuses
+from crawlproject.status.source_status import (
+    SourceRow,
+    duration,
+    pause,
+    said_of_links,
+    said_of_minimum,
+    seen_on,
+    source_statuses,
+)
 from crawlproject.texts import counted
 
 
@@ -43,7 +51,8 @@ class Command(cli.Command):
             if opts.json:
                 await _write_json(names, rows)
             else:
-                await _write_table(names, rows, _OF_PAGES if opts.spider == "pages" else _COLUMNS)
+                columns = {"pages": _OF_PAGES, "images": _COLUMNS}.get(opts.spider, _OF_OTHERS)
+                await _write_table(names, rows, columns)
             for shard, fault in (away or {}).items():
                 cli.remark(f"{shown(shard)} does not answer, and its sources are missing here: {fault}")
             if not opts.json:
@@ -85,6 +94,7 @@ _WORK: _Columns = {
     "eta": lambda row: duration(row.eta_s) if row.eta_s != 0 else "-",
 }
 _COLUMNS: _Columns = {**_RATES, "queued": lambda row: row.queued, "waiting": lambda row: row.waiting, **_WORK}
+_OF_OTHERS: _Columns = {**_COLUMNS, "items": lambda row: row.items}
 _OF_PAGES: _Columns = {
     **_RATES,
     "window": lambda row: row.queued,
@@ -104,9 +114,13 @@ def _budget(budget: Mapping[str, int | None]) -> str:
 async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns: _Columns) -> None:
     width = max(map(len, names), default=6)
     print(f"{'source':<{width}}", *(f"{name:>10}" for name in columns), " reason")
+    slow: list[SourceRow] = []
     async for row in rows:
+        slow += [row] if said_of_minimum([row]) else []
         cells = " ".join(f"{cell(row):>10}" for cell in columns.values())
         hosts, links = seen_on(row.hosts), said_of_links(row.links)
         more = [text for text in (links and f"links: {links}", hosts and f"seen on {hosts}") if text]
         cli.show(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}")
     print(counted(len(names), "source"))
+    if remark := said_of_minimum(slow):
+        cli.show(remark)

@@ -16,7 +16,7 @@ from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
-from crawlproject.status.source_status import duration
+from crawlproject.status.source_status import duration, said_of_minimum
 from crawlproject.texts import one_line, printable
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.ma
         "{seeds_waiting} waiting  {dead} dead letters  ".format(**general)
         + f"halted {len(general['circuit_breaker_tripped'])}  ETA {duration(general['eta_s'])}",
     ]
+    if remark := said_of_minimum(one.row for one in shown.sample.sources.values()):
+        lines.append(remark)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
     for head in ("source", "state", *_NUMBERS, "reason"):
         is_text = head not in _NUMBERS

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from crawlproject.config.parsers import Parser, number, share, whole
 
+_LONGEST_WINDOW_S = 3600  # a twelfth of it counts up to 65,535 results: 200 a second, the highest rate by size
+
 
 @dataclass(frozen=True, slots=True)
 class CircuitRules:
@@ -29,7 +31,7 @@ class CircuitRules:
     halt_periods: int = 5
 
     PARSERS: ClassVar[Mapping[str, Parser]] = {
-        "window": number(1),
+        "window": number(1, _LONGEST_WINDOW_S),
         "samples": whole(0),
         "errors": share,
         "open": number(0, above=True),

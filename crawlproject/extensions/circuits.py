@@ -12,8 +12,8 @@ import json
 
 from crawlproject.extensions import Extension
 from crawlproject.frontier.worker import worker_of
-from crawlproject.loops import Loops
-from crawlproject.streams.newest import entries_after, newest_entries
+from crawlproject.runtime import Loops
+from crawlproject.streams.streams import entries_after, newest_entries
 
 # Signals. Receivers, which may be coroutines, get `source`, `reason`, `by` (docs/operators.md) and `spider`.
 circuit_opened = object()  # too many errors, or an operator: nothing goes out for a while

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from scrapy import Request, signals
@@ -19,7 +19,6 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.frontier.worker import worker_of
-from crawlproject.loops import Loops
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
@@ -54,6 +53,7 @@ from crawlproject.politeness.outcomes import (
     failure_of,
     of_status,
 )
+from crawlproject.runtime import Loops
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.calls import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -103,7 +103,7 @@ class LeaseKeeper(Extension):
         if (lease := request.meta.get(LEASE)) is not None:
             lease.reached_spider = True
             if not self._one_item_each:
-                self._ends[lease.id] = _processed(lease, request, response.status)
+                self._ends[lease.id] = _processed(lease, request, response)
 
     def failed(self, lease: Lease, failure: TwistedFailure) -> bool:
         """Note what becomes of a request without a response; tell whether its errback is to be left out.
@@ -137,6 +137,9 @@ class LeaseKeeper(Extension):
                 self._done(lease, request, item.event, item.status, item.counts, parse_s=item.parse_s, **look)
             case Failure():
                 self._failed(lease, request, item)
+            case _ if (end := self._ends.get(lease.id)) is not None:
+                counts = {**end.counts, "items": end.counts.get("items", 0) + 1}
+                self._ends[lease.id] = replace(end, counts=counts)
 
     def item_dropped(
         self, item: Any, response: Response | TwistedFailure | None, exception: BaseException
@@ -300,15 +303,17 @@ def _is_expected(request: Request, failure: Failure) -> bool:
     return was_found and failure.outcome.kind not in {None, "ours", "store"}
 
 
-def _processed(lease: Lease, request: Request, status: int) -> Settlement:
+def _processed(lease: Lease, request: Request, response: Response) -> Settlement:
     """Return the settlement of a request with whose response a spider is done, whatever its status."""
-    outcome = of_status(status)
+    outcome = of_status(response.status)
     counts = {"fetched": 1}
     if outcome.becomes is Becomes.LINK_ROT:
         counts["link_rot"] = 1
-    elif status // 100 != 2:
+    elif response.status // 100 == 2:
+        counts |= {"responses": 1, "bytes": len(response.body)}
+    else:
         counts |= _counts(outcome)
-    learned = _evidence(outcome, request, status)
+    learned = _evidence(outcome, request, response.status)
     return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **learned)
 
 

@@ -10,9 +10,8 @@ from crawlproject.errors import ConfigError
 from crawlproject.extensions import Extension
 from crawlproject.frontier.worker import worker_of
 from crawlproject.leader import Leader
-from crawlproject.loops import Loops
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
-from crawlproject.runtime import PAUSES_EVERY_S
+from crawlproject.runtime import PAUSES_EVERY_S, Loops
 
 logger = logging.getLogger(__name__)
 

@@ -44,7 +44,6 @@ from crawlproject.models import (
     SITEMAP,
     SLOT,
     SOURCE,
-    TLS_FAILURE,
 )
 from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, url_fault
@@ -80,7 +79,7 @@ _METHODS = re.compile(r"(parse|failed)(_[a-z0-9_]+)?")  # of the spider: those t
 _OF_ONE_REQUEST = frozenset(
     {
         *(LEASE, LED_BY, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
-        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
+        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, FETCH_TIME),
     }
 )
 _OF_ONE_DOWNLOAD = ("redirect_", "download_")

@@ -8,8 +8,13 @@ from typing import Any, NamedTuple
 
 import redis
 
+from crawlproject.frontier import codec
+from crawlproject.models import IDENTIFIER, PRIORITIES
 from crawlproject.state.client import State
+from crawlproject.state.clock import MICROS
 
+MOST_LOOKED_AT = 10_000  # requests of a source, for one of them: some 3 MB from Redis
+_PAGE = 500
 _LARGEST_BUCKET = 512  # Redis' own default; with 400 on average, none is larger
 
 
@@ -71,6 +76,55 @@ async def read_leases(state: State) -> AsyncIterator[tuple[str, bytes]]:
         leases = await redis.hgetall(state.keys.leases_of.encode() + worker)
         for lease, entry in leases.items():
             yield _source(lease), entry
+
+
+class Place(NamedTuple):
+    """Where a request is: "in_flight", "queued", "delayed" (before a retry), or "waiting" (beyond a window).
+
+    `in_front` are the requests of its source that come before it, None where none has to; `at` is when its delay
+    ends, on Redis' clock (s).
+    """
+
+    state: str
+    in_front: int | None = None
+    at: float | None = None
+
+
+async def find_request(state: State, source: str, url: str, identifier: str | None, spilled: int) -> Place | None:
+    """Return where the request of a seed is; None if it is not among the first `MOST_LOOKED_AT` of its source.
+
+    `identifier` None: of any seed with this URL. Of its source `spilled` requests are in the store, in front of
+    those that wait beyond the window in Redis.
+    """
+    needle = url.encode()
+
+    def is_it(entry: bytes) -> bool:
+        if needle not in entry:
+            return False
+        data = codec.peek(entry)
+        meta = data.get("meta", {})
+        urls: list[Any] = [*meta.get("redirect_urls", ()), data.get("url")]  # first that of the seed
+        return bool(urls[0] == url and identifier in {None, meta.get(IDENTIFIER)})
+
+    async for _, entry in read_leases(state):
+        if is_it(entry):
+            return Place("in_flight")
+    client: Any = state.redis
+    delayed = await client.zrange(state.keys.delayed_of + source, 0, MOST_LOOKED_AT - 1, withscores=True)
+    for member, at in delayed:
+        if is_it(member.partition(b"\n")[2]):
+            return Place("delayed", at=at / MICROS)
+    passed = 0
+    for prefix, name in ((state.keys.queue_of, "queued"), (state.keys.overflow_of, "waiting")):
+        for priority in reversed(range(PRIORITIES)):
+            key, at, page = f"{prefix}{priority}:{source}", 0, [b""]
+            while page and passed < MOST_LOOKED_AT:
+                page = await client.lrange(key, at, at + _PAGE - 1)
+                for number, entry in enumerate(page):
+                    if is_it(entry):
+                        return Place(name, passed + number + (spilled if name == "waiting" else 0))
+                at, passed = at + len(page), passed + len(page)
+    return None
 
 
 def _source(lease: bytes) -> str:

@@ -25,6 +25,7 @@ from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
 from crawlproject.state.shards import shard_of
+from crawlproject.threads import end
 
 logger = logging.getLogger(__name__)
 
@@ -109,10 +110,7 @@ class Forwarder:
 
     async def stop(self) -> None:
         """Forward no more."""
-        while tasks := list(self._under_way.values()):  # redis-py may swallow a cancellation, on Python 3.11
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=0.1)
+        await end(*self._under_way.values())
 
 
 class UsersSeeds:

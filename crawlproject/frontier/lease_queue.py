@@ -34,7 +34,7 @@ from crawlproject.texts import printable
 
 logger = logging.getLogger(__name__)
 
-_MAX_WAITING = 128  # leases that wait for their slot: what a worker can start within the horizon, and a bit more
+_MAX_WAITING = 256  # leases that wait for their slot: what a worker can start within the horizon, and a bit more
 _SETTLE_BATCH = 200
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
@@ -373,6 +373,11 @@ class LeaseQueue:
     def unsent(self) -> int:
         """How many settlements wait for the next `flush`."""
         return len(self._settlements)
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether any of these may open a circuit, or slows its source down."""
+        return any(one.fine is False or one.slows for one in self._settlements)
 
     async def flush(self, count: int | None = None) -> None:
         """Send all settlements, or the next `count`, besides those that could not be sent before."""

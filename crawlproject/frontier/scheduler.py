@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections import deque
 from dataclasses import replace
@@ -30,22 +29,21 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
-from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
-from crawlproject.loops import Loops
+from crawlproject.frontier.worker import Worker, collect_rarely
 from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
-from crawlproject.politeness.slots import HORIZON_S
+from crawlproject.politeness.slots import HORIZON_S, LEASE_EVERY_S
 from crawlproject.robots.cache import RobotsCache
-from crawlproject.runtime import Leasing, Pauses, Shutdown
+from crawlproject.runtime import Leasing, Loops, Pauses, Shutdown
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.blobs import described
+from crawlproject.storage.blobs import refusing
 from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
@@ -56,9 +54,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEASE_EVERY_S = 0.15  # between lease calls, so that each of them brings a batch
+_LOOK_S = 0.15  # between looks whether leasing goes on; before requests are leased that have just been stored
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
-_SETTLE_EVERY_S = 0.2  # between settlements, unless a lease call takes them along
+_SETTLE_EVERY_S = 0.2  # between settlements with trouble in them, unless a lease call takes them along
+_PATIENT_S = 0.5  # the same of results that nobody waits for
 _ENQUEUE_BATCH = 200
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
@@ -189,8 +188,7 @@ class FrontierScheduler(Scheduler):
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
-        moved = os.environ.pop(MOVES_TO, None)
-        self.state = State(self.config, spider.name, None if moved is None else int(moved))
+        self.state = State(self.config, spider.name)
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
@@ -261,12 +259,8 @@ class FrontierScheduler(Scheduler):
             ConfigError: the store cannot be used at all.
 
         """
-        try:
+        with refusing("CRAWL_OVERFLOW_STORE", store):
             packs = open_packs(store, self.crawler.settings)
-        except Exception as error:  # whatever boto and the file system find wrong
-            raise ConfigError(
-                f"CRAWL_OVERFLOW_STORE={printable(store, 500)} cannot be used: {described(error)}"
-            ) from None
         for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
             overflow = Overflow(state, packs)
             self._loops.start(overflow.keep, overflow.keep_sweeping)
@@ -324,27 +318,27 @@ class FrontierScheduler(Scheduler):
     # Tasks
 
     async def _read_seeds(self) -> None:
-        await asyncio.sleep(_LEASE_EVERY_S if self.shutdown.has_begun else await self._reader.read())
+        await asyncio.sleep(_LOOK_S if self.shutdown.has_begun else await self._reader.read())
 
     async def _lease(self) -> None:
         if self.shutdown.has_begun:
             self._stop_in_time()
-            await asyncio.sleep(_LEASE_EVERY_S)
+            await asyncio.sleep(_LOOK_S)
             return
         if self.leasing.paused:
             self._report("paused", self.leasing.paused)
             self.queue.give_back_waiting()
-            await asyncio.sleep(_LEASE_EVERY_S)
+            await asyncio.sleep(_LOOK_S)
             return
         if len(self._new) > _MOST_NEW:
             self._report("paused", f"more than {_MOST_NEW} requests wait to be stored")
-            await asyncio.sleep(_LEASE_EVERY_S)
+            await asyncio.sleep(_LOOK_S)
             return
         if (doubt := self.state.clock.valid_from - local_time()) > 0:
-            await asyncio.sleep(min(doubt, _LEASE_EVERY_S))
+            await asyncio.sleep(min(doubt, _LOOK_S))
             return
         if self._is_full():
-            await asyncio.sleep(_LEASE_EVERY_S)
+            await asyncio.sleep(_LOOK_S)
             return
         await self._end_leases()  # back to back the two calls cost Redis less
         self.leasing.wanted.clear()
@@ -358,7 +352,7 @@ class FrontierScheduler(Scheduler):
         wait = _LOOK_AGAIN_S
         if reply.next_due is not None and reply.state == "ok":
             ahead = reply.next_due - asyncio.get_running_loop().time() - HORIZON_S / 2
-            wait = min(max(ahead, _LEASE_EVERY_S), _LOOK_AGAIN_S)
+            wait = min(max(ahead, LEASE_EVERY_S), _LOOK_AGAIN_S)
         await self._rest(wait)
 
     def _stop_in_time(self) -> None:
@@ -383,7 +377,7 @@ class FrontierScheduler(Scheduler):
         except TimeoutError:
             return
         if self.queue.leases:
-            await asyncio.sleep(_LEASE_EVERY_S)
+            await asyncio.sleep(_LOOK_S)
 
     async def _revisit(self) -> None:
         """Store the requests for pages whose next look is due."""
@@ -399,11 +393,13 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_REVISIT_EVERY_S)
 
     async def _settle(self) -> None:
-        """Settle what no lease call takes along in time."""
+        """Settle what no lease call takes along in time; soon, what may open a circuit, or is all there is."""
         await self.queue.settled.wait()
-        rest = self._ended_at + _SETTLE_EVERY_S - asyncio.get_running_loop().time()
+        is_soon = self._new or self.queue.has_trouble or not self.queue.leases
+        every = _SETTLE_EVERY_S if is_soon else _PATIENT_S
+        rest = self._ended_at + every - asyncio.get_running_loop().time()
         if rest > 0:
-            await asyncio.sleep(rest)  # a lease call may take them along meanwhile
+            await asyncio.sleep(min(rest, _SETTLE_EVERY_S))  # a lease call may take them along meanwhile
         else:
             await self._end_leases()
 

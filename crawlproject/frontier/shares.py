@@ -8,18 +8,19 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-MOST_A_CALL = 64  # leases; more than a worker can start from call to call
-_LEAST_A_CALL = 4
+from crawlproject.politeness.slots import HORIZON_S, LEASE_EVERY_S
+
+MOST_A_CALL = 150  # leases; more than a worker can start from call to call
+_LEAST_A_CALL = 8
 _TOLERATED = 8  # one in so many may be late: any worker stops for a moment now and then
 _FEW = 8  # requests of a source that hangs
 _SILENT_S = 2.0  # without an answer, or twice the usual latency if that is longer: then a source hangs
 _PIPELINES_S = 0.25  # what decoding and storing a picture may take, besides its latency
-_AHEAD_S = 0.4  # leases wait for their slots that long at most: the horizon, and the time between lease calls
+_AHEAD_S = HORIZON_S + LEASE_EVERY_S  # leases wait for their slots that long at most
 _ROOM = 2.0  # times what is needed on average
 _RECENT_S = 2.0  # for how long a source without leases is still named, and one that was turned away waits
 _FREQUENT = 2.0  # requests a second; with fewer, a source that answers needs no more than any other
 _PROMPT_S = 1.0  # with such a latency, or a shorter one, what a source has is soon free again
-_CALL_S = 0.15
 _MAX_REMEMBERED = 10_000  # sources
 
 
@@ -211,7 +212,7 @@ def _dosed(rooms: dict[str, int], prompt: float) -> dict[str, int]:
     wanting = [source for source, room in rooms.items() if room]
     if not prompt or not wanting:
         return rooms
-    dose = max(MOST_A_CALL // 8, MOST_A_CALL // 2 - round(_ROOM * _CALL_S * prompt))
+    dose = max(MOST_A_CALL // 8, MOST_A_CALL // 2 - round(_ROOM * LEASE_EVERY_S * prompt))
     dosed = dict.fromkeys(rooms, 0)
     for source in random.sample(wanting, min(len(wanting), dose)):
         dosed[source] = min(rooms[source], max(dose // len(wanting), 1))

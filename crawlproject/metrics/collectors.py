@@ -29,10 +29,12 @@ _OF_SOURCES = (
     ("thumbnails", "crawl_images", "Images fetched, read and stored."),
     ("probes", "crawl_probes", "Images probed, and there."),
     ("pages", "crawl_pages", "Pages fetched and read."),
+    ("responses", "crawl_responses", "Responses (2xx) that callbacks of other spiders have processed."),
+    ("items", "crawl_items", "Items that these callbacks have yielded."),
     ("link_rot", "crawl_link_rot", "Images that are gone (404, 410, or as the catalogue says)."),
     ("failed", "crawl_failed", "Requests that became dead letters."),
     ("retried", "crawl_retried", "Failed attempts that are retried."),
-    ("bytes", "crawl_image_bytes", "Bytes of images stored or probed, or of the pages that were read."),
+    ("bytes", "crawl_image_bytes", "Bytes of images stored or probed, of pages read, or of these responses."),
 )
 _IN_ALL = (
     ("admitted", "crawl_seeds_admitted", "Seeds that went into the frontier."),

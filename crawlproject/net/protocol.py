@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import Any
 
 from OpenSSL import SSL
 from scrapy.core.downloader.handlers.http11 import (
@@ -30,7 +31,6 @@ from twisted.web.http import _ChunkedTransferDecoder, _IdentityTransferDecoder
 from zope.interface import implementer
 
 from crawlproject.errors import StaleConnection
-from crawlproject.net.heads import Heads
 
 MAX_HEADERS = 262_144  # bytes, as in Chrome; including the status line and all interim responses
 _LINE = 128  # bytes that a header line counts for besides its own: some 2,000 lines, as in Node.js
@@ -41,6 +41,10 @@ MAX_FRAMING = 65_536  # bytes of framing that a body may have besides a quarter 
 _READ, _RECORD = 40, 22
 _LONGEST_RECORD = 16_384
 _CHUNK = re.compile(rb"(0{0,7}[1-9a-fA-F][0-9a-fA-F]{0,7})\r\n")  # its size, without extensions, which are rare
+
+# Of the heads that are kept
+_END = re.compile(rb"\n\r?\n")
+_INTERIM = re.compile(rb"HTTP/\d+\.\d+ 1\d\d\b")
 
 
 class HeadersTooLarge(Exception):
@@ -125,6 +129,48 @@ class BoundedParser(_LenientHTTPClientParser):
             self._parts.clear()
             self.framing -= len(body) + len(body) // 4
             self._deliver(body)
+
+
+class Heads:
+    """The heads of one request and its response, each with its empty line; b"" while there is none.
+
+    They are as they went over the wire: Scrapy's headers have lost their spelling and their order.
+    `ip` is the address that the request was sent to.
+    """
+
+    def __init__(self) -> None:
+        self.request = b""
+        self.ip = ""
+        self.received: list[bytes] = []  # all that came until the response's head was whole
+
+    def sent(self, request: Any, transport: Any) -> None:
+        """Note the head of a request of Twisted, and where it goes."""
+        written = _Written()
+        producer, length = request.bodyProducer, None
+        if producer is not None:
+            length = b"Content-Length: %d\r\n" % producer.length
+        elif request.method in {b"PUT", b"POST"}:
+            length = b"Content-Length: 0\r\n"
+        request._writeHeaders(written, length)
+        self.request = b"".join(written)
+        self.ip = transport.getPeer().host
+
+    @property
+    def response(self) -> bytes:
+        """The head of the response; those of interim ones (1xx) are left out."""
+        received = b"".join(self.received)
+        while end := _END.search(received):
+            if not _INTERIM.match(received):
+                return received[: end.end()]
+            received = received[end.end() :]
+        return b""
+
+
+class _Written(list[bytes]):
+    """A transport that keeps what is written to it."""
+
+    def writeSequence(self, lines: list[bytes]) -> None:  # noqa: N802 - Twisted's name
+        self.extend(lines)
 
 
 @implementer(IHandshakeListener)

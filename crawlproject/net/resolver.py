@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import math
 import random
 import socket
 import sys
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import aiodns
@@ -24,9 +27,8 @@ from zope.interface import implementer
 from crawlproject import config
 from crawlproject.config import Config
 from crawlproject.errors import AddressRefused, NoNameServer
-from crawlproject.net.own_addresses import is_own
 from crawlproject.politeness.addresses import Address, AddressGuard, literal, port_of
-from crawlproject.sources.domains import canonical_host, domain_of, host_of_url
+from crawlproject.sources.domains import RECENT, canonical_host, domain_of, host_of_url
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -53,6 +55,11 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between probes; doubled each time
 _WEB_PORT, _NO_PORT = 80, 0
 _MAX_NAMES = 20_000
 _MAX_LOOKUPS = 512  # at a time, before more are begun ahead: names that hang must not have others wait
+_OWN_S = 60.0  # an interface may get another address
+_NOBODYS = {4: ipaddress.ip_address("240.0.0.1"), 6: ipaddress.ip_address("100::1")}  # reserved; discard-only
+# What the kernel says of an address that is not here, also of a family that it has not got. Anything else, such as
+# no more files to open, says nothing about the address.
+_NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
 
 
 class Answer(NamedTuple):
@@ -208,12 +215,11 @@ class Resolver:
             addresses, ttl = await self._query(host)
             if not addresses:
                 raise OSError("no address")
-            self._heard(host)
+            if ttl:  # else c-ares itself knows the name: from /etc/hosts, or as it knows localhost
+                self._heard(host)
             ttl = min(max(ttl, _MIN_TTL_S), _MAX_TTL_S)
             answer = Answer(self._selected(addresses), "", now() + ttl, now() + ttl + _STALE_S)
         except (OSError, UnicodeError, aiodns.error.DNSError) as error:
-            if _is_answer(error):
-                self._heard()
             before = self._answer(host)
             if before is not None and not before.failure:
                 # The known addresses stay: a name server that fails for a while must not make a site unreachable.
@@ -265,7 +271,7 @@ class Resolver:
         chosen = random.sample(wanted, min(len(wanted), _NAMES_PROBED))
         for host in {*list(self._good.values())[-_NAMES_PROBED:], *chosen}:
             with suppress(UnicodeError):  # it is no name
-                queries[resolver.getaddrinfo(host, type=socket.SOCK_STREAM)] = host
+                queries[resolver.query_dns(host, "A")] = host  # the servers alone, not /etc/hosts
         done, late = await asyncio.wait(queries, timeout=_PROBE_TIMEOUT_S)
         for query in late:
             query.cancel()
@@ -420,3 +426,35 @@ def _is_answer(error: BaseException | None) -> bool:
     if isinstance(error, aiodns.error.DNSError):
         return bool(error.args) and error.args[0] in _ANSWERED
     return error is None
+
+
+def is_own(address: Address) -> bool:
+    """Tell whether an address belongs to an interface of this machine, as this process sees it.
+
+    An address that a NAT translates, as clouds' public ones often are, or a container's host's, belongs to none.
+    Where the kernel lets processes bind to any address (`net.ipv4.ip_nonlocal_bind`), none is known to be its own.
+    As long as the kernel does not answer, every address may be.
+    """
+    try:
+        return _is_own(address, int(time.monotonic() / _OWN_S))
+    except OSError:
+        return True
+
+
+@lru_cache(RECENT)
+def _is_own(address: Address, _: int) -> bool:
+    # The kernel is asked about one address, not for a list: it knows all of them, secondary ones and whole
+    # networks included, on every system, and without a library.
+    return _can_bind(address) and not _can_bind(_NOBODYS[address.version])
+
+
+def _can_bind(address: Address) -> bool:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as one:
+            one.bind((str(address), 0))
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return False
+        raise
+    return True

@@ -22,12 +22,11 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
-from crawlproject.breaker import Breaker
 from crawlproject.errors import NoRoute
 from crawlproject.exclusions.stored import exclusion_of
 from crawlproject.politeness.addresses import port_of
 from crawlproject.politeness.outcomes import of_exception
-from crawlproject.runtime import runtime_of
+from crawlproject.runtime import Breaker, runtime_of
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.source_counts import read_statuses

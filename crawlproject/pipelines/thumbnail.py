@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.breaker import Breaker
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.frontier.worker import worker_of
 from crawlproject.imaging.decoders import Decoders, decoders_of_process
@@ -29,6 +28,7 @@ from crawlproject.models import (
 )
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE, Failure
 from crawlproject.politeness.probes import PROBE_BYTES
+from crawlproject.runtime import Breaker
 from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
 from crawlproject.texts import printable
@@ -181,7 +181,6 @@ class ThumbnailPipeline:
             status=200,
             **asdict(item.fetch),
             opt_out=item.opt_out,
-            tls_failure=item.tls_failure,
             extra=item.extra,
             **item.found,
             thumbnails=thumbnails,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-HORIZON_S = 0.25  # how far ahead send slots are reserved
+HORIZON_S = 0.5  # how far ahead send slots are reserved
+LEASE_EVERY_S = 0.4  # between the lease calls of a worker: for what is left of the horizon, each may take long
 LATE_S = 0.05  # how late a slot may be used that was exchanged for one that was missed
 
 MAX_LATE_S = 0.25

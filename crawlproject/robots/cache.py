@@ -25,6 +25,7 @@ from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import RobotsReply
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.texts import printable
+from crawlproject.threads import end
 
 logger = logging.getLogger(__name__)
 
@@ -176,11 +177,7 @@ class RobotsCache:
 
     async def close(self) -> None:
         """End the look-ups."""
-        tasks = [pending.task for pending in self._pending.values()]
-        while any(not task.done() for task in tasks):  # redis-py may swallow a cancellation, on Python 3.11
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=1.0)
+        await end(*(pending.task for pending in self._pending.values()))
 
     # Look-ups
 

@@ -20,7 +20,6 @@ from crawlproject.models import (
     OPT_OUTS,
     PROBE,
     SOURCE,
-    TLS_FAILURE,
     Fetch,
     FetchedBeginning,
     FetchedImage,
@@ -100,7 +99,6 @@ class ImagesSpider(OneItemSpider):
             body=response.body,
             codings=content_codings(response.headers.getlist("Content-Encoding")),
             opt_out=tuple(request.meta.get(OPT_OUT, ())),
-            tls_failure=request.meta.get(TLS_FAILURE),
             found=request.meta.get(FOUND, {}),
             extra=request.meta.get(EXTRA),
             etag=version.etag or None,
@@ -136,7 +134,6 @@ class ImagesSpider(OneItemSpider):
             status=response.status,
             **asdict(Fetch.of(request, response.url)),
             opt_out=tuple(request.meta.get(OPT_OUT, ())),
-            tls_failure=request.meta.get(TLS_FAILURE),
             extra=request.meta.get(EXTRA),
         )
         if is_unchanged:

@@ -28,6 +28,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.master import client_of, master_of
 from crawlproject.state.over_shards import REDIS_TROUBLE, ask_each
 from crawlproject.state.shards import shard_namespace, shard_of
+from crawlproject.threads import end
 
 __all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "keys_for", "redis_urls", "without_secrets"]
 
@@ -288,9 +289,8 @@ class State:
     async def close(self) -> None:
         """Close all connections."""
         for shard in self.shards:
-            while shard._following is not None and not shard._following.done():
-                shard._following.cancel()  # again: on Python 3.11 the client can swallow a cancellation
-                await asyncio.wait((shard._following,), timeout=0.1)
+            if shard._following is not None:
+                await end(shard._following)
             await shard.redis.aclose()
 
     def failed(self, error: BaseException) -> None:

@@ -125,7 +125,7 @@ class Keys:
     counters = _OfSpider(
         "Hash: requests `outstanding` (queued, delayed or leased; 0 is an empty frontier), in the `overflow` of "
         "all sources, of these `spilled` to extents; number of the last `lease`, never below the clock (µs), so "
-        "that none is granted twice."
+        "that none is granted twice; the `pace` of its workers (CRAWL_PAGES_DELAY, µs)."
     )
     overflow_of = _OfSpider(
         "Prefix + priority + `:` + source, list: stored requests beyond its window, the left one next."
@@ -259,9 +259,9 @@ class Keys:
     )
     dead = _OfSpider("Stream: dead letters: the stored request or seed, and the reason.")
     counts = _OfSpider(
-        "Hash: source to its counts (msgpack): fetched, thumbnails, probes, pages, link_rot, failed, retried, "
-        "bytes, answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, revisits_unchanged, links_ + "
-        "what became of them, and error_ + kind."
+        "Hash: source to its counts (msgpack): fetched, thumbnails, probes, pages, responses, items, link_rot, "
+        "failed, retried, bytes, answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, "
+        "revisits_unchanged, links_ + what became of them, and error_ + kind."
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "

@@ -39,11 +39,15 @@ async def count_sources(state: State) -> int:
 
 
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
-    """Return those of `sources` of a shard that neither the catalogue names nor a seed has led to."""
-    listed = await state.redis.smismember(state.keys.sources, sources)
-    sized = await state.redis.hmget(state.keys.catalogue, sources)
-    known = zip(sources, listed, sized, strict=True)
-    return [source for source, in_set, limit in known if not in_set and limit is None]
+    """Return those of `sources` of a shard that no seed has led to, and neither catalogue nor an order names."""
+    async with state.redis.pipeline(transaction=False) as pipe:
+        for names in (state.keys.sources, state.keys.halted, state.keys.temp_halted):
+            pipe.smismember(names, sources)
+        pipe.hmget(state.keys.catalogue, sources)
+        pipe.mget([state.keys.override_rate_of + source for source in sources])
+        *sets, rows, overrides = await pipe.execute()
+    known = zip(sources, *sets, rows, overrides, strict=True)
+    return [source for source, *found in known if not any(found)]
 
 
 class Stored(NamedTuple):
@@ -88,11 +92,6 @@ async def gone_statuses(state: State, source: str) -> frozenset[int]:
 async def has_rates(state: State) -> bool:
     """Tell whether the last catalogue gave a rate to any source."""
     return bool(await state.redis.hlen(state.keys.catalogue))
-
-
-async def count_rows(state: State) -> tuple[int, int]:
-    """Return how many sources and how many domains of the catalogue Redis holds."""
-    return await state.redis.hlen(state.keys.catalogue), await state.redis.hlen(state.keys.hosts)
 
 
 async def scan_catalogue(state: State, cursor: int) -> tuple[int, list[str]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from crawlproject.frontier.dead_letters import read_dead_letter, time_of
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
-from crawlproject.streams.newest import entries_back
+from crawlproject.streams.streams import entries_back
 
 MOST_ENTRIES = 100_000  # of each stream, the newest: about a second and 60 MB from Redis
 MOST_BYTES = 64 * 2**20  # of the dead letters, each of which may hold a seed of a megabyte; or a page more

@@ -16,13 +16,14 @@ import redis
 
 from crawlproject.config import Config
 from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES
-from crawlproject.loops import Loops
+from crawlproject.runtime import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
 from crawlproject.status.sample import Survey, collect
 from crawlproject.status.snapshot import CrawlSample, Snapshot
-from crawlproject.streams.newest import note_told, untold
-from crawlproject.texts import one_line
+from crawlproject.status.source_status import said_of_minimum
+from crawlproject.streams.streams import note_told, untold
+from crawlproject.texts import one_line, printable
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Report:
         self.latest: Snapshot | None = None
         self._write = write
         self._survey = Survey(state, unread=True)
+        self._said = False  # that a source of unknown size takes long
         self._loops = Loops(state)
 
     @property
@@ -100,6 +102,10 @@ class Report:
         self.latest = await self._survey.look(overview)
         if self.leads and self.latest is not None:
             await self._write(one_line(self.latest.as_event()))
+            rows = [one.row for one in self.latest.sample.sources.values()]
+            if not self._said and (remark := said_of_minimum(rows)):
+                self._said = True
+                logger.warning("%s", printable(remark, 500))
         await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))
 
 

@@ -153,6 +153,8 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "circuit_breaker_open": for_a_while,
         "num_resized": totals.get("thumbnails", 0),
         "resize_errors": totals.get("error_decode", 0),
+        "responses": totals.get("responses", 0),
+        "items": totals.get("items", 0),
         "split_rate": rate("admitted"),
         "link_rot_rps": link_rot,
         "dead_rps": rate("failed"),

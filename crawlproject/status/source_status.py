@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ from crawlproject.state.calls import Budget, Pause, SourceStatus
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
 from crawlproject.state.source_counts import read_counts, read_spent_budgets
-from crawlproject.texts import scrapy_command
+from crawlproject.texts import counted, scrapy_command
 
-SUCCESSES = ("thumbnails", "probes", "pages")  # counts: what a spider is for
+SUCCESSES = ("thumbnails", "probes", "pages", "responses")  # counts: what a spider is for
 LINK_RESULTS = (
     "admitted",
     "known",
@@ -29,6 +29,9 @@ LINK_RESULTS = (
 )  # what becomes of links; counts: links_ +
 
 _PAGES = "pages"  # the spider whose links have budgets
+_UNKNOWN_SIZE = "minimum: its size is unknown"  # how the reason for such a rate begins
+_LONG_S = 600.0  # of work at the minimum rate: a person would rather be told
+_EXAMPLE_RPS = "5"
 _BATCH = 100  # sources a call, which takes Redis some 3 ms
 
 
@@ -36,11 +39,13 @@ class SourceRow(NamedTuple):
     """The status of a source in the words of the contract; rates in requests a second, times in seconds.
 
     `waiting` are requests beyond its share of the frontier, `spilled` those of them that are in
-    CRAWL_OVERFLOW_STORE. `successful` counts thumbnails, pages and link rot.
+    CRAWL_OVERFLOW_STORE. `successful` counts thumbnails, pages, link rot, and of other spiders responses (2xx);
+    `items` are those that their callbacks have yielded.
     `eta_s` is 0 without work, None when nothing goes out. `hosts` are those that its results of the last minutes
     came from (eight, and None for all others), each with its `successful` and `errors`. `links`: how many links
     that belong to it were found, by what became of them. `budget`: how many it has `admitted`, `poor` ones among
-    them, and may admit (`allowed`, None without a bound); None where links have no budget.
+    them, and may admit (`allowed`, None without a bound); None where links have no budget. `delay_s` is what the
+    spider keeps between two of its requests to the source, besides the rate (0: nothing).
     """
 
     source: str
@@ -59,6 +64,8 @@ class SourceRow(NamedTuple):
     hosts: Sequence[Mapping[str, Any]] = ()
     spilled: int = 0
     links: Mapping[str, int] = MappingProxyType({})
+    delay_s: float = 0.0
+    items: int = 0
     budget: Mapping[str, int | None] | None = None
 
     @property
@@ -168,6 +175,8 @@ def _row(
         hosts=[one._asdict() | {"host": one.host or None} for one in status.hosts],
         spilled=status.spilled,
         links={name: number for name in LINK_RESULTS if (number := done[f"links_{name}"])},
+        delay_s=status.delay,
+        items=done["items"],
         budget=budget,
     )
 
@@ -232,7 +241,7 @@ def _rate_reason(status: SourceStatus) -> str:
     elif status.by_size is not None:
         wanted, reason = Limit(status.by_size), "by size"
     else:
-        wanted, reason = Limit(MINIMUM_RATE), "minimum: its size is unknown"
+        wanted, reason = Limit(MINIMUM_RATE), _UNKNOWN_SIZE
     if override is None and status.override is not None:
         reason += f" (override {status.override[:40].decode(errors='replace')!r} is not a rate)"
     in_force = Limit(status.limit, status.over_robots)
@@ -247,6 +256,27 @@ def _rate_reason(status: SourceStatus) -> str:
     if status.factor < 1:
         reason += f", slowed to {status.factor * 100:.3g} % by {status.why}"
     return reason
+
+
+def said_of_minimum(rows: Iterable[SourceRow]) -> str:
+    """Say that work takes long because the size of its source is unknown, and the remedy; "" if it does not.
+
+    Of several such sources it names the one with the most work.
+    """
+    # A source that is halted, or whose robots.txt asks for a delay, has something else in its way.
+    slow = [row for row in rows if (row.eta_s or 0) > _LONG_S and row.reason.startswith(_UNKNOWN_SIZE)]
+    if not slow:
+        return ""
+    row = max(slow, key=lambda row: (row.work, row.source))
+    others = f" ({counted(len(slow) - 1, 'more source')} like it)" if len(slow) > 1 else ""
+    why = f"the size of {row.source} is unknown, so it gets {MINIMUM_RATE:g} requests a second"
+    if is_paced := row.delay_s > 1 / MINIMUM_RATE:
+        why = f"{row.source} gets a request every {row.delay_s:g} s (CRAWL_PAGES_DELAY, for all sources)"
+    first = "CRAWL_PAGES_DELAY=0 for all workers, and " if is_paced else ""
+    return (
+        f"{why}, and its {row.work} requests take {duration(row.eta_s)}{others}; if it is yours, or its owner "
+        f"agrees: {first}{scrapy_command('rate', of=[row.source, _EXAMPLE_RPS])}"
+    )
 
 
 async def pause(state: State) -> Pause:

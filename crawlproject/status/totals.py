@@ -17,7 +17,7 @@ from crawlproject.status.sample import collect, summed
 from crawlproject.status.snapshot import LINKS, quantile
 
 _OF_SOURCES = (
-    *("fetched", "thumbnails", "probes", "pages", "link_rot", "failed", "retried", "bytes"),
+    *("fetched", "thumbnails", "probes", "pages", "responses", "items", "link_rot", "failed", "retried", "bytes"),
     *("excluded", "purged"),
 )
 _OF_ALL = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -81,40 +82,30 @@ def is_same_place(one: str, other: str) -> bool:
     return folder_of(one).resolve() == folder_of(other).resolve()
 
 
-def check_storage(uri: str, settings: Any, setting: str = "IMAGES_STORE", what: str = "thumbnails") -> str | None:
-    """Try to write to the storage that `setting` names; return why that fails for now, None if it succeeds.
-
-    Blocks, for half a minute at most. A temporary error does not prevent the start: during an outage a supervisor
-    would only restart the workers over and over. They wait, as they do later on.
+def check_storage(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> None:
+    """Try to write to the storage that `setting` names. Blocks, for half a minute at most.
 
     Raises:
-        ConfigError: it cannot be written, and the error is permanent.
+        ConfigError: it cannot be written now.
+
+    """
+    with refusing(setting, uri):
+        open_storage(uri, settings).write(PROBE, bytes(PROBE_SIZE))
+
+
+@contextmanager
+def refusing(setting: str, uri: str) -> Iterator[None]:
+    """Refuse the start, naming a setting, if what is tried in the context fails.
+
+    Raises:
+        ConfigError: it does.
 
     """
     try:
-        storage = open_storage(uri, settings)
+        yield
     except Exception as error:  # whatever boto and the file system find wrong
-        raise ConfigError(f"{setting}={printable(uri, 500)} cannot be used: {described(error)}") from None
-    trouble = check_write(
-        f"{setting}={storage.place}", lambda: storage.write(PROBE, bytes(PROBE_SIZE)), storage.is_permanent
-    )
-    return trouble and f"{what} cannot be stored in {storage.place} at the moment ({trouble}): {storage.remedy}"
-
-
-def check_write(where: str, write: Callable[[], object], is_lasting: Callable[[Exception], bool]) -> str | None:
-    """Try to write; return the error that may pass, None if it succeeds.
-
-    Raises:
-        ConfigError: an error that lasts.
-
-    """
-    try:
-        write()
-    except Exception as error:  # whatever boto and the file system find wrong
-        if is_lasting(error):
-            raise ConfigError(f"{where} cannot be written: {described(error)}") from None
-        return described(error)
-    return None
+        shown = printable(without_secrets(uri), 500)
+        raise ConfigError(f"{setting}={shown} cannot be used: {described(error)}") from None
 
 
 def described(error: Exception) -> str:

@@ -48,12 +48,11 @@ def sync(path: Path) -> None:
 class FolderStorage:
     """Pictures as files of a folder.
 
-    They are written in its subfolder `.parts` and renamed into place. Both folders are made here (on a full disk,
-    by the first write that can) and never again: so a volume that is unmounted while the crawl runs causes an
-    error, and is not replaced by an empty folder.
+    They are written in its subfolder `.parts` and renamed into place. Both folders are made here and never again:
+    so a volume that is unmounted while the crawl runs causes an error, and is not replaced by an empty folder.
 
     Raises:
-        OSError: the folder does not exist and cannot be made, and the error is permanent.
+        OSError: the folder does not exist and cannot be made.
 
     """
 
@@ -66,18 +65,8 @@ class FolderStorage:
         self.parts = folder / _PARTS
         self._parts_of = f"{os.getpid()}-{os.urandom(6).hex()}"
         self._numbers = itertools.count()
-        self._made = False
-        try:
-            self._make()
-        except OSError as error:
-            if is_permanent(error):
-                raise
-            # For example a full disk: a later write finds out whether it still is.
-
-    def _make(self) -> None:
         self.parts.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        self._made = True
 
     def _sweep(self) -> None:
         """Remove partial files that dead processes left behind."""
@@ -90,8 +79,6 @@ class FolderStorage:
 
     def write(self, name: str, data: bytes) -> None:
         """Write to a file in `.parts`, then rename: no reader sees half a picture, and no crash leaves one."""
-        if not self._made:
-            self._make()
         path = self.folder / name
         part = self.parts / f"{self._parts_of}-{next(self._numbers)}"
         # Plain system calls, and few: after each of them the thread competes with the event loop for the GIL.

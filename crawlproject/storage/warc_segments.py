@@ -72,10 +72,11 @@ class Segment:
         self.size = 0  # bytes that are on the disk
         self.began = time.monotonic()
         self._path = folder / OPEN / f"{self.name}{OPEN}"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        new = self._path.with_suffix(".new")
+        self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            if not _lock(self._file, self._path):  # another worker found it before it was locked
-                raise OSError(errno.EAGAIN, "taken over while it was made", str(self._path))
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            new.rename(self._path)  # where sweeps look
             sync(self._path.parent)
         except BaseException:
             self.leave()

@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.breaker import Breaker
 from crawlproject.errors import ConfigError, StorageDown
-from crawlproject.storage.blobs import PROBE, PROBE_SIZE, check_write, described, folder_of
-from crawlproject.storage.folder import is_permanent
+from crawlproject.runtime import Breaker
+from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, folder_of, refusing
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.warc import Exchange, Place, members, warcinfo
 from crawlproject.storage.warc_segments import (
@@ -64,7 +63,7 @@ class PageStore:
     closed. While S3 is down they wait there, up to 10 GB; then the store is down, too.
 
     Raises:
-        Exception: the folder cannot be made and the error is permanent, or boto rejects the settings.
+        Exception: the folder cannot be made, or boto rejects the settings.
 
     """
 
@@ -87,11 +86,7 @@ class PageStore:
         self._thread: asyncio.Future[Any] | None = None
         self._sweeping: asyncio.Future[None] | None = None
         self._trouble = ""  # of the sweeps
-        try:
-            make_folder(self.folder)
-        except OSError as error:
-            if is_permanent(error):
-                raise
+        make_folder(self.folder)
 
     @property
     def outage(self) -> str:
@@ -349,28 +344,20 @@ class PageStore:
             logger.info("%s closed segments of pages in %s again", doing, self.place)
 
 
-def check_page_store(settings: Any) -> str | None:
-    """Try to write to the store that `CRAWL_PAGES_STORE` names; return why that fails for now, else None.
-
-    As `check_storage` does for thumbnails.
+def check_page_store(settings: Any) -> None:
+    """Try to write to the store that `CRAWL_PAGES_STORE` names, if it is set.
 
     Raises:
-        ConfigError: it cannot be written, and the error is permanent.
+        ConfigError: it cannot be written now.
 
     """
     uri = config.load(settings).pages_store
-    if uri is None:
-        return None
-    try:
-        store = PageStore(settings)
-    except Exception as error:  # whatever boto and the file system find wrong
-        raise ConfigError(f"CRAWL_PAGES_STORE={printable(uri, 500)} cannot be used: {described(error)}") from None
-    setting, bucket = f"CRAWL_PAGES_STORE={printable(uri, 500)}: {store.place}", store.bucket
-    trouble = check_write(setting, lambda: _write_probe(store.folder, PROBE_SIZE), is_permanent)
-    if trouble is None and bucket is not None:
-        setting = f"CRAWL_PAGES_STORE={bucket.place}"
-        trouble = check_write(setting, lambda: bucket.write(PROBE, bytes(PROBE_SIZE)), bucket.is_permanent)
-    return trouble and f"pages cannot be stored in {printable(uri, 500)} at the moment ({trouble})"
+    if uri is not None:
+        with refusing("CRAWL_PAGES_STORE", uri):
+            store = PageStore(settings)
+            _write_probe(store.folder, PROBE_SIZE)
+            if store.bucket is not None:
+                store.bucket.write(PROBE, bytes(PROBE_SIZE))
 
 
 def _folder_of(uri: str, settings: config.Config, bucket: S3Storage | None) -> Path:

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from scrapy.crawler import Crawler
 
-from crawlproject.breaker import Breaker
 from crawlproject.errors import StorageDown
-from crawlproject.runtime import runtime_of
+from crawlproject.runtime import Breaker, runtime_of
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, Storage, described
 from crawlproject.threads import in_thread
 

@@ -18,10 +18,10 @@ from redis import RedisError
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.calls.readers import LEASE_S, Held, ReaderRecord
 from crawlproject.state.client import State
-from crawlproject.streams.streams import EventEntry, entries_of
+from crawlproject.streams.streams import START, EventEntry, entries_of
 from crawlproject.texts import counted, printable
+from crawlproject.threads import end
 
-START = "0-0"  # where a reader stands that has read nothing
 MOST_READERS = 20  # of which it is shown how far they are behind: those furthest
 
 _BATCH = 1000  # entries of each stream
@@ -104,9 +104,7 @@ class StreamReader:
         try:
             yield taken
         finally:
-            while not renewing.done():  # on Python 3.11 the client can swallow a cancellation
-                renewing.cancel()
-                await asyncio.wait((renewing,), timeout=0.1)
+            await end(renewing)
             with suppress(RedisError, TimeoutError):  # it ends by itself
                 async with asyncio.timeout(_GIVE_BACK_S):
                     await self._scripts.note_read(self.name, self._holder, {}, {}, give_back=True)

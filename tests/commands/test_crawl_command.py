@@ -60,6 +60,7 @@ def test_a_crawl_that_cannot_be_is_refused_in_a_sentence(
     assert len(said) == 1
     assert said[0].startswith(f"scrapy crawl: {sentence.format(tmp=tmp_path)}")
     assert "Spider opened" not in done.stderr
+    assert "Versions:" not in done.stderr
 
 
 def test_an_unknown_spider_is_reported(scrapy: Scrapy) -> None:

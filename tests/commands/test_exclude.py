@@ -29,7 +29,7 @@ async def test_an_excluded_source_loses_its_work_until_it_is_included(scrapy: Sc
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "museum is excluded; 3 queued requests were dropped",
-        "gone.example is excluded",
+        "gone.example is excluded; 0 queued requests were dropped",
     ]
     assert await frontier.redis.smembers("crawl:excluded") == {b"museum", b"gone.example"}
     await frontier.feed("museum", 1)
@@ -73,12 +73,16 @@ async def test_what_the_file_names_is_not_included_by_a_command(scrapy: Scrapy, 
 
 async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
     done = scrapy("exclude", "a.example")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "a.example is excluded\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "a.example is excluded; 0 queued requests were dropped\n",
+        "",
+    )
     done = scrapy("exclude", "bücher.example", "musuem", "--json")
     assert json.loads(done.stdout) == {"excluded": {"xn--bcher-kva.example": 0, "bücher.example": 0, "musuem": 0}}
     assert done.stderr == "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n"
     done = scrapy("exclude", ".a.example")
-    assert (done.returncode, done.stdout) == (0, ".a.example is excluded\n")
+    assert (done.returncode, done.stdout) == (0, ".a.example is excluded; 0 queued requests were dropped\n")
     assert done.stderr.splitlines() == [
         "note: nothing is crawled as .a.example so far; a name in seeds alone does not count",
         "note: .a.example is not a domain: only the source of that name is excluded",
@@ -104,14 +108,14 @@ async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Fro
     await frontier.feed("flickr", 1)
     done = scrapy("purge", "museum")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "5 requests of museum wait; to drop them: scrapy purge --yes -- museum\n"
+    assert done.stdout == "5 requests of museum wait; to drop them: scrapy purge --yes museum\n"
     assert json.loads(scrapy("purge", "museum", "--json").stdout) == {
         "source": "museum",
         "waiting": 5,
         "purged": 0,
     }
     of_pages = scrapy("purge", "museum", "--spider", "pages").stdout
-    assert of_pages == "0 requests of museum wait; to drop them: scrapy purge --yes --spider=pages -- museum\n"
+    assert of_pages == "0 requests of museum wait; to drop them: scrapy purge --yes --spider=pages museum\n"
     assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"6"
     assert scrapy("purge", "museum", "--yes").stdout == "5 requests of museum were dropped\n"
     assert await frontier.redis.hget("crawl:images:counters", "outstanding") == b"1"

@@ -15,11 +15,12 @@ from scrapy import Request
 
 from crawlproject import config
 from crawlproject.commands.explain import explain, explain_source
-from crawlproject.frontier import codec
+from crawlproject.frontier import codec, contents
 from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
@@ -79,6 +80,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(museum: Frontier) -> None
         "url": URL,
         "identifier": str(uuid.uuid5(uuid.NAMESPACE_URL, URL)),
         "named": None,
+        "request": None,
         "source_from": "catalogue",
         "belongs": "the catalogue gives museum.org to citymuseum",
         "seen": False,
@@ -96,7 +98,7 @@ async def test_all_is_said_of_a_url_that_nothing_keeps(museum: Frontier) -> None
         "last_50_statuses": {"200": 2, "404": 1},
         **dict.fromkeys(("waiting", "delayed", "in_flight", "successful", "failed", "spilled"), 0),
         **{"source": "citymuseum", "state": "closed", "rate_limit": 5, "effective_rate": 5, "reason": "by size"},
-        **{"queued": 10, "eta_s": 2, "hosts": [], "links": {}, "budget": None},
+        **{"queued": 10, "eta_s": 2, "hosts": [], "links": {}, "delay_s": 0, "items": 0, "budget": None},
     }
 
 
@@ -157,9 +159,46 @@ async def test_a_url_is_seen_under_its_identifier(museum: Frontier) -> None:
         await within(museum.scripts, high_water=100).enqueue("w", [new])
     said = await explained(museum, URL)
     assert said["seen"] is True
-    assert said["obstacles"] == ['seen before: a seed for it is a duplicate unless it says "again"']
+    assert said["obstacles"] == []  # it is queued
+    again = 'seen before: a seed for it is a duplicate unless it says "again"'
+    assert (await explained(museum, URL, "--uuid", "other"))["seen"] is False
+    await museum.redis.delete("crawl:images:queue:0:citymuseum")
+    assert (await explained(museum, URL))["obstacles"] == [again]
     assert (await explained(museum, "http://museum.org/b%20c.jpg"))["seen"] is False
     assert (await explained(museum, "http://museum.org/b%20c.jpg", "--uuid", "b-1"))["seen"] is True
+
+
+async def test_a_request_that_waits_is_found_with_what_is_in_front_of_it(
+    scrapy: Scrapy, museum: Frontier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spider, urls = ImagesSpider(), [f"http://museum.org/{number}.jpg" for number in range(1600)]
+    for first in range(0, len(urls), 400):  # the window of its source takes 3,000
+        seeds = [parse_seed(url) for url in urls[first : first + 400]]
+        new = [new_request(spider.request_for(seed), spider, SeenFilter()) for seed in seeds]
+        await within(museum.scripts, high_water=4000).enqueue("w", new)
+    [lease] = await museum.lease(1)
+    assert (await explained(museum, urls[0]))["request"] == {"state": "in_flight", "in_front": None, "due_s": 0.0}
+
+    said = await explained(museum, urls[21])
+    assert (said["request"]["state"], said["request"]["in_front"]) == ("queued", 20)
+    assert said["due_s"] == said["request"]["due_s"] == pytest.approx(20 / 5, abs=0.7)
+    assert (said["seen"], said["obstacles"]) == (True, [])
+    words = scrapy("explain", urls[21]).stdout
+    assert "outcome:    none yet" in words
+    assert "request:    queued, 20 requests in front of it" in words
+    last = await explained(museum, urls[-1])
+    assert last["waiting"] > 0
+    assert (last["request"]["state"], last["request"]["in_front"]) == ("waiting", 1598)
+    assert (await explained(museum, urls[21], "--uuid", "another"))["request"] is None
+
+    entry = await museum.redis.hget("crawl:images:leases:w", lease)
+    await museum.scripts.settle("w", [Settlement(lease, "citymuseum", entry, delay=60)])
+    later = (await explained(museum, urls[0]))["request"]
+    assert (later["state"], later["in_front"]) == ("delayed", None)
+    assert later["due_s"] == pytest.approx(60, abs=3)
+
+    monkeypatch.setattr(contents, "MOST_LOOKED_AT", 1000)
+    assert (await explained(museum, urls[1500]))["request"] is None
 
 
 def image_event(url: str, identifier: str) -> str:
@@ -305,10 +344,10 @@ async def test_what_holds_its_source_keeps_it(museum: Frontier) -> None:
     await museum.redis.sadd("crawl:halted", "citymuseum")
     said = await explained(museum, URL)
     assert (said["state"], said["due_s"]) == ("halted", None)
-    assert said["obstacles"] == ["halted until scrapy resume -- citymuseum"]
+    assert said["obstacles"] == ["halted until scrapy resume citymuseum"]
     await museum.redis.delete("crawl:leader", "crawl:pulse")
     assert (await explained(museum, URL))["obstacles"] == [
-        "halted until scrapy resume -- citymuseum",
+        "halted until scrapy resume citymuseum",
         "no worker leads",
     ]
 

@@ -128,7 +128,7 @@ def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
             assert feed.stderr is not None
             feed.stdin.write(f"{A}\n")
             feed.stdin.close()
-            said = "scrapy feed: waiting: museum.org has enough seeds waiting: see scrapy sources -- museum.org\n"
+            said = "scrapy feed: waiting: museum.org has enough seeds waiting: see scrapy sources museum.org\n"
             assert feed.stderr.readline() == said
             assert client.llen(KEYS.seeds) == 0
             client.lpop(overflow)

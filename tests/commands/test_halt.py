@@ -71,3 +71,28 @@ async def test_a_resumed_source_has_its_robots_txt_fetched_again(scrapy: Scrapy,
     await keep_copy(frontier.state, asks, "museum", delay=0)
     [standing] = await frontier.scripts.inspect(["museum"])
     assert standing.robots_delay is None
+
+
+async def test_a_name_that_nobody_knows_is_refused_unless_it_is_new(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0})
+    for order in (("halt", "museum", "musuem"), ("rate", "musuem", "5"), ("resume", "musuem")):
+        done = scrapy(*order)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(
+            f"scrapy {order[0]}: no source is known by the name musuem, so nothing has ch"
+        )
+        assert ("--new" in done.stderr) == (order[0] != "resume")
+    assert {key async for key in frontier.redis.scan_iter("*musuem*")} == set()
+    assert await frontier.redis.smembers("crawl:halted") == set()
+
+    assert scrapy("halt", "--new", "musuem").stdout == "musuem is halted\n"
+    assert scrapy("rate", "--new", "gallery", "5").stdout == "gallery: 5 requests a second\n"
+    assert scrapy("resume", "musuem").stdout == "musuem has been resumed\n"
+    assert scrapy("rate", "gallery", "auto").stdout == "gallery: by size again\n"
+    assert (scrapy("resume", "musuem").returncode, scrapy("rate", "gallery", "4").returncode) == (1, 1)
+
+
+async def test_of_a_host_of_the_catalogue_its_source_is_named(scrapy: Scrapy, frontier: Frontier) -> None:
+    await frontier.catalogue({"museum": 200.0})
+    await frontier.scripts.set_rates(frontier.fence, [], {"museum.example": "museum"})
+    assert "museum.example belongs to museum" in scrapy("halt", "museum.example").stderr

@@ -54,7 +54,7 @@ async def test_a_crawl_delay_binds_and_is_named_unless_it_is_lifted(scrapy: Scra
     for host, delay in (("a.museum", 2.0), ("b.museum", 8.0)):
         await keep_copy(frontier.state, f"http://{host}/robots.txt", "museum", delay=delay)
     await frontier.feed("museum", 9)
-    lift = "scrapy rate --over-robots -- museum {}"
+    lift = "scrapy rate --over-robots museum {}"
     binds = f"note: the Crawl-delay of 8 s in its robots.txt binds; to lift it: {lift}\n"
     done = scrapy("rate", "museum", "10")
     assert (done.returncode, done.stdout, done.stderr) == (0, "museum: 10 requests a second\n", binds.format(10))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -14,6 +15,7 @@ import pytest
 from crawlproject.config import CircuitRules
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.calls import Settlement
+from crawlproject.state.client import State
 from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
         "reason": "by size",
         "state": "closed",
         "eta_s": 5 / limit,
-        **{"hosts": [], "links": {}, "budget": None},
+        **{"hosts": [], "links": {}, "delay_s": 0, "items": 0, "budget": None},
     }
     assert (rows["idle"]["rate_limit"], rows["idle"]["eta_s"]) == (rate_for(100_000_000), 0)
     nobody = rows["nobody.org"]
@@ -74,6 +76,33 @@ async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, 
     assert outstanding == int(await frontier.redis.hget("crawl:images:counters", "outstanding"))
     of_pages = listed(scrapy, "--spider", "pages")["museum"]
     assert (of_pages["queued"], of_pages["in_flight"]) == (0, 0)
+
+
+async def test_the_time_left_is_that_of_the_workers_settings(scrapy: Scrapy, frontier: Frontier) -> None:
+    worker = State(replace(frontier.state.config, pages_delay=2.0), "pages")
+    await worker.open()
+    try:
+        await frontier.redis.sadd(worker.keys.sources, "museum.org")
+        await frontier.redis.rpush(f"{worker.keys.queue_of}1:museum.org", *[b"\x01\x00\x01x"] * 3)
+        assert listed(scrapy, "--spider", "pages")["museum.org"]["eta_s"] == 3 * 70  # of this shell: nobody works
+        await worker.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+        row = listed(scrapy, "--spider", "pages")["museum.org"]
+        assert (row["eta_s"], row["delay_s"]) == (3 * 5, 2)
+    finally:
+        await worker.close()
+
+
+async def test_what_takes_long_at_an_unknown_size_is_told_below_the_table(
+    scrapy: Scrapy, frontier: Frontier
+) -> None:
+    await frontier.catalogue({"museum": 200.0})
+    await frontier.feed("photos.example", 130)
+    assert scrapy("sources").stdout.splitlines()[-1] == (
+        "the size of photos.example is unknown, so it gets 0.2 requests a second, and its 130 requests take "
+        "0:10:50; if it is yours, or its owner agrees: scrapy rate photos.example 5"
+    )
+    assert "its 130 requests take" in scrapy("top", "--interval", "0.5").stdout
+    assert "scrapy rate" not in scrapy("sources", "museum").stdout
 
 
 async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
@@ -96,7 +125,7 @@ async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
         listed(scrapy, "--spider", "pages", "-s", "CRAWL_PAGES_BUDGET_MAX=0")["museum.org"]["budget"]["allowed"]
         is None
     )
-    head, line, _ = scrapy("sources", "--spider", "pages").stdout.splitlines()
+    head, line, *_ = scrapy("sources", "--spider", "pages").stdout.splitlines()
     reason = head.index(" reason")
     ends = range(len("museum.org"), reason, 11)
     cells = {head[end : end + 11].strip(): line[end : end + 11].strip() for end in ends}
@@ -138,7 +167,7 @@ async def test_the_reason_says_why_a_source_has_its_rate(scrapy: Scrapy, frontie
     assert reasons["slowed"] == "by size (override 'plenty' is not a rate), slowed to 50 % by status 429"
     assert reasons["patient"] == "robots.txt asks for 10 s between requests"
     assert reasons["probed"] == "by size; circuit half open: only a few probes go out"
-    assert reasons["halted"] == "by size; halted until scrapy resume -- halted"
+    assert reasons["halted"] == "by size; halted until scrapy resume halted"
     assert reasons["quick"] == "by override"
     assert reasons["stopped"] == "by override; nothing goes out at a rate of 0"
     rates = {source: row["effective_rate"] for source, row in rows.items()}
@@ -194,7 +223,7 @@ async def test_people_get_a_table(scrapy: Scrapy, frontier: Frontier) -> None:
         "source limit rps now rps queued waiting delayed in flight successful failed state eta reason"
     )
     assert [" ".join(row.split()) for row in rows] == [
-        "flickr 200 200 1 0 0 0 0 0 halted never by size; halted until scrapy resume -- flickr",
+        "flickr 200 200 1 0 0 0 0 0 halted never by size; halted until scrapy resume flickr",
         "museum 5 5 600 0 0 0 0 0 closed 0:02:00 by size",
     ]
     assert last == "2 sources"

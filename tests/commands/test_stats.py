@@ -44,8 +44,8 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
 
     said = scrapy("stats", "--json")
     assert (said.returncode, said.stderr) == (0, "")
-    counted = ("fetched", "thumbnails", "probes", "pages", "link_rot", "failed", "retried", "bytes")
-    nothing = dict.fromkeys((*counted, "excluded", "purged"), 0)
+    counted = ("fetched", "thumbnails", "probes", "pages", "responses", "items", "link_rot", "failed", "retried")
+    nothing = dict.fromkeys((*counted, "bytes", "excluded", "purged"), 0)
     museum = nothing | {"fetched": 3, "thumbnails": 1, "link_rot": 1, "failed": 1, "bytes": 3_000_000_000}
     assert json.loads(said.stdout) == museum | {
         "workers": 1,

@@ -49,7 +49,8 @@ def test_every_query_uses_existing_metrics() -> None:
     assert {name: metrics - names for name, metrics in asked.items() if metrics - names} == {}
     unwatched = {name for name in names if name.startswith("crawl_")} - set().union(*asked.values())
     assert unwatched == {
-        "crawl_sources", "crawl_latency_seconds_count", "crawl_latency_seconds_sum", "crawl_fetch_seconds_count",
+        "crawl_sources", "crawl_items_total", "crawl_latency_seconds_count", "crawl_latency_seconds_sum",
+        "crawl_fetch_seconds_count",
         "crawl_fetch_seconds_sum", "crawl_parse_seconds_count", "crawl_parse_seconds_sum",
         "crawl_worker_received_bytes_total", "crawl_worker_faults_total", "crawl_worker_store_returned_total",
         "crawl_worker_leases",

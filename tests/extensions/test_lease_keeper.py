@@ -404,3 +404,18 @@ async def test_other_spiders_are_told_of_what_is_given_up(case: Case) -> None:
     assert await case.dead() == [("robots.txt: line 2", 0)]
     assert (await case.redis.hgetall(case.keys.totals))[b"link_rot"] == b"1"
     assert await case.redis.hget(case.keys.counters, "outstanding") == b"1"
+
+
+async def test_of_other_spiders_responses_bytes_and_items_count(case: Case) -> None:
+    case.keeper._one_item_each = False
+    for status, items in ((200, 2), (206, 0), (404, 0), (403, 1)):
+        response = (await case.lease()).replace(status=status, body=b"123")
+        case.keeper.response_received(response, response.request)  # type: ignore[arg-type]
+        for number in range(items):
+            case.keeper.item_scraped({"number": number}, response)
+    await case.flush()
+    counts = counts_in(await case.redis.hget(case.keys.counts, "museum"))
+    counted = {
+        name: counts.get(name) for name in ("fetched", "responses", "bytes", "items", "link_rot", "error_http_4xx")
+    }
+    assert counted == {"fetched": 4, "responses": 2, "bytes": 6, "items": 3, "link_rot": 1, "error_http_4xx": 1}

@@ -67,16 +67,6 @@ def test_a_thumbnail_without_details_is_the_same(
     assert psnr(made, small(body, size)) > 42
 
 
-def test_at_an_eighth_nothing_changes() -> None:
-    body = jpeg(photograph(mode="L"))
-    less = without_details(body, 8)
-    assert scans(less) < scans(body)
-    whole, dc = (Image.open(io.BytesIO(each)) for each in (body, less))
-    for image in whole, dc:
-        image.draft(None, (250, 175))
-    assert whole.tobytes() == dc.tobytes()
-
-
 def test_what_is_left_is_what_the_original_says(monkeypatch: pytest.MonkeyPatch) -> None:
     exif = Image.Exif()
     exif[0x0112], exif[0x010F] = 6, "Maker"
@@ -117,12 +107,3 @@ def test_a_marker_that_libjpeg_passes_over_hides_no_scans() -> None:
     many = body[: first - 2] + scan + b"\xff\x27\xff\xff" + 5000 * scan + body[first - 2 :]
     with pytest.raises(UnreadableImage, match="more than 200 scans"):
         analyse(many, max_pixels=LIMIT)
-
-
-def test_scans_of_an_unusual_kind_are_left_alone() -> None:
-    body = jpeg(photograph((640, 440), "L"))
-    coarse = bytearray(body)
-    at = [at for kind, at in segments(body) if kind == SCAN][1]
-    assert coarse[at + 7] == 2, "bits that are left to later scans"
-    coarse[at + 7] = 3
-    assert without_details(bytes(coarse), 2) == coarse

@@ -158,7 +158,7 @@ async def test_seeds_of_a_source_that_has_half_of_the_overflow_are_held_back(bou
     await overflow(bounded, museum=4)
     assert await why_held(bounded, [MUSEUM]) == ""
     await overflow(bounded, museum=1)
-    held = "museum has enough seeds waiting: see scrapy sources -- museum"
+    held = "museum has enough seeds waiting: see scrapy sources museum"
     assert await why_held(bounded, [MUSEUM, "nonsense"]) == held
     assert await why_held(bounded, [NAMED]) == held
     assert await why_held(bounded, [ARCHIVE]) == ""
@@ -177,7 +177,7 @@ async def test_a_list_that_is_full_holds_everything_back(bounded: State) -> None
 async def test_what_to_look_at_names_the_spider_that_is_fed(bounded: State) -> None:
     pages = bounded.beside("pages")
     await overflow(pages, museum=5)
-    assert (await why_held(pages, [MUSEUM])).endswith("see scrapy sources --spider=pages -- museum")
+    assert (await why_held(pages, [MUSEUM])).endswith("see scrapy sources --spider=pages museum")
     await db(pages).lpush(pages.keys.seeds, *["x"] * 100_001)
     assert "see scrapy stats --spider=pages (" in await why_held(pages, [ARCHIVE])
 

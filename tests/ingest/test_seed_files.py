@@ -160,3 +160,8 @@ def test_a_google_storage_that_cannot_be_asked_is_told_of_soon(
     monkeypatch.setattr(seed_files, "_GOOGLE_PATIENCE", timedelta(seconds=1))
     with pytest.raises(OSError, match="OAuth2 access token"):
         find(["gs://bucket/a.csv"], Settings())
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^nosuch\.parquet: no such file$"):
+        find(["nosuch.parquet"], Settings())

@@ -15,8 +15,7 @@ from twisted.internet.testing import StringTransport
 from twisted.web import _newclient
 from twisted.web.http_headers import Headers
 
-from crawlproject.net.heads import Heads
-from crawlproject.net.protocol import BoundedProtocol
+from crawlproject.net.protocol import BoundedProtocol, Heads
 
 
 class _Connection(tcp.Connection):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from crawlproject.net.own_addresses import is_own
+from crawlproject.net.resolver import is_own
 from tests.conftest import ROOT
 
 # Of root name servers: as public as can be

@@ -96,13 +96,14 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(resolver: Re
     await resolver.look_up("http://rebind.org/")
     for _ in range(3):
         assert await given(resolver, "rebind.org") == [("198.51.100.7", 80)]
-    assert zone.asked == ["rebind.org"]  # its TTL is 0, but no query is sent when connecting
+    assert zone.asked == ["rebind.org"]  # its TTL is a second, but no query is sent when connecting
 
 
 async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MIN_TTL_S", 0.05)
+    zone.ttl = 0  # or c-ares itself would answer
     zone.records["museum.org"] = [["198.51.100.7"], ["198.51.100.8"]]
     monkeypatch.setattr(module, "_MAX_TTL_S", 0.05)
     await resolver.prepare(["http://museum.org/"])
@@ -275,6 +276,21 @@ async def test_a_name_that_resolved_and_fails_from_then_on_does_not_stop_the_oth
     await resolver.look_up("http://11.evil.org/")
     assert not resolver.outage
     assert resolver.failure("http://11.evil.org/")
+
+
+async def test_a_name_that_no_name_server_is_asked_for_says_nothing_of_them(
+    resolver: Resolver, zone: Zone, hurried: None
+) -> None:
+    zone.away = True
+    await resolver.look_up("http://localhost/")
+    assert resolver.knows("http://localhost/")
+    await resolver.look_up("http://museum.org/")
+    assert resolver.outage
+    await resolver.prepare(["http://a.localhost/"])
+    await asyncio.sleep(0.5)  # probes follow
+    assert resolver.outage
+    zone.away = False
+    await answering_again(resolver)
 
 
 async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_resolves(

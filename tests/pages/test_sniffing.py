@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlproject.pages.sniffing import is_html
+from crawlproject.pages.page import is_html
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 

@@ -5,33 +5,25 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-import boto3
 import pytest
 
 from demo.gallery import Gallery
 from tests.forks import forks
-from tests.storage.s3_gate import Gate
+from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import PATIENCE_S
-
-AWS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
 
 
 @pytest.fixture
 def gate(moto: str, crawl: Crawl) -> Iterator[Gate]:
     one = Gate(moto)
-    crawl.environ |= AWS | {"AWS_ENDPOINT_URL": one.url, "IMAGES_STORE": "s3://thumbnails/"}
-    objects(one).create()
+    settings, names = aws(one.url), ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION_NAME")
+    crawl.environ |= {f"AWS_{name}": settings[f"AWS_{name}"] for name in names}
+    crawl.environ["IMAGES_STORE"] = "s3://thumbnails/"
+    made_bucket(moto, "thumbnails")
     yield one
     one.stop()
-
-
-def objects(gate: Gate) -> Any:
-    names = ("aws_access_key_id", "aws_secret_access_key", "region_name")
-    keys = dict(zip(names, AWS.values(), strict=True))
-    return boto3.resource("s3", endpoint_url=f"http://{gate.target}", **keys).Bucket("thumbnails")
 
 
 def logged(crawl: Crawl, words: str) -> list[int]:

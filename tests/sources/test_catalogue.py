@@ -152,6 +152,7 @@ def test_an_invalid_catalogue(text: str | bytes, complaint: str) -> None:
         (row("museum", 1, circuit=5), "circuit must be"),
         (row("museum", 1, circuit={"error": 0.5}), "error is not a circuit rule"),
         (row("museum", 1, circuit={"errors": 2}), "errors=2 must be a number from 0 to 1"),
+        (row("museum", 1, circuit={"window": 86_400}), "window=86400 must be a number from 1 to 3600"),
         (row("museum", 1, robots="obey"), "robots can be"),
         *(
             (row("museum", 1, gone=gone), "gone must be a list of")

@@ -275,7 +275,7 @@ async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
 def test_out_of_memory_is_reported_to_operators(scrapy: Scrapy, server: Server) -> None:
     server.client.sadd(KEYS.halted, "museum")
     server.client.config_set("maxmemory", "100kb")
-    for args in (("halt", "photos"), ("rate", "photos", "5")):
+    for args in (("halt", "--new", "photos"), ("rate", "--new", "photos", "5")):
         done = scrapy(*args, REDIS_URL=server.url)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(f"scrapy {args[0]}: Redis is out of memory (maxmemory)")

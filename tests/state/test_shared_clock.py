@@ -105,7 +105,7 @@ async def test_sources_keep_their_rate_when_the_time_jumps(state: State, caplog:
     assert any(at > stepped for name, at in slots if name == "fast")
     assert {name for name, _ in slots} == set(SOURCES)
     (told,) = [record.message for record in caplog.records if "clocks of Redis" in record.message]
-    assert re.search(r"differ by \+\d+\.\d{3} s more than before .*: nothing goes out for 1.5 s", told)
+    assert re.search(r"differ by \+\d+\.\d{3} s more than before .*: nothing goes out for 1.75 s", told)
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])

@@ -21,7 +21,7 @@ from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import Reporter, append_line, present_spiders
 from crawlproject.status.sample import Survey
-from crawlproject.streams.newest import note_told, untold
+from crawlproject.streams.streams import note_told, untold
 from tests.commands.conftest import Frontier
 from tests.settings_of_functions import within
 from tests.waiting import until_async as until
@@ -250,6 +250,20 @@ async def test_a_file_that_cannot_be_written_is_reported_once(
         assert f"CRAWL_MONITOR_FILE={path} cannot be written" in caplog.text
         path.parent.mkdir()
         await until(lambda: lines(path))
+
+
+async def test_a_long_wait_at_an_unknown_size_is_logged_once(
+    crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "monitor.jsonl"
+    await crawl.feed("photos.example", 130)
+    await crawl.lead_by(state.worker_id)
+    async with reporting(state, path):
+        await until(lambda: len(lines(path)) > 2)
+    [said] = [
+        record.getMessage() for record in caplog.records if "scrapy rate photos.example 5" in record.getMessage()
+    ]
+    assert "its 130 requests take 0:10:50" in said
 
 
 def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from crawlproject.status.snapshot import (
     eta,
     snapshot,
 )
-from crawlproject.status.source_status import SourceRow
+from crawlproject.status.source_status import SourceRow, said_of_minimum
 
 BUCKETS = len(LATENCY_BOUNDS) + 1
 
@@ -210,3 +210,28 @@ def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: fl
 )
 def test_what_needs_attention_is_named_by_its_key(state: dict[str, Any], keys: list[str]) -> None:
     assert general(sample_at(0.0), sample_at(5.0, **state))["trouble"] == keys
+
+
+def test_work_that_takes_long_at_an_unknown_size_is_told_with_the_remedy() -> None:
+    unknown: dict[str, Any] = {"rate_limit": 0.2, "effective_rate": 0.2, "reason": "minimum: its size is unknown"}
+    slow = row("photos.example", queued=120, waiting=376, in_flight=4, eta_s=2500.0, **unknown)
+    assert said_of_minimum([row("a", queued=900, eta_s=180.0), slow]) == (
+        "the size of photos.example is unknown, so it gets 0.2 requests a second, and its 500 requests take "
+        "0:41:40; if it is yours, or its owner agrees: scrapy rate photos.example 5"
+    )
+    two = [slow, row("b.example", queued=121, eta_s=605.0, **unknown)]
+    assert "its 500 requests take 0:41:40 (1 more source like it); if" in said_of_minimum(two)
+    paced = row("a.example", queued=72, delay_s=70.0, eta_s=5040.0, **unknown)
+    assert said_of_minimum([paced]) == (
+        "a.example gets a request every 70 s (CRAWL_PAGES_DELAY, for all sources), and its 72 requests take "
+        "1:24:00; if it is yours, or its owner agrees: CRAWL_PAGES_DELAY=0 for all workers, and "
+        "scrapy rate a.example 5"
+    )
+    for kept in (
+        row("done.example", **unknown),
+        row("short.example", queued=120, eta_s=600.0, **unknown),
+        row("halted.example", queued=500, eta_s=None, **unknown),
+        row("village", queued=500, eta_s=2500.0, **unknown | {"reason": "by size"}),
+        row("asked.example", queued=500, eta_s=2500.0, **unknown | {"reason": "by override"}),
+    ):
+        assert said_of_minimum([kept]) == ""

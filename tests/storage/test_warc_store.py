@@ -12,24 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from scrapy.settings import Settings
 
-from crawlproject import breaker
+from crawlproject import runtime
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.storage import warc_store, writer
 from crawlproject.storage.warc import Place
 from crawlproject.storage.warc_segments import OPEN, closed_segments
 from crawlproject.storage.warc_store import PageStore, check_page_store
-from tests.storage.s3_gate import Gate
+from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.storage.warc_reading import all_records, at, exchange, segments, text
 from tests.waiting import until_async
 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(runtime, "_PROBE_S", 0.05)
     monkeypatch.setattr(warc_store, "_LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(warc_store, "_SWEEP_EVERY_S", 0.1)
 
@@ -121,23 +120,6 @@ async def test_a_file_is_closed_at_its_age_though_no_page_comes(
     assert len(segments(tmp_path)) == 2
 
 
-async def test_a_running_worker_takes_over_from_one_that_died(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with opened(tmp_path) as store:
-        await write(store, 1)
-        other = PageStore(Settings({"CRAWL_PAGES_STORE": str(tmp_path)}))
-        await write(other, 2)
-        assert other._segment
-        other._segment.leave()  # as the kernel does for a process that dies
-        await until_async(lambda: segments(tmp_path))
-        assert kept(tmp_path) == [text(2)]
-        await write(store, 3)
-    assert sorted(kept(tmp_path)) == sorted([text(1), text(2), text(3)])
-    assert "Closed the segment of pages" in caplog.text
-
-
 # Outages
 
 
@@ -206,22 +188,14 @@ class Bucket:
 
     def __init__(self, gate: Gate, spool: Path, name: str) -> None:
         self.gate, self.spool, self.name = gate, spool, name
-        keys = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
-        self.client = boto3.client("s3", endpoint_url=f"http://{gate.target}", **keys)
-        self.client.create_bucket(Bucket=name)
+        self.bucket = made_bucket(f"http://{gate.target}", name)
 
     def settings(self, **more: str) -> Settings:
-        return Settings(
-            {
-                "AWS_ENDPOINT_URL": self.gate.url,
-                "AWS_ACCESS_KEY_ID": "id",
-                "AWS_SECRET_ACCESS_KEY": "S3CRET",
-                "AWS_REGION_NAME": "us-east-1",
-                "CRAWL_PAGES_STORE": f"s3://{self.name}/crawl/",
-                "CRAWL_PAGES_SPOOL": str(self.spool),
-                **more,
-            }
-        )
+        settings = aws(self.gate.url)
+        settings["CRAWL_PAGES_STORE"] = f"s3://{self.name}/crawl/"
+        settings["CRAWL_PAGES_SPOOL"] = str(self.spool)
+        settings.update(more)
+        return settings
 
     def store(self, **changed: Any) -> PageStore:
         store = PageStore(self.settings())
@@ -229,14 +203,13 @@ class Bucket:
         return store
 
     def names(self) -> list[str]:
-        listed = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
-        return sorted(entry["Key"] for entry in listed)
+        return sorted(entry.key for entry in self.bucket.objects.all())
 
     def fetched(self, folder: Path) -> Path:
         """Return a folder with what is in the bucket."""
         folder.mkdir()
         for name in self.names():
-            answer = self.client.get_object(Bucket=self.name, Key=name)
+            answer = self.bucket.Object(name).get()
             assert answer["ContentType"] == "application/warc"
             (folder / name.removeprefix("crawl/")).write_bytes(answer["Body"].read())
         return folder
@@ -370,8 +343,8 @@ async def test_buckets_do_not_share_what_waits_in_a_spool(gate: Gate, tmp_path: 
 
 
 def test_the_store_is_tried_before_the_crawl(tmp_path: Path) -> None:
-    assert check_page_store(Settings()) is None
-    assert check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "store")})) is None
+    check_page_store(Settings())
+    check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "store")}))
     assert [path.name for path in (tmp_path / "store").rglob("*")] == [OPEN]
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"CRAWL_PAGES_STORE=.*/file/store cannot be used: .*Not a directory"):

@@ -15,7 +15,6 @@ from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.streams.readers import (
     MOST_READERS,
-    START,
     EventsLost,
     Overtaken,
     StreamReader,
@@ -23,6 +22,7 @@ from crawlproject.streams.readers import (
     furthest_behind,
     readers,
 )
+from crawlproject.streams.streams import START
 from crawlproject.texts import counted
 from tests.sinks.running import state_of
 from tests.state.servers import Server

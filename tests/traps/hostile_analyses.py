@@ -71,10 +71,6 @@ def largest(image: Image.Image) -> str:
     return "x" * 4094
 
 
-def enormous(image: Image.Image) -> str:
-    return "x" * 100_000_000
-
-
 def set_of(image: Image.Image) -> Any:
     return {1, 2}
 

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from crawlproject.contrib.dashboard.recent import read_recent
-from crawlproject.loops import Loops
+from crawlproject.runtime import Loops
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.status.reporter import INTERVAL_S, STALE_S, Report, Reporter
 from crawlproject.status.snapshot import Snapshot

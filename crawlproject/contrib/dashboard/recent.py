@@ -9,7 +9,7 @@ from typing import Any
 from crawlproject.frontier.dead_letters import read_dead_letter
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.streams.newest import RawEntry, entries_back, newest_entries
+from crawlproject.streams.streams import RawEntry, entries_back, newest_entries
 from crawlproject.texts import printable
 
 _MOST = {"thumbnails": 24, "link_rot": 40, "halts": 40, "dead": 40}  # rows

@@ -27,7 +27,6 @@ from crawlproject.state.client import State
 from crawlproject.streams import readers as streams
 from crawlproject.streams.readers import readers
 from tests.sinks.events import KEYS, emit, gone, image
-from tests.sinks.lines import die
 from tests.sinks.running import ends_before, has_died, let_leases_end, run
 from tests.streams.records import write
 
@@ -248,18 +247,6 @@ def test_killed_at_any_step_it_goes_on_exactly_once(redis_url: str, client: redi
     drain(client, tmp_path)
     assert numbers(tmp_path) == list(range(number))
     assert line > 150
-
-
-def dies(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
-    """Have this process die before or after a method."""
-    method = getattr(owner, name)
-
-    def deadly(*args: Any, **kwargs: Any) -> None:
-        if after:
-            method(*args, **kwargs)
-        die()
-
-    monkeypatch.setattr(owner, name, deadly)
 
 
 async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:

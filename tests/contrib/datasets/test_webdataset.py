@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import boto3
 import pyarrow.parquet as pq
 import pytest
 import redis
@@ -28,19 +27,15 @@ from crawlproject.errors import ConfigError, CrawlprojectError, ReaderTaken, Sto
 from crawlproject.state.client import State
 from crawlproject.storage.blobs import original_name
 from crawlproject.streams import readers as streams
-from tests.contrib.datasets.test_dataset import dies
 from tests.sinks.events import KEYS, emit, image, status_of
 from tests.sinks.lines import die
 from tests.sinks.running import has_died, let_leases_end, run
-from tests.storage.s3_gate import Gate, aws
+from tests.storage.s3_gate import Gate, aws, made_bucket
 
 
 @pytest.fixture
 def bucket(moto: str, tmp_path: Path) -> Any:
-    options = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
-    s3 = boto3.client("s3", endpoint_url=moto, **options)
-    s3.create_bucket(Bucket=tmp_path.name.replace("_", "-"))
-    return s3
+    return made_bucket(moto, tmp_path.name.replace("_", "-"))
 
 
 def uri_of(tmp_path: Path) -> str:
@@ -214,27 +209,6 @@ def test_another_caption_is_another_dataset(client: redis.Redis, tmp_path: Path)
         drain(client, FolderParts(tmp_path / "out"), thumbnails, caption=None)
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_killed_at_each_moment_of_a_commit_in_a_folder(
-    redis_url: str, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    thumbnails, out = store(tmp_path / "thumbs", range(36)), tmp_path / "out"
-    emit(client, range(12))
-    drain(client, FolderParts(out), thumbnails)
-    emit(client, range(12, 24))
-
-    def act(own: redis.Redis) -> None:
-        dies(monkeypatch, FolderParts, "put_new", after=after)
-        drain(own, FolderParts(out), thumbnails)
-
-    assert has_died(redis_url, act)
-    let_leases_end(client)
-    emit(client, range(24, 36))
-    drain(client, FolderParts(out), thumbnails)
-    assert of_samples(samples_of(out)) == ok(range(36))
-    assert rows_of(out) == list(range(36))
-
-
 @pytest.mark.parametrize("whole", ["tar", "parquet"])
 def test_killed_at_each_moment_of_a_commit_in_s3(
     redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, whole: str
@@ -262,9 +236,8 @@ def test_killed_at_each_moment_of_a_commit_in_s3(
 def downloaded(bucket: Any, tmp_path: Path) -> Path:
     out = tmp_path / "downloaded"
     out.mkdir()
-    name = tmp_path.name.replace("_", "-")
-    for found in bucket.list_objects_v2(Bucket=name)["Contents"]:
-        bucket.download_file(name, found["Key"], str(out / Path(found["Key"]).name))
+    for found in bucket.objects.all():
+        bucket.download_file(found.key, str(out / Path(found.key).name))
     return out
 
 

@@ -23,7 +23,6 @@ from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from tests.contrib.kafka.broker import PRODUCE, Broker
 from tests.following import following
-from tests.leading import lead
 from tests.sinks.running import ends_before, has_died, run
 from tests.streams.records import record, write
 from tests.waiting import until
@@ -173,24 +172,6 @@ def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
     assert away.startswith(f"scrapy events: Kafka at {broker.address} does not answer (")
     assert back == f"scrapy events: Kafka at {broker.address} answers again\n"
     assert check_at_least_once(sent(broker), range(200)) == 0  # idempotent: sent once, however often it was tried
-
-
-async def test_what_kafka_does_not_have_is_not_trimmed_and_leasing_pauses(state: State, broker: Broker) -> None:
-    fence = await lead(state)
-    with redis.Redis.from_url(state.config.redis_url or "") as client:
-        emit(client, 1)
-        forwarder = Forwarder(state, kafka(broker))
-        async with forwarder.opened():
-            assert await forwarder.drain() == 1
-            broker.tell("down")
-            emit(client, *range(2, 50))
-            await state.scripts.trim(fence, maxlen=20)
-            assert client.xlen(KEYS.image_events) == 49  # but for what the broker has and nothing else may need
-            assert b"kafka" in (client.get(KEYS.paused) or b"")
-            broker.tell("up")
-            assert await forwarder.drain() == 48
-            await state.scripts.trim(fence, maxlen=20)
-            assert client.xlen(KEYS.image_events) == 1
 
 
 def test_an_event_that_kafka_refuses_ends_it_with_the_remedy_and_stays(

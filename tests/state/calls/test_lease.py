@@ -42,8 +42,8 @@ async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(state: St
     before = asyncio.get_running_loop().time()
     reply = await lease(state)
     slots = [grant.slot for grant in reply.grants]
-    assert len(slots) == 11  # at 0, 25, ... 250 ms
-    assert [round(b - a, 4) for a, b in itertools.pairwise(slots)] == [0.025] * 10
+    assert len(slots) == 21  # at 0, 25, ... 500 ms
+    assert [round(b - a, 4) for a, b in itertools.pairwise(slots)] == [0.025] * 20
     assert slots[0] >= before
     again = await lease(state)
     assert all(grant.at >= reply.grants[-1].at + 25_000 for grant in again.grants)
@@ -52,8 +52,8 @@ async def test_slots_are_spaced_by_the_rate_and_lie_within_the_horizon(state: St
 async def test_a_pause_saves_up_no_slots(state: State) -> None:
     await begin(state, 40, *map(str, range(50)))
     await lease(state)
-    await asyncio.sleep(0.6)
-    assert len((await lease(state)).grants) == 11
+    await asyncio.sleep(0.9)
+    assert len((await lease(state)).grants) == 21
 
 
 async def test_a_rate_below_one_gives_one_slot_in_its_interval(state: State) -> None:
@@ -153,7 +153,7 @@ async def test_a_source_that_gets_new_work_keeps_its_place(state: State) -> None
 
 
 async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) -> None:
-    """The race, with an exact count: however they interleave, 11 slots lie within a quarter second."""
+    """The race, with an exact count: however they interleave, 21 slots lie within half a second."""
     for n in range(40):
         await join(state, f"w{n}")
     await rule(state, ("museum", 40))
@@ -162,7 +162,7 @@ async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) 
     replies = await asyncio.gather(*(lease(state, want=5, worker=f"w{n}") for n in range(40)))
     slots = sorted(grant.at for reply in replies for grant in reply.grants)
     took = asyncio.get_running_loop().time() - started
-    assert 11 <= len(slots) <= 11 + took * 40 + 1
+    assert 21 <= len(slots) <= 21 + took * 40 + 1
     assert min(b - a for a, b in itertools.pairwise(slots)) >= 25_000
     grants = [grant.entry for reply in replies for grant in reply.grants]
     assert len(set(grants)) == len(grants)

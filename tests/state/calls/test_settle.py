@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+import redis
 
 from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
 from crawlproject.state.client import State
@@ -207,3 +208,24 @@ async def test_counts_are_of_the_source_that_is_named_though_the_one_that_paid_e
     (grant,) = (await lease(state)).grants
     await state.scripts.settle("w", [Settlement(grant.id, "museum", done=True, counts={"fetched": 1})])
     assert counts_in(await db(state).hget(state.keys.counts, "museum")) == {"fetched": 1}
+
+
+async def test_a_request_whose_end_fails_is_a_dead_letter_and_delays_no_other_for_good(state: State) -> None:
+    await begin(state, 100, "a", "b", "c")
+    await db(state).set(state.keys.link_rot_events, "no stream")
+    streams = ("image_metadata_updates", "link_rot", "image_metadata_updates")
+    ends = [
+        Settlement(grant.id, "museum", event=(stream, "{}"), counts={"fetched": 1})
+        for grant, stream in zip((await lease(state)).grants, streams, strict=True)
+    ]
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        await state.scripts.settle("w", ends)
+    assert await outstanding(state) == 1
+    assert await db(state).hvals(state.keys.leases_of + "w") == [entry("c")]
+    ((_, letter),) = await db(state).xrange(state.keys.dead)
+    assert letter[b"entry"] == entry("b")
+    assert letter[b"reason"].startswith(b"internal fault: WRONGTYPE")
+    assert (await state.scripts.settle("w", ends)).settled == [False, False, True]
+    assert await outstanding(state) == 0
+    assert await db(state).xlen(state.keys.image_events) == 2
+    assert counts_in(await db(state).hget(state.keys.counts, "museum")) == {"fetched": 2, "failed": 1}

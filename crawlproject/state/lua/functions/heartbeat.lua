@@ -1,6 +1,7 @@
 -- Says that a worker lives, and takes from one that does not.
 --
--- A: worker; join (true: register; false: only if still registered); timeout (us); max_deliveries; min_rate; circuit.
+-- A: worker; join (true: register; false: only if still registered); timeout (us); max_deliveries; min_rate; circuit; pace
+--    (kept for those who ask how sources stand: their own settings may be others).
 -- Reply: {alive, leases held, lost worker, leases returned, dead letters}, without the last three when none is silent
 --    alive is 0 when this worker lapsed: its leases are others' by now, and it must join anew.
 --
@@ -18,6 +19,7 @@ register('heartbeat', function(ctx, K, A)
   local latest = tonumber(redis.call('ZREVRANGEBYSCORE', K.workers, now, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   redis.call('ZADD', K.workers, now, A.worker)
   redis.call('ZADD', K.spiders, now, ctx.spider)
+  redis.call('HSET', K.counters, 'pace', text(A.pace))
   if before and not A.join and latest and latest < ctx.now - A.timeout / 2 then
     for _, worker in ipairs(redis.call('ZRANGE', K.workers, 0, -1)) do redis.call('ZADD', K.workers, now, worker) end
   end

@@ -1,9 +1,10 @@
 -- Says how sources stand.
 --
--- A: sources; min_rate; circuit; pace.
+-- A: sources; min_rate; circuit; pace (if no worker has told its own).
 -- Reply: a map (msgpack) for each in order: the fields of SourceStatus in state/calls/sources.py, times in us; `hosts` are
 --    those it was seen on in the last minutes -> {successes, errors}.
 register('inspect', function(ctx, K, A)
+  A.pace = tonumber(redis.call('HGET', K.counters, 'pace')) or A.pace
   due_index.look_up(ctx, A.sources)
   exclusions.look_up(ctx, A.sources)
   local reply = {}

@@ -56,6 +56,7 @@ register('lease', function(ctx, K, A)
   local looked_at, had, others_had = {}, {}, {} -- sources; for how long they have slots by this call (us), and by others before
   local inhabited = {} -- places of due sets that are not empty
   local is_full, stays_full = has_overflows and ctx.counters.outstanding >= A.high_water, {}
+  local dropped_of = {} -- sources that this call has dropped requests of
 
   -- What is due of each tier, the fastest first: the source with the greatest wait x weight of its class first. So no class starves,
   -- and of two that are short of slots the higher one waits half as long. Sources that may get no more stay at the head of a
@@ -145,6 +146,7 @@ register('lease', function(ctx, K, A)
   end
 
   local function drop(source, entries)
+    dropped_of[source] = true
     exclusions.drop(ctx, source, 'excluded', entries)
     queues.count(ctx, 'outstanding', -#entries)
   end
@@ -239,7 +241,7 @@ register('lease', function(ctx, K, A)
     end
     looked_at[source] = true
     -- One that comes a moment before its delayed requests are ready takes nothing: nothing takes the place of that.
-    if has_overflows and not stays_full[source] and (given > 0 or not is_full) then queues.promote(ctx, source) end
+    if has_overflows and not stays_full[source] and (given > 0 or dropped_of[source] or not is_full) then queues.promote(ctx, source) end
     return given
   end
 

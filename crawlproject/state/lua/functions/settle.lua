@@ -81,16 +81,28 @@ function settling.return_slot(ctx, payer, slot, rate)
   ctx.touched[payer] = true
 end
 
--- Ends one lease; returns by how many the frontier shrinks.
-function settling.end_lease(ctx, one)
-  local payer, source, ended = one.payer, one.source or one.payer, 1
+-- Does with the request of a lease what its end says; returns by how many the frontier shrinks.
+function settling.end_request(ctx, one, source)
   if one.event then
     redis.call('XADD', ctx.tag .. ':' .. one.event[1], '*', 'event', one.event[2])
   elseif one.dead then
     dead_letters.add(ctx, 'entry', one.entry, source, one.dead, queues.deliveries_of(one.entry), one.refusal, one.image, one.attempt)
   elseif not one.done and settling.give_back(ctx, one, source) then
-    ended = 0
+    return 0
   end
+  return 1
+end
+
+-- Makes a dead letter of a request whose end has met what nobody has foreseen.
+function settling.bury(ctx, entry, source, problem)
+  local reason = 'internal fault: ' .. (type(problem) == 'table' and problem.err or tostring(problem))
+  dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry))
+  statistics.note(ctx.counts, source, 'failed', 1)
+end
+
+-- Notes what else follows from the end of a lease.
+function settling.note(ctx, one, source)
+  local payer = one.payer
   settling.learn(ctx, one)
   settling.report(ctx, one)
   for name, number in pairs(one.counts or {}) do statistics.note(ctx.counts, source, name, number) end
@@ -106,7 +118,6 @@ function settling.end_lease(ctx, one)
     ctx.touched[payer] = true
   end
   if one.unused then settling.return_slot(ctx, payer, one.unused[1], one.unused[2]) end
-  return ended
 end
 
 -- Finds out which leases are there still, and who has paid for each; looks at all these sources at once.
@@ -151,7 +162,8 @@ end
 -- goes: the rest goes to its overflow. What comes to a source of another shard waits for that one here (the shards).
 --
 -- A lease that is gone was settled before, or given to another worker after this one's heartbeat lapsed. Should one meet what
--- nobody has foreseen, its lease and those before it have ended, and those after it are still there.
+-- nobody has foreseen, its request is a dead letter if nothing has become of it yet. Those before it have ended, and
+-- those after it are still there.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
 register('settle', function(ctx, K, A)
   local leases, reply, ended, done, gone = K.leases_of .. A.worker, {}, 0, {}, {}
@@ -161,19 +173,23 @@ register('settle', function(ctx, K, A)
       local is_held = held[index] and not gone[one.id]
       reply[index] = is_held and 1 or 0
       if is_held then
-        done[#done + 1], gone[one.id] = one.id, true
-        ended = ended + settling.end_lease(ctx, one)
+        local source = one.source or one.payer
+        local is_ended, by = pcall(settling.end_request, ctx, one, source)
+        if not is_ended then settling.bury(ctx, held[index], source, by) end
+        done[#done + 1], gone[one.id], ended = one.id, true, ended + (is_ended and by or 1)
+        if not is_ended then error(by, 0) end
+        settling.note(ctx, one, source)
       end
     end
   end)
   write_all('HDEL', leases, done)
-  if not went_well then error(problem, 0) end
   queues.count(ctx, 'outstanding', -ended)
   settling.save_counts(ctx)
   for source in pairs(ctx.changed) do ctx.touched[source] = true end
   due_index.schedule_all(ctx, ctx.touched)
   circuits.save_statuses(ctx)
   circuits.save(ctx)
+  if not went_well then error(problem, 0) end
   local held_back = {}
   for payer in pairs(ctx.heard) do
     if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end

@@ -23,7 +23,7 @@ function state.now(ctx) return math.max(ctx.server_time + ctx.ahead, ctx.seen) e
 -- A server that was started again on an append-only file without its last second, or a replica that has taken over
 -- without the last writes, has forgotten slots that were given out. Nobody can tell whether it has: so nothing goes
 -- out until `resume` where another server (by its run ID, a new one at each start) kept the time before.
-local DOUBT_US = 1500000 -- DOUBT_S in politeness/slots.py
+local DOUBT_US = 1750000 -- DOUBT_S in politeness/slots.py
 
 -- The server's moment in this time.
 function state.wall(ctx) return ctx.now - ctx.ahead end

@@ -45,8 +45,8 @@ function pace.look_up(ctx, sources)
   for index, score in ipairs(read_all('ZMSCORE', ctx.K.paced, sources)) do
     local source, at = sources[index], tonumber(score) or 0
     ctx.paces.known[source] = at
-    -- The delay has been shortened; a slot is given out at most half a second ahead.
-    if at > ctx.now + ctx.A.pace + 500000 then pace.set(ctx, source, ctx.now + ctx.A.pace) end
+    -- The delay has been shortened; a slot is given out at most 0.7 s ahead (RENEWAL_S in politeness/slots.py).
+    if at > ctx.now + ctx.A.pace + 700000 then pace.set(ctx, source, ctx.now + ctx.A.pace) end
   end
 end
 
@@ -79,7 +79,7 @@ end
 --
 -- Slots are taken as they come, so a spider with many workers finds nearly all of them first. A spider that finds fewer than
 -- others have taken since it last came notes that it waits, if no other does. Others then reserve slots of that source only
--- shortly before their moment, until it has had some: it comes again within 150 ms or so, and takes what is free by then.
+-- shortly before their moment, until it has had some: it comes again within 400 ms or so, and takes what is free by then.
 -- Where it does not come, its note holds until a horizon after the slot that it waits for.
 local waits = {}
 
