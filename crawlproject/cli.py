@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Protocol, TextIO, TypeVar
 
@@ -128,14 +128,20 @@ def add_plugin_options(
     parser: argparse.ArgumentParser, chosen: Iterable[str], offered: Mapping[str, type[HasOptions]]
 ) -> None:
     """Add the options of what plug-ins offer, each once, and for each name in `chosen` one that chooses it."""
-    for name in chosen:
-        parser.add_argument(f"--{name}", action="store_true", help=offered[name].about)
-    for name, option in {name: option for one in offered.values() for name, option in one.options.items()}.items():
-        parser.add_argument(f"--{name}", **option)
+    options: dict[str, Mapping[str, Any]] = {
+        name: {"action": "store_true", "help": offered[name].about} for name in chosen
+    }
+    for one in offered.values():
+        options |= one.options
+    for name, option in options.items():
+        try:
+            parser.add_argument(f"--{name}", **option)
+        except argparse.ArgumentError as error:
+            parser.error(f"a plug-in adds an option that is there already: {error.message}")
 
 
 def check_plugin_options(
-    chosen: str | None,
+    chosen: Collection[str],
     opts: argparse.Namespace,
     offered: Mapping[str, type[HasOptions]],
     shown: Callable[[str], str] = "--{}".format,
@@ -148,7 +154,7 @@ def check_plugin_options(
     """
     for option in dict.fromkeys(option for one in offered.values() for option in one.options):
         having = [name for name, one in offered.items() if option in one.options]
-        if getattr(opts, option.replace("-", "_")) not in {None, False} and chosen not in having:
+        if getattr(opts, option.replace("-", "_")) not in {None, False} and not {*chosen} & {*having}:
             raise UsageError(f"--{option} goes with {' or '.join(map(shown, having))}")
 
 

@@ -97,39 +97,7 @@ def _line(level: int, message: str, response: Response | Failure | None, **args:
     return {"level": level, "msg": message, "args": {"request": getattr(response, "request", None), **args}}
 
 
-ROTATED_BYTES, ROTATED_FILES = 100_000_000, 5
-
-
-class LogFile(logging.handlers.RotatingFileHandler, logging.handlers.WatchedFileHandler):
-    """The log in a file. At `size` bytes it becomes `FILE.1`, the one before `FILE.2`, up to `files`.
-
-    One that was moved away or deleted meanwhile, by `logrotate` or another process with the same file, is opened
-    anew.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        size: int = ROTATED_BYTES,
-        files: int = ROTATED_FILES,
-        *,
-        append: bool,
-        encoding: str | None,
-    ) -> None:
-        if not append:
-            Path(path).write_bytes(b"")  # where files are rotated, the handler itself always appends
-        super().__init__(path, maxBytes=size, backupCount=files, encoding=encoding)
-        self.dev = self.ino = -1
-        self._statstream()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
-        try:
-            self.reopenIfNeeded()
-        except OSError:
-            self.handleError(record)
-        else:
-            logging.handlers.RotatingFileHandler.emit(self, record)
+_ROTATED_BYTES, _ROTATED_FILES = 100_000_000, 5
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -161,8 +129,11 @@ def install(settings: BaseSettings) -> None:
     own = config.load(settings)
     handler: logging.Handler = logging.NullHandler()
     if file := settings.get("LOG_FILE"):
-        append, encoding = settings.getbool("LOG_FILE_APPEND"), settings.get("LOG_ENCODING")
-        handler = LogFile(file, append=append, encoding=encoding)
+        if not settings.getbool("LOG_FILE_APPEND"):
+            Path(file).write_bytes(b"")  # where files are rotated, the handler itself always appends
+        handler = logging.handlers.RotatingFileHandler(
+            file, maxBytes=_ROTATED_BYTES, backupCount=_ROTATED_FILES, encoding=settings.get("LOG_ENCODING")
+        )
     elif settings.getbool("LOG_ENABLED"):
         handler = logging.StreamHandler()
     text = TextFormatter(settings.get("LOG_FORMAT"), settings.get("LOG_DATEFORMAT"))

@@ -34,7 +34,7 @@ SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), w
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
 EXTRA = "extra"  # dict: what the seed says beside, which its events and its dead letter repeat
 SITEMAP = "sitemap"  # int: it is a sitemap, with so many indexes above it
-PROBE = "probe"  # dict: only the beginning of the picture is wanted, of which that is known (politeness/probes.py)
+MODE = "crawl_mode"  # list: the mode in which the picture is fetched, and its value (frontier/modes.py)
 GONE = "gone"  # collection of int: statuses of link rot at the source that answered, beside 404 and 410
 REVISIT = "revisit"  # list: what is known of a page or sitemap that is looked at again (pages/revisits.py, Look)
 MOST_DEPTH = "most_depth"  # int: how many links away from its seed a page may be, where the seed says that
@@ -157,8 +157,8 @@ class Seed:
     """One line of the seed list, parsed. `priority` is None where the seed does not say it.
 
     For the spider `pages`: links are followed as far as `scope` (pages/scope.py) and `depth` links away.
-    `extra` is what events and dead letter repeat, None for nothing. With `probe`, only the picture's beginning is
-    wanted; it is what is known of it (politeness/probes.py).
+    `extra` is what events and dead letter repeat, None for nothing. `mode` is how the picture is fetched if not
+    whole: the name of a plug-in's mode, and its value (frontier/modes.py).
     """
 
     url: str
@@ -169,7 +169,7 @@ class Seed:
     depth: int | None = None
     scope: str | None = None
     extra: Mapping[str, Any] | None = None
-    probe: Mapping[str, Any] | None = None
+    mode: tuple[str, Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,22 +277,6 @@ class ImageFacts:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-@dataclass(frozen=True, slots=True)
-class ProbedFacts:
-    """The facts in the beginning of a picture, each None where it may stand later in the file.
-
-    `exif` is empty when there is none. `sha256` is that of the whole file, if it was all there. The others are as
-    in `ImageFacts`.
-    """
-
-    format: str
-    width: int | None = None
-    height: int | None = None
-    compression_quality: int | None = None
-    exif: Mapping[str, Any] | None = None
-    sha256: str | None = None
-
-
 class Thumbnail(NamedTuple):
     """A thumbnail, a JPEG or a WebP, and its size in pixels."""
 
@@ -372,32 +356,27 @@ class FetchedImage:
     last_modified: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedBeginning:
-    """Item of the spider: the beginning of a body that should be a picture, or the `whole` of it.
-
-    `event` lacks what the body tells; the thumbnail pipeline fills that in.
-    """
-
-    event: ProbeEvent
-    body: bytes = field(repr=False)
-    codings: tuple[str, ...]
-    whole: bool
-
-
 class Event:
     """An event: its stream, and its fields that are left out when they are empty."""
 
     __slots__: ClassVar[tuple[str, ...]] = ()
     STREAM: ClassVar[str]
     OPTIONAL: ClassVar[frozenset[str]] = frozenset((EXTRA,))
+    status: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What it adds to the counts of its source."""
+        return {}
 
     def to_json(self) -> str:
         """Return the event as JSON."""
         data: dict[str, Any] = {"event": self.STREAM}
         for name in self.__slots__:
             value = getattr(self, name)
-            if value or name not in self.OPTIONAL:
+            if name == "mode":
+                data |= {value: True} if value else {}
+            elif value or name not in self.OPTIONAL:
                 data[name] = [asdict(each) for each in value] if name == "thumbnails" else value
         return one_line(data)
 
@@ -446,36 +425,10 @@ class ImageEvent(Event):
     etag: str | None = None
     last_modified: str | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class ProbeEvent(Event):
-    """Event `image_probes`: the picture is there, field for field as in docs/events.md."""
-
-    STREAM: ClassVar[str] = "image_probes"
-
-    identifier: str
-    url: str
-    source: str
-    width: int | None
-    height: int | None
-    filesize: int | None
-    compression_quality: int | None
-    format: str | None
-    content_type: str | None
-    sha256: str | None
-    exif: Mapping[str, Any] | None
-    etag: str | None
-    last_modified: str | None
-    revisit: str | None
-    received: int
-    fetched_at: str
-    status: int
-    final_url: str
-    redirects: int
-    attempts: int
-    fetch_s: float | None
-    opt_out: tuple[str, ...] = ()
-    extra: Mapping[str, Any] | None = None
+    @property
+    def counts(self) -> dict[str, int]:
+        """What it adds to the counts of its source."""
+        return {"thumbnails": 1, "bytes": self.filesize}
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,7 +436,7 @@ class LinkRotEvent(Event):
     """Event `link_rot`: the source says that the picture, or the page, is gone (404, 410)."""
 
     STREAM: ClassVar[str] = "link_rot"
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset((EXTRA, PROBE))
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset((EXTRA, "mode"))
 
     identifier: str
     url: str
@@ -496,7 +449,12 @@ class LinkRotEvent(Event):
     fetch_s: float | None
     spider: str = "images"
     extra: Mapping[str, Any] | None = None
-    probe: bool = False
+    mode: str | None = None  # stands in the event as in `"probe": true`
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What it adds to the counts of its source."""
+        return {"link_rot": 1}
 
 
 @dataclass(frozen=True, slots=True)

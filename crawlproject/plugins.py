@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,6 +28,10 @@ class Plugin:
     `feeders`: what `scrapy feed` reads from besides files, by name (`ingest.seed_stream.SeedStream`).
     `analyses`: functions of a PIL image for `CRAWL_ANALYSES`, as `module:function`, by the names that stand there.
     `formats`: what `CRAWL_FORMATS` can name beside Pillow's own: a `models.Format`, as `module:object`, by name.
+    `modes`: ways to fetch an image that a seed asks for by a key of that name (`frontier.modes.Mode`).
+    `readings`: ways in which `scrapy feed --NAME` reads files (`ingest.seed_rows.Reading`).
+    `inspections`: functions that decoders call in place of decoding, as `module:function`, by the names that items
+    have (`imaging.messages.Inspected`). Given body, content codings and `Job`, they return what JSON can hold.
     `services`: what `scrapy monitor` runs beside its reports, by name (`status.service.Service`).
     `pages_of_source`: functions of a `State` and the name of a source that return a page about it, by name: its
     HTML, and its Content-Security-Policy. LookupError: nothing is known of that source.
@@ -39,9 +44,15 @@ class Plugin:
     feeders: Mapping[str, str] = field(default_factory=dict)
     analyses: Mapping[str, str] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)
+    readings: Mapping[str, str] = field(default_factory=dict)
+    inspections: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
     pages_of_source: Mapping[str, str] = field(default_factory=dict)
     scrapy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+_NAMED = tuple(one.name for one in fields(Plugin) if one.name not in {"settings", "scrapy"})
 
 
 @functools.cache
@@ -49,17 +60,36 @@ def found() -> Mapping[str, Plugin]:
     """Return all plug-ins, by name: those in the folders of `contrib`, then those of installed packages.
 
     Raises:
-        ConfigError: one cannot be loaded, or is none.
+        ConfigError: one cannot be loaded, or is none, or two offer the same.
 
     """
     from importlib import metadata  # here: decoders import this module, and find no plug-ins
 
+    from crawlproject.errors import ConfigError  # here: it imports Scrapy, which decoders must not
+
     folder = find_spec(FOLDER)
     paths = folder.submodule_search_locations if folder else None
     names = [one.name for one in pkgutil.iter_modules(paths or []) if one.ispkg]
-    plugins = {name: _loaded(name, partial(_in_folder, name)) for name in names}
-    points = metadata.entry_points(group=GROUP)
-    return plugins | {point.name: _loaded(point.name, point.load) for point in points}
+    loads: list[tuple[str, Callable[[], Any]]] = [(name, partial(_in_folder, name)) for name in names]
+    loads += [(point.name, point.load) for point in metadata.entry_points(group=GROUP)]
+    plugins: dict[str, Plugin] = {}
+    owners: dict[tuple[str, str], str] = {}
+    for name, load in loads:
+        if name in plugins:
+            raise ConfigError(f"two plug-ins are called {name}: uninstall one")
+        plugins[name] = _loaded(name, load)
+        for what in _NAMED:
+            for each in _names(plugins[name], what):
+                if (other := owners.setdefault((what, each), name)) != name:
+                    raise ConfigError(f"the plug-ins {other} and {name} both offer {each} ({what}): uninstall one")
+    return plugins
+
+
+def _names(plugin: Plugin, what: str) -> Iterable[str]:
+    if what != "commands":
+        return list(getattr(plugin, what))
+    folder = import_module(plugin.commands).__path__ if plugin.commands else ()
+    return [one.name for one in pkgutil.iter_modules(folder)]
 
 
 def _in_folder(name: str) -> Any:
@@ -67,7 +97,7 @@ def _in_folder(name: str) -> Any:
 
 
 def _loaded(name: str, load: Callable[[], Any]) -> Plugin:
-    from crawlproject.errors import ConfigError  # here: it imports Scrapy, which decoders must not
+    from crawlproject.errors import ConfigError
 
     try:
         plugin = load()
@@ -81,6 +111,19 @@ def _loaded(name: str, load: Callable[[], Any]) -> Plugin:
             f"the plug-in {name} is {plugin!r}: its entry point must name a Plugin (docs/plugins.md)"
         )
     return plugin
+
+
+def loaded(what: str, say: Callable[[str], object]) -> dict[str, Any]:
+    """Return what plug-ins offer of one kind, by name; tell `say` of what cannot be loaded, and leave it out."""
+    objects: dict[str, Any] = {}
+    for plugin, one in found().items():
+        for name, path in getattr(one, what).items():
+            try:
+                objects[name] = pkgutil.resolve_name(path)
+            except Exception as error:
+                fault = f"{path} cannot be loaded ({type(error).__name__}: {error})"
+                say(f"the plug-in {plugin} offers {name}, but {fault}: mend it, or uninstall it")
+    return objects
 
 
 def offered(what: str) -> dict[str, Any]:
@@ -97,7 +140,11 @@ def format_at(path: str) -> Format:
 
 def file_types() -> dict[str, FileType]:
     """Return how originals are stored, by the names of all formats."""
-    return {**IMAGE_FORMATS, **{name: format_at(path).file for name, path in offered("formats").items()}}
+    found = dict(IMAGE_FORMATS)
+    for name, path in offered("formats").items():
+        with suppress(Exception):  # decoders say that it cannot be loaded (imaging/decoders.py)
+            found[name] = format_at(path).file
+    return found
 
 
 def content_type_of(name: str) -> str:

@@ -133,25 +133,15 @@ def without_secrets(text: str) -> str:
 def shown_seed(text: str) -> str:
     """Return a line of the seed list for people to read: as it came, except for user names and passwords.
 
-    They may hide in JSON escapes, or under a duplicate key; such a line is serialised again.
+    They may hide in JSON escapes, or under a duplicate key: then it is shown as pairs of keys and values.
     """
-    hidden = False
-
-    def mask(value: Any) -> Any:
-        nonlocal hidden
-        if isinstance(value, list):
-            return [mask(item) for item in value]
-        if not isinstance(value, str):
-            return value
-        masked = without_userinfo(value)
-        hidden = hidden or masked != value
-        return masked
-
+    shown = without_userinfo(text)
     try:
-        data = mask(json.loads(text, object_pairs_hook=lambda pairs: {mask(name): mask(v) for name, v in pairs}))
+        plain = json.dumps(json.loads(text, object_pairs_hook=list), ensure_ascii=False)
     except (ValueError, RecursionError):
-        hidden = False
-    return json.dumps(data, ensure_ascii=False) if hidden else without_userinfo(text)
+        return shown
+    masked = without_userinfo(plain)
+    return masked if masked != plain and shown == text else shown
 
 
 def one_line(data: Any) -> str:

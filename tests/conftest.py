@@ -82,7 +82,7 @@ _SLOW_FILES = (
     "frontier/test_lease_queue.py",
     "frontier/test_overflow.py",
     "frontier/test_scheduler.py",
-    "imaging/test_beginning.py",
+    "probes/test_beginning.py",
     "imaging/test_codings.py",
     "imaging/test_formats.py",
     "formats/test_raster.py",

@@ -38,7 +38,6 @@ class Monitor:
             **environ,
             **ports(),
             "CRAWL_METRICS_PORT": str(self.metrics_port),
-            "CRAWL_MONITOR_FILE": str(log.with_suffix(".jsonl")),
         }
         self.log = log
         self.spider = spider

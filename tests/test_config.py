@@ -53,7 +53,7 @@ CHOICES = {
     "CRAWL_THUMBNAIL_FORMAT": ("JPEG", "WebP"),
     "CRAWL_LOG_FORMAT": ("text", "json"),
 }
-TEXTS = ("AWS_ENDPOINT_URL", "CRAWL_SOURCES", "CRAWL_EXCLUDE", "CRAWL_MONITOR_FILE")
+TEXTS = ("AWS_ENDPOINT_URL", "CRAWL_SOURCES", "CRAWL_EXCLUDE")
 STORES = ("CRAWL_OVERFLOW_STORE", "CRAWL_KEEP_ORIGINALS", "CRAWL_PAGES_STORE")
 
 BOUNDS: dict[str, Bounds] = {
@@ -138,7 +138,6 @@ BOUNDS: dict[str, Bounds] = {
         ["localhost", "dns.example.org:53", "127.0.0.1:65536", 53],
     ),
     "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
-    "CRAWL_MONITOR_FILE": ([("m.jsonl", "m.jsonl"), ("", None)], []),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
 }

@@ -25,7 +25,6 @@ from crawlproject.pages.page import read_page
 from crawlproject.pages.sitemaps import read_sitemap, sitemaps_of_robots
 from crawlproject.politeness.optouts import opt_outs
 from crawlproject.politeness.outcomes import retry_after_of
-from crawlproject.politeness.probes import Part
 from crawlproject.politeness.robots_txt import Rules, freshness
 from crawlproject.storage.warc import kept_head
 from crawlproject.texts import without_secrets
@@ -253,7 +252,6 @@ def _parsers() -> dict[str, tuple[Callable[[str], object], list[Case]]]:
         "Retry-After": (lambda text: retry_after_of(_response("Retry-After", text)), dates),
         "Date": (lambda text: retry_after_of(_response("Date", text)), dates),
         "opt-outs": (lambda text: opt_outs({name: [text] for name in names}, NOW), separators),
-        "Content-Range": (lambda text: Part.of(text.encode()), separators),
         "Content-Type": (
             lambda text: read_page("https://a.example/", {"Content-Type": [text]}, b"<p>", NOW),
             separators,

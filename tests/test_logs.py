@@ -6,14 +6,13 @@ import json
 import logging
 import socket
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request
 from scrapy.settings import Settings
 
-from crawlproject.logs import JsonFormatter, LogFile, TextFormatter, install
+from crawlproject.logs import JsonFormatter, TextFormatter, install
 from crawlproject.models import IDENTIFIER, SOURCE
 from demo.gallery import Fault, Gallery, set_faults
 from tests.test_crawl import Crawl, sha1_folder
@@ -120,28 +119,3 @@ def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
     assert (failed["identifier"], failed["level"]) == ("photos-3.jpg", "ERROR")
     assert "Traceback" in failed["exception"]
     assert not [line for line in lines if "Scraped" in line["message"] or "FetchedImage(" in line["message"]]
-
-
-def test_a_log_file_is_rotated_and_found_again(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("before\n")
-    mine = LogFile(str(path), 100, 2, append=True, encoding="utf-8")
-    theirs = LogFile(str(path), 100, 2, append=True, encoding="utf-8")
-    try:
-        for number in range(20):
-            (mine, theirs)[number % 2].emit(logging.makeLogRecord({"msg": f"line {number} " + "x" * 30}))
-        assert [file.name for file in sorted(tmp_path.iterdir())] == ["log", "log.1", "log.2"]
-        assert all(file.stat().st_size <= 100 for file in tmp_path.iterdir())
-        kept = "".join((tmp_path / name).read_text() for name in ("log.2", "log.1", "log"))
-        assert [int(line.split()[1]) for line in kept.splitlines()] == [14, 15, 16, 17, 18, 19][
-            -kept.count("\n") :
-        ]
-        path.rename(tmp_path / "moved")  # as logrotate does
-        mine.emit(logging.makeLogRecord({"msg": "after"}))
-        assert path.read_text() == "after\n"
-        path.unlink()
-        theirs.emit(logging.makeLogRecord({"msg": "later"}))
-        assert path.read_text() == "later\n"
-    finally:
-        mine.close()
-        theirs.close()

@@ -158,6 +158,70 @@ def test_a_broken_plugin_stops_the_start_with_a_sentence(
     assert says in line
 
 
+BROKEN = """
+import sys
+from pathlib import Path
+from crawlproject.models import FileType, Format
+from crawlproject.plugins import Plugin
+PLUGIN = Plugin(
+    readers={"tape": "crawl_bad.Nothing"}, feeders={"tape": "nosuch.Tape"}, readings={"odd": "crawl_bad.Nothing"},
+    services={"radio": "nosuch.Radio"}, formats={"TAPE": "crawl_raises:FORMAT", "DISC": "crawl_bad:DISC"},
+)
+DISC = Format(file=FileType(".disc", "image/disc"), begins=None, load=lambda: 1 / 0)
+"""
+
+
+def package(folder: Path, name: str, text: str) -> None:
+    """Install a package with one plug-in, of the same name."""
+    about = folder / f"crawl_{name}-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: crawl-{name}\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[crawlproject.plugins]\n{name} = crawl_{name}:PLUGIN\n")
+    (folder / f"crawl_{name}.py").write_text(text)
+
+
+def test_what_of_a_plugin_cannot_be_loaded_is_named_and_the_rest_works(
+    scrapy: Scrapy, redis_url: str, tmp_path: Path
+) -> None:
+    package(tmp_path, "bad", BROKEN)
+    path: Any = {"PYTHONPATH": str(tmp_path)}
+    done = scrapy("events", str(tmp_path / "out.jsonl"), **path)
+    assert (done.returncode, done.stdout) == (0, f"0 events written to {tmp_path / 'out.jsonl'}\n")
+    assert done.stderr == (
+        "note: the plug-in bad offers tape, but crawl_bad.Nothing cannot be loaded (AttributeError: module "
+        "'crawl_bad' has no attribute 'Nothing'): mend it, or uninstall it\n"
+    )
+    done = scrapy("feed", "-", stdin="http://museum.org/a.jpg", **path)
+    assert (done.returncode, done.stdout) == (0, "1 seed fed, 0 rejected\n")
+    assert [line.partition(" cannot be loaded")[0] for line in done.stderr.splitlines()] == [
+        "note: the plug-in bad offers tape, but nosuch.Tape",
+        "note: the plug-in bad offers odd, but crawl_bad.Nothing",
+    ]
+    done = scrapy("feed", "--tape", **path)
+    assert (done.returncode, "unknown option: --tape" in done.stderr, "Traceback" in done.stderr) == (
+        2,
+        True,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("readers={'tape': 'json.dumps'}", "the plug-ins one and two both offer tape (readers): uninstall one"),
+        ("formats={'TAPE': 'json:dumps'}", "the plug-ins one and two both offer TAPE (formats): uninstall one"),
+        ("commands='email'", "the plug-ins one and two both offer message (commands): uninstall one"),
+    ],
+)
+def test_two_plugins_that_offer_one_name_are_refused(scrapy: Scrapy, tmp_path: Path, text: str, says: str) -> None:
+    for name in ("one", "two"):
+        package(tmp_path, name, f"from crawlproject.plugins import Plugin\nPLUGIN = Plugin({text})\n")
+    done = scrapy("list", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line in {f"scrapy: {says}", f"scrapy: {says.replace('message', '_encoded_words')}"}
+
+
 class Copy:
     """The product alone, in a folder, without a plug-in or without all of them."""
 

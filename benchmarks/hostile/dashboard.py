@@ -125,7 +125,6 @@ def _monitor(crawl: Crawl, **settings: str) -> Iterator[tuple[int, int, Path, su
     environ = crawl.environment | {
         "CRAWL_DASHBOARD_PORT": str(dashboard),
         "CRAWL_METRICS_PORT": str(metrics),
-        "CRAWL_MONITOR_FILE": str(crawl.home / "monitor.jsonl"),
         **settings,
     }
     with log.open("wb") as out:

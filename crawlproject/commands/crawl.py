@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 
 from scrapy.commands import crawl
@@ -128,5 +129,7 @@ class Command(crawl.Command):
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield which formats are without the library that they need, and its package."""
     for name, path in plugins.offered("formats").items():
-        if name in formats and (module := plugins.format_at(path).module) and find_spec(module) is None:
-            yield name, plugins.format_at(path).package
+        with suppress(Exception):  # as in plugins.file_types
+            one = plugins.format_at(path)
+            if name in formats and one.module and find_spec(one.module) is None:
+                yield name, one.package

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import re
 import sys
@@ -16,7 +17,6 @@ from pathlib import Path
 from redis import RedisError
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
-from scrapy.utils.misc import load_object
 
 from crawlproject import cli, plugins
 from crawlproject.errors import StorageDown
@@ -32,8 +32,9 @@ _BLOCK_S = 1.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def _targets() -> dict[str, type[Target]]:
-    return {name: load_object(path) for name, path in plugins.offered("readers").items()}
+@functools.cache
+def _targets() -> Mapping[str, type[Target]]:
+    return plugins.loaded("readers", cli.remark)
 
 
 def _flags(targets: Mapping[str, type[Target]]) -> list[str]:
@@ -99,7 +100,7 @@ class Command(cli.Command):
         placed = [name for name in targets if name not in flags]
         path, form = _form_of(args[0], placed) if args else ("", chosen[0] if chosen else None)
         cli.check_plugin_options(
-            form, opts, targets, lambda name: f"--{name}" if name in flags else f"WHERE:{name}"
+            [form or ""], opts, targets, lambda name: f"--{name}" if name in flags else f"WHERE:{name}"
         )
         asyncio.run(self._run(path, targets[form] if form else None, opts))
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 from scrapy.exceptions import UsageError
-from scrapy.utils.misc import load_object
 
 from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
 from crawlproject.ingest import files, seed_files
-from crawlproject.ingest.again import Latest
 from crawlproject.ingest.feeds import Feed, Position, feed_name
 from crawlproject.ingest.seed_files import STDIN, SeedFile
-from crawlproject.ingest.seed_rows import Columns
+from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.ingest.seed_stream import SeedList, SeedStream
 from crawlproject.texts import counted, visible
 
@@ -39,10 +38,10 @@ _PASSING = (
 class Command(cli.Command):
     """Put seeds into the crawl from Parquet files, from TSV or CSV files with a header (url; where known,
     identifier or uuid, source, priority, again), JSON lines or plain lists of URLs, gzipped or not. A FILE may be
-    a folder, a pattern, or in s3:// or gs://; - is stdin. With --probe, the crawl fetches only the beginning of
-    each image, enough for its size and to see that it is there; --again checks the images of a dataset for
-    changes. With the plug-in kafka, --kafka feeds the seeds of a topic as they come, while there is room, until
-    Ctrl-C.
+    a folder, a pattern, or in s3:// or gs://; - is stdin. With the plug-in probes, --probe has the crawl fetch
+    only the beginning of each image, enough for its size and to see that it is there; --again checks the images of
+    a dataset for changes. With the plug-in kafka, --kafka feeds the seeds of a topic as they come, while there is
+    room, until Ctrl-C.
     """
 
     arguments = "[options] FILE..."
@@ -50,7 +49,6 @@ class Command(cli.Command):
     examples = (
         "scrapy feed museum.tsv flickr.jsonl.gz",
         "scrapy feed 's3://bucket/*.parquet' --columns url=URL,uuid=key --keep TEXT,LICENSE",
-        "scrapy feed --probe --again out/",
     )
     json_help = "print the counts as one JSON document"
     spider_help = "the spider to feed"
@@ -68,40 +66,31 @@ class Command(cli.Command):
             action="store_true",
             help="go on with an interrupted feed of the same FILEs and options, behind its last seed",
         )
-        parser.add_argument(
-            "--probe",
-            action="store_true",
-            help="fetch only the beginning of each image, and make no thumbnails",
-        )
-        parser.add_argument(
-            "--again",
-            action="store_true",
-            help="with --probe: check the images of a dataset (FOLDER:parquet of scrapy events) that are not gone",
-        )
-        cli.add_plugin_options(parser, _streams(), _streams())
+        offered: dict[str, type[cli.HasOptions]] = {**_streams(), **_readings()}
+        cli.add_plugin_options(parser, offered, offered)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         spider = cli.check_spider(self, opts.spider)
-        streams = _streams()
-        named = [f"--{name}" for name in streams]
-        chosen = [name for name in streams if getattr(opts, name)]
-        if len(chosen) + bool(args) != 1:
+        streams, readings = _streams(), _readings()
+        chosen = [name for name in (*streams, *readings) if getattr(opts, name)]
+        if bool(args) + sum(name in streams for name in chosen) != 1:
+            named = [f"--{name}" for name in streams]
             raise UsageError(f"expected {' or '.join(['at least one FILE (- for stdin)', *named])}")
-        cli.check_plugin_options(chosen[0] if chosen else None, opts, streams)
-        if chosen:
-            if opts.columns or opts.keep or opts.resume or opts.probe or opts.again:
-                raise UsageError("--columns, --keep, --resume, --probe and --again need FILEs")
+        cli.check_plugin_options(chosen, opts, {**streams, **readings})
+        if not args:
+            of_files = ["columns", "keep", "resume", *readings]
+            if any(getattr(opts, name) for name in of_files):
+                raise UsageError(f"--{', --'.join(of_files[:-1])} and --{of_files[-1]} need FILEs")
             self._feed_stream(streams[chosen[0]], opts)
             return
-        if opts.probe and opts.spider != "images":
-            raise UsageError(f"--probe is for the spider images: {opts.spider} fetches no images")
-        if opts.again and (not opts.probe or STDIN in args):
-            raise UsageError("--again goes with --probe and with the folder or files of a dataset")
+        if len(chosen) > 1:
+            raise UsageError(f"--{' and --'.join(chosen)} exclude each other")
         if opts.resume and STDIN in args:
             raise UsageError("--resume needs FILEs: stdin begins where it begins")
         try:
-            columns = Columns.of_options(opts.columns, opts.keep, probe=opts.probe, again=opts.again)
+            reading = readings[chosen[0]](args, opts) if chosen else Reading()
+            columns = Columns.of_options(opts.columns, opts.keep, reading)
         except ValueError as error:
             raise UsageError(str(error)) from None
         self._feed_files(args, opts, columns, getattr(spider, "bare_scheme", "http"))
@@ -120,11 +109,11 @@ class Command(cli.Command):
             found = seed_files.find(names, self.settings)
             feed = Feed(redis.state, feed_name(names, columns), say)
             redis.run(feed.begin(resume=opts.resume))
-            begin = Position(of=len(found) if columns.again else 0)
+            begin = Position(of=len(found) if columns.reading.are_fixed else 0)
             if feed.position:
                 begin = Position.of_text(feed.position, found)
-            found = found[: begin.of or None]  # in a dataset, what comes meanwhile is of this check's own probes
-            latest = Latest(found) if columns.again else None
+            found = found[: begin.of or None]
+            columns.reading.begin(found)
             if opts.resume:
                 cli.remark(_resumed(begin, found))
             fed = rejected = 0
@@ -142,7 +131,7 @@ class Command(cli.Command):
                     for index, file in enumerate(found[begin.index :], begin.index):
                         after = begin.row if index == begin.index else 0
                         for line in files.read(file, lambda n: progress.advance(bar, n), scheme, columns, after):
-                            if latest is not None and not latest.has(index, line.number):
+                            if not columns.reading.has(index, line.number):
                                 continue
                             if line.seed is None:
                                 rejected += 1
@@ -198,8 +187,14 @@ class Command(cli.Command):
                 print(json.dumps({"fed": fed, "rejected": stream.rejected}) if opts.json else people)
 
 
-def _streams() -> dict[str, type[SeedStream]]:
-    return {name: load_object(path) for name, path in plugins.offered("feeders").items()}
+@functools.cache
+def _streams() -> Mapping[str, type[SeedStream]]:
+    return plugins.loaded("feeders", cli.remark)
+
+
+@functools.cache
+def _readings() -> Mapping[str, type[Reading]]:
+    return plugins.loaded("readings", cli.remark)
 
 
 def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:
@@ -207,7 +202,7 @@ def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:
     if not begin.index and not begin.row:
         return "there is no feed of these files with these options to resume: it begins with the first"
     if begin.index >= len(found):
-        return "these files are fed already" + (": begin the next check without --resume" if begin.of else "")
+        return "these files are fed already" + (": begin the next feed without --resume" if begin.of else "")
     return f"going on behind row {begin.row} of {found[begin.index].name}"
 
 

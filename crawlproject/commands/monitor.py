@@ -14,7 +14,6 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.log import configure_logging
-from scrapy.utils.misc import load_object
 from scrapy.utils.reactor import install_reactor
 
 from crawlproject import cli, config, plugins
@@ -30,14 +29,14 @@ DEFAULT_PORT = 9410  # of /metrics; `--help` names it
 
 class Command(cli.Command):
     """Report without crawling. It stands for election as workers do; while it leads, it sets rates and writes a
-    monitoring_update for each spider every 5 s, to CRAWL_MONITOR_FILE or the log. It serves /metrics at
+    monitoring_update for each spider every 5 s, to the log. It serves /metrics at
     CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and, with the plug-in dashboard, the dashboard
     at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411), until Ctrl-C or SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
     summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
-    examples = ("scrapy monitor -s CRAWL_MONITOR_FILE=monitor.jsonl",)
+    examples = ("scrapy monitor --logfile monitor.log",)
     json_help = "once it serves them, print the URLs of /metrics and the dashboard as one JSON document"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -71,7 +70,7 @@ class Command(cli.Command):
             read_exclusions(settings.exclude)
         check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         services: dict[str, Service] = {
-            name: load_object(path)(settings, self.settings) for name, path in plugins.offered("services").items()
+            name: kind(settings, self.settings) for name, kind in plugins.loaded("services", cli.remark).items()
         }
         cli.run_apart(check_redis(settings))
         configure_logging(self.settings)
@@ -122,7 +121,7 @@ async def _start(
     parts.push_async_callback(state.close)
     if spiders is None and (present := await present_spiders(first, project)):
         first = first.beside(present[0])
-    reporter = Reporter(settings, first, project, always=True, only=spiders)
+    reporter = Reporter(first, project, always=True, only=spiders)
     await reporter.find()
     leaders = [Leader(settings, shard) for shard in first.shards]
 

@@ -292,9 +292,6 @@ class Config:
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
     )
-    monitor_file: str | None = setting(
-        None, text, "file for the monitor's lines, one every 5 s; none: they go to the log"
-    )
     metrics_port: int | None = setting(
         None,
         whole(1, 65535),

@@ -30,11 +30,9 @@ from crawlproject.models import (
     REVISIT,
     Event,
     Fetch,
-    ImageEvent,
     ImageFacts,
     Lease,
     LinkRotEvent,
-    ProbeEvent,
 )
 from crawlproject.pages.items import ReadPage
 from crawlproject.pages.revisits import Look
@@ -126,12 +124,9 @@ class LeaseKeeper(Extension):
             return
         lease: Lease = request.meta[LEASE]
         match item:
-            case ImageEvent():
-                self._done(lease, request, item, 200, {"thumbnails": 1, "bytes": item.filesize})
-            case ProbeEvent():
-                self._done(lease, request, item, item.status, {"probes": 1, "bytes": item.received})
-            case LinkRotEvent():
-                self._done(lease, request, item, item.status, {"link_rot": 1}, gone=(item.status,))
+            case Event():
+                gone = (item.status,) if isinstance(item, LinkRotEvent) else ()
+                self._done(lease, request, item, item.status, item.counts, gone)
             case ReadPage():
                 look = self._look(request, item.look)
                 self._done(lease, request, item.event, item.status, item.counts, parse_s=item.parse_s, **look)
@@ -336,7 +331,6 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
         "status": outcome.noted if status is None else str(status),
         "fine": {Sample.FINE: True, Sample.ERROR: False}.get(outcome.sample),
         "host": host_of_url(request.url),
-        "answered": outcome.sample is Sample.ANSWER,
         "latency": None if status is None else request.meta.get("download_latency"),
         "fetch_s": request.meta.get(FETCH_TIME) if status is not None or outcome.kind == "timeout" else None,
         "slows": outcome.slows,

@@ -31,7 +31,7 @@ class StatusReport(Extension):
     def spider_opened(self) -> None:
         """Begin to report, and to serve."""
         worker = worker_of(self.crawler)
-        self.reporter = Reporter(self.config, worker.state, get_spider_loader(self.crawler.settings).list())
+        self.reporter = Reporter(worker.state, get_spider_loader(self.crawler.settings).list())
         self.reporter.start()
         _running.append(self)
         if self.config.metrics_port is None or len(_running) > 1:

@@ -25,6 +25,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
+from crawlproject.frontier.modes import modes
 from crawlproject.models import (
     AGAIN,
     EXTRA,
@@ -34,18 +35,17 @@ from crawlproject.models import (
     IDENTIFIER,
     LEASE,
     LED_BY,
+    MODE,
     OF_FOUND,
     OPT_OUT,
     PACED_AS,
     PASSAGE,
     PRIORITIES,
-    PROBE,
     RETRIES,
     SITEMAP,
     SLOT,
     SOURCE,
 )
-from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, url_fault
 from crawlproject.sources.names import is_name
 from crawlproject.texts import LONGEST_URL, without_userinfo
@@ -149,12 +149,13 @@ def _is_extra(value: Any) -> bool:
     return extra_fault(value) is None
 
 
-def _is_probe(value: Any) -> bool:
+def _is_mode(value: Any) -> bool:
     try:
-        Known.of(value)
-    except ValueError:
+        name, data = value
+        modes()[name].stored(data)
+    except (KeyError, TypeError, ValueError):
         return False
-    return isinstance(value, dict)
+    return isinstance(value, list) and isinstance(data, dict)
 
 
 # What is stored of a request's meta: the project's own names, and Scrapy's for redirects and depth.
@@ -167,7 +168,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     AGAIN: _is_flag,
     FOUND: _is_found,
     EXTRA: _is_extra,
-    PROBE: _is_probe,
+    MODE: _is_mode,
     "redirect_times": _is_count,
     "redirect_ttl": _is_count,
     "redirect_urls": _is_urls,
@@ -418,10 +419,10 @@ class SeenFilter(BaseDupeFilter):
 def name_in(meta: Mapping[str, Any]) -> str:
     """Return what the seen filter knows a request by, beside its URL: the identifier of its picture, if any.
 
-    A sitemap is another request than a page at its address, and the probe of a picture than its fetch.
+    A sitemap is another request than a page at its address, and that of a picture in a mode than its fetch.
     """
     name: str = meta.get(IDENTIFIER, "sitemap" if SITEMAP in meta else "")
-    return f"probe\n{name}" if PROBE in meta else name
+    return f"{meta[MODE][0]}\n{name}" if MODE in meta else name
 
 
 def digest_of(identifier: str, url: str) -> bytes:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from crawlproject import plugins
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.models import EXTRA, IDENTIFIER, PROBE, SOURCE
+from crawlproject.models import EXTRA, IDENTIFIER, MODE, SOURCE
 from crawlproject.texts import shown_seed, without_userinfo
 
 _LONGEST_SEED = 1_000  # characters of an event: it may be no seed at all
@@ -55,20 +56,21 @@ def failed_event(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any] | Non
         return None
     letter = read_dead_letter(at, fields)
     entry, _ = letter["raw"]
-    named = None if entry is None else _text(codec.peek(entry).get("meta", {}).get(SOURCE))
+    meta = {} if entry is None else codec.peek(entry).get("meta", {})
+    mode = meta.get(MODE) or [None]
     fetch = _object(fields.get(b"fetch", b"")) or {}
     return {
         "event": "failed",
         "identifier": letter["identifier"],
         "url": letter["url"],
-        "source": named or letter["source"],
+        "source": _text(meta.get(SOURCE)) or letter["source"],
         "spider": fields.get(b"spider", b"").decode(errors="replace") or None,
         "reason": letter["reason"],
         **{name: fetch.get(name) for name in ("kind", "status", "final_url", "redirects", "attempts", "fetch_s")},
         "time": letter["time"],
         "image": letter["image"],
         "extra": letter["extra"],
-        "probe": entry is not None and PROBE in codec.peek(entry).get("meta", {}),
+        **{name: name == mode[0] for name in plugins.offered("modes")},
         "seed": letter["seed"] and letter["seed"][:_LONGEST_SEED],
     }
 

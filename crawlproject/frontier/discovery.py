@@ -17,7 +17,7 @@ from crawlproject.config import Config
 from crawlproject.frontier.codec import VERSION, digest_of, name_in
 from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
 from crawlproject.sources.domains import domain_of, host_of_url, url_fault
-from crawlproject.state.calls import Budget, DiscoverReply, LinkGroup, Scripts
+from crawlproject.state.calls import Budget, LinkGroup, Scripts
 from crawlproject.state.client import REDIS_TROUBLE
 
 logger = logging.getLogger(__name__)
@@ -27,10 +27,6 @@ POOR, PLAIN, LISTED = 0, 1, 2  # priorities of links: unlikely to be worth it; o
 
 _TABLE = 1 << 18  # hashes of 8 bytes: 2 MB a worker
 _FORGET_S = 3600.0  # what was excluded, or purged, and is no longer seen may be found again after this long
-_CLOSED_S = 60.0  # links of a source that takes no more are dropped for so long, at most
-_MOST_CLOSED = 50_000
-_OPEN, _NO_POOR, _CLOSED = 0, 1, 2
-_UNKNOWN = (_OPEN, 0.0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,6 @@ _FIELDS = {
     "o": "forwarded",
     "w": "without_room",
 }
-_OF_ALL = "wrx"  # what holds for all links of a group
 
 
 class _Batch(NamedTuple):
@@ -115,10 +110,6 @@ class Discovery:
         self._pack = msgpack.Packer().pack
         self._known = array("q", bytes(8 * _TABLE))
         self._forget_at = 0.0
-        # With the next good page of the source it may take some more.
-        self._closed_s = min(_CLOSED_S, config.pages_delay)
-        # Its state, until when, and what becomes of its links
-        self._closed: dict[tuple[str | None, str], tuple[int, float, str]] = {}
         self._has_warned = False
         most = config.pages_budget_max
         self._budget = budget or (Budget(most=most) if most else None)
@@ -140,14 +131,14 @@ class Discovery:
             self._forget(now)
         counts: Counter[str] = Counter()
         uncounted: Counter[str] = Counter()
-        for batch in self._batches(links, now, uncounted):
+        for batch in self._batches(links, uncounted):
             if not await self._send(batch, now, counts, sitemaps):
                 return None
         if counts["left_out"]:
             uncounted["left_out"] = counts.pop("left_out")
         return Discovered(**counts + uncounted, uncounted=uncounted)
 
-    def _batches(self, links: Iterable[Link], now: float, uncounted: Counter[str]) -> Iterable[_Batch]:
+    def _batches(self, links: Iterable[Link], uncounted: Counter[str]) -> Iterable[_Batch]:
         """Yield the links that Redis has to be asked about, at most `LINKS_A_CALL` at once; count the others."""
         batch, size = _Batch({}, {}), 0
         for link in links:
@@ -160,10 +151,6 @@ class Discovery:
                 continue
             host = host_of_url(link.url)
             group = (link.source, domain_of(host))
-            state, _, becomes = self._state_of(group, now)
-            if state == _CLOSED or (state == _NO_POOR and link.priority == POOR):
-                uncounted[becomes] += 1
-                continue
             self._add(batch, group, link, host, number)
             size += 1
             if size == LINKS_A_CALL:
@@ -206,7 +193,7 @@ class Discovery:
     ) -> bool:
         groups = list(batch.groups.values())
         try:
-            reply = await self._scripts.discover(
+            letters = await self._scripts.discover(
                 groups,
                 budget=self._budget,
                 most_outstanding=self._most_outstanding,
@@ -215,30 +202,15 @@ class Discovery:
         except REDIS_TROUBLE:
             self._forget(now)
             raise
-        if reply is None:
+        if letters is None:
             return False
         numbers = [number for hashes in batch.hashes.values() for number in hashes]
-        for letter, number in zip(reply.letters, numbers, strict=True):
+        for letter, number in zip(letters, numbers, strict=True):
             counts[_FIELDS[letter]] += 1
             if letter in "ako":
                 self._known[number & (_TABLE - 1)] = number
-        self._close(batch, reply, now)
-        self._warn(reply.letters)
+        self._warn(letters)
         return True
-
-    def _close(self, batch: _Batch, reply: DiscoverReply, now: float) -> None:
-        """Note which sources take no more links for now."""
-        last = -1
-        for (group, hashes), state in zip(batch.hashes.items(), reply.closed, strict=True):
-            last += len(hashes)
-            if state != _OPEN:
-                letter = reply.letters[last]
-                becomes = _FIELDS[letter] if letter in _OF_ALL else "over_budget"
-                self._closed[group] = (state, now + self._closed_s, becomes)
-        if len(self._closed) > _MOST_CLOSED:
-            self._closed = {group: found for group, found in self._closed.items() if found[1] > now}
-            if len(self._closed) > _MOST_CLOSED:
-                self._closed.clear()
 
     def _warn(self, letters: str) -> None:
         """Say, once, that there is no room for links."""
@@ -250,10 +222,6 @@ class Discovery:
             "a spider that does not run. Set CRAWL_OVERFLOW_STORE, raise CRAWL_OVERFLOW_MAXLEN=%d, or run that",
             self._config.overflow_maxlen,
         )
-
-    def _state_of(self, group: tuple[str | None, str], now: float) -> tuple[int, float, str]:
-        found = self._closed.get(group, _UNKNOWN)
-        return found if now < found[1] else _UNKNOWN
 
     def _forget(self, now: float) -> None:
         self._known = array("q", bytes(8 * _TABLE))

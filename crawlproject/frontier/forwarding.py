@@ -100,10 +100,10 @@ class Forwarder:
             else:
                 others.append(packed)
         for call in _calls(links):
-            reply = await target.scripts.discover(call.groups, **call.options)
-            if reply is None:
+            letters = await target.scripts.discover(call.groups, **call.options)
+            if letters is None:
                 return False, False
-            all_stay = all_stay and "o" not in reply.letters
+            all_stay = all_stay and "o" not in letters
         # Also without any: once this is on a replica, so are the links.
         is_taken = await target.scripts.receive(self._origin, Batch(batch.name, others))
         return is_taken, all_stay

@@ -30,7 +30,7 @@ from crawlproject.frontier.seeds import (
     requests_of,
 )
 from crawlproject.frontier.worker import Worker, collect_rarely
-from crawlproject.models import LEASE, LED_BY, PROBE, REVISIT, Lease
+from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
 from crawlproject.net.download_budget import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
@@ -500,6 +500,6 @@ class FrontierScheduler(Scheduler):
             domain = None
         sent = lease.request
         redirected = sent is not None and sent.url != request.url
-        unparted = sent is not None and sent.meta.get(PROBE) != request.meta.get(PROBE)  # middlewares/one_item.py
+        differs = sent is not None and sent.meta.get(MODE) != request.meta.get(MODE)  # asked in another way
         source = codec.paced_as(request)
-        return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or unparted)
+        return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or differs)

@@ -18,10 +18,10 @@ from crawlproject.errors import BadSeed, ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.contents import room as read_room
+from crawlproject.frontier.modes import modes
 from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
 from crawlproject.pages.scope import Scope
 from crawlproject.pages.traps import DEEPEST
-from crawlproject.politeness.probes import Known
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state.calls import NewRequest, Rejected
@@ -87,7 +87,7 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
         depth=_depth(data.get("depth")),
         scope=_scope(data.get("scope"), url),
         extra=_extra(data.get("extra")),
-        probe=_probe(data.get("probe")),
+        mode=_mode(data),
     )
 
 
@@ -167,13 +167,15 @@ def _extra(value: Any) -> Mapping[str, Any] | None:
     return value or None
 
 
-def _probe(value: Any) -> Mapping[str, Any] | None:
-    if value is None or value is False:
-        return None
-    try:
-        return Known.of(value).stored
-    except ValueError as error:
-        raise BadSeed(str(error)) from None
+def _mode(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    for name, mode in modes().items():
+        value = data.get(name)
+        if value is not None and value is not False:
+            try:
+                return name, mode.stored(value)
+            except ValueError as error:
+                raise BadSeed(str(error)) from None
+    return None
 
 
 class SeedReader:

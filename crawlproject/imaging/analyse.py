@@ -14,6 +14,7 @@ import struct
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from pkgutil import resolve_name
 
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
 from PIL.ExifTags import Base
@@ -26,8 +27,7 @@ from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.headers import Header
 from crawlproject.imaging.messages import MAX_MEMORY, Job
 from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
-from crawlproject.models import IMAGE_FORMATS, Analysis, Format, ImageFacts
-from crawlproject.plugins import format_at
+from crawlproject.models import IMAGE_FORMATS, Analysis, ImageFacts
 
 # Pillow copies up to a megabyte for each comment among the plain numbers of a PPM: a megabyte of comments would
 # take minutes.
@@ -73,7 +73,6 @@ def analyse(
     """
     if not body:
         raise UnreadableImage("empty body")
-    load_plugins(job)
     names = [name for name in job.formats if job.has_pixels(name) and begins_like(name, body, job)]
     if not names:
         name, side = measured(body, job)
@@ -116,19 +115,20 @@ def analyse(
         raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error
 
 
-def load_plugins(job: Job) -> list[Format]:
-    """Have Pillow read what plug-ins add to the job's formats; return that."""
-    for path in job.plugins.values():  # those that are left out, too: they are known by their beginnings
-        format_at(path)
-    added = [one for name in job.formats if (one := job.plugin(name)) is not None]
-    for one in added:
-        if one not in _loaded:
-            one.load()
-            _loaded.append(one)
-    return added
+def load_plugins(job: Job) -> tuple[Job, dict[str, str]]:
+    """Have Pillow read what plug-ins add to the job's formats, and load their inspections.
 
-
-_loaded: list[Format] = []
+    Return the job without the formats that cannot be loaded, and what cannot be, with the reason.
+    """
+    broken: dict[str, str] = {}
+    for name, path in (*job.plugins.items(), *job.inspections.items()):
+        try:
+            one = resolve_name(path)  # also of formats that are left out: they are known by their beginnings
+            if name in job.formats and path == job.plugins.get(name):
+                one.load()
+        except BaseException as error:  # a module that exits is as bad as one that is missing
+            broken[name] = f"{path}: {type(error).__name__}: {error!s:.300}"
+    return (job.without(broken) if broken else job), broken
 
 
 def measured(body: bytes, job: Job) -> tuple[str, tuple[int, int]]:
@@ -223,7 +223,8 @@ def unsupported(body: bytes, job: Job) -> str:
     others = (name for name in (*IMAGE_FORMATS, *job.plugins) if name not in job.formats)
     if (known := next((name for name in others if begins_like(name, body, job)), None)) is not None:
         return f"not a picture in a supported format: {known}, which CRAWL_FORMATS leaves out"
-    return f"not a picture in a supported format ({', '.join(job.formats)}), begins with {body[:16]!r}"
+    begins = ascii(body[:16].decode("latin-1"))
+    return f"not a picture in a supported format ({', '.join(job.formats)}), begins with {begins}"
 
 
 def begins_like(name: str, body: bytes, job: Job) -> bool:

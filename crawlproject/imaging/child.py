@@ -19,14 +19,13 @@ from dataclasses import asdict, replace
 from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
+from pkgutil import resolve_name
 
 from crawlproject.imaging import analysis_runner, sandbox
 from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.analyse import analyse, load_plugins, set_up_pillow
-from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import TooLargeImage, UnreadableImage
-from crawlproject.models import ProbedFacts
 
 _json = partial(json.dumps, ensure_ascii=False)  # EXIF may be three times as long in ASCII
 
@@ -37,7 +36,7 @@ def main() -> None:
     channel = socket.socket(fileno=0)
     stream = channel.makefile("rb")
     # All that decoding may ever import; nothing can be imported afterwards.
-    loaded = load_plugins(job)
+    job, broken = load_plugins(job)
     content_codings.load()
     try:
         functions = analysis_runner.load(job.analyses)
@@ -48,8 +47,10 @@ def main() -> None:
     idle = _address_space()
     if idle is not None:
         _limit_memory(idle + protocol.MAX_MEMORY, hard=True)
-    missing = sandbox.enter(threads=any(one.has_threads for one in loaded))
-    _send(channel, protocol.READY, json.dumps(missing))
+    missing = sandbox.enter(
+        threads=any(one.has_threads for one in map(job.plugin, job.formats) if one is not None)
+    )
+    _send(channel, protocol.READY, _json([missing, broken]))
     # Silence stderr, too: from here on only C libraries write there, and nothing of use.
     os.dup2(1, 2)
     while request := stream.read(protocol.REQUEST.size):
@@ -58,15 +59,14 @@ def main() -> None:
             _limit_memory(idle + memory)
         codings = list(filter(None, _receive(stream, names).decode().split(",")))
         body = _receive(stream, length)
-        looking = functions if wanted == protocol.Wanted.ANALYSED else {}
+        looking = functions if wanted == protocol.ANALYSED else {}
         # Of a share half is for what the estimate leaves out; all memory is tried, whatever is left out.
         expected = memory if memory == protocol.MAX_MEMORY else memory // 2
-        reply = _reply(protocol.Wanted(wanted), codings, body, job, expected, looking)
-        _send(channel, *reply)
+        _send(channel, *_reply(wanted, codings, body, job, expected, looking))
 
 
 def _reply(
-    wanted: protocol.Wanted,
+    wanted: int,
     codings: list[str],
     body: bytes,
     job: protocol.Job,
@@ -74,8 +74,9 @@ def _reply(
     functions: Mapping[str, analysis_runner.Analyse],
 ) -> tuple[bytes, str, bytes]:
     try:
-        if wanted in (protocol.Wanted.BEGINNING, protocol.Wanted.WHOLE):
-            return protocol.PROBED, _json(asdict(_probe(codings, body, job, wanted == protocol.Wanted.WHOLE))), b""
+        if wanted >= protocol.INSPECTIONS:
+            inspect = resolve_name(list(job.inspections.values())[wanted - protocol.INSPECTIONS])
+            return protocol.INSPECTED, _json(inspect(body, codings, job)), b""
         body = content_codings.decoded(body, codings, job.max_size)
         made = analyse(body, job, expected, functions)
     except TooLargeImage as error:
@@ -87,13 +88,6 @@ def _reply(
     if job.return_bodies and codings:
         made = replace(made, body=body)
     return protocol.ANALYSIS, *protocol.packed(made)
-
-
-def _probe(codings: list[str], body: bytes, job: protocol.Job, whole: bool) -> ProbedFacts:
-    if codings:
-        body = content_codings.decoded_beginning(body, codings, job.beginning)
-        whole = whole and len(body) < job.beginning
-    return read_beginning(body, job, whole=whole)
 
 
 def _address_space() -> int | None:

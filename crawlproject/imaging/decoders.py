@@ -37,21 +37,23 @@ from crawlproject.imaging.failures import (
 )
 from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import (
+    ANALYSED,
     ANALYSIS,
     BAD_ANALYSIS,
+    INSPECTED,
+    INSPECTIONS,
     MAX_MEMORY,
     NO_ANSWER,
-    PROBED,
+    PLAIN,
     REPLY,
     REQUEST,
+    Inspected,
     Job,
     Reply,
-    Wanted,
-    probed,
     refused,
     unpacked,
 )
-from crawlproject.models import Analysis, ProbedFacts
+from crawlproject.models import Analysis, Event
 from crawlproject.texts import counted, printable
 
 logger = logging.getLogger(__name__)
@@ -156,10 +158,8 @@ class Decoders:
                     limit = f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
 
-    async def probe(
-        self, body: bytes, codings: Sequence[str] = (), *, whole: bool, turn: Turn = nullcontext
-    ) -> ProbedFacts:
-        """Return the facts in the beginning of a picture, or in the `whole` of it, as `analyse` does.
+    async def inspect(self, item: Inspected, turn: Turn = nullcontext) -> Event:
+        """Return the event of a body that is only inspected, as `analyse` does.
 
         One that crashes its decoder is tried once more, in a fresh process. Raises the same errors.
         """
@@ -167,7 +167,7 @@ class Decoders:
         while True:
             try:
                 async with turn(), self._decoder(fresh) as decoder:
-                    return await decoder.probe(codings, body, whole=whole)
+                    return await decoder.inspect(item)
             except MemoryNeeded as error:
                 raise UnreadableImage("needs too much memory to read its header") from error
             except DecoderCrashed as error:
@@ -312,9 +312,13 @@ class Decoder:
             raise AnalysesNotLoaded(text.decode(errors="replace"))
         self._ready = True
         self._threads = _threads_of(self.pid)
-        self.unprotected = tuple(json.loads(text))
+        missing, broken = json.loads(text)
+        self.unprotected = tuple(missing)
         if self.unprotected:
             _say_unprotected(self.unprotected)
+        for name, why in broken.items():
+            _say_broken(name, why)
+        self.job = self.job.without(broken)
 
     def kill(self, why: str = "") -> None:
         """Kill the process; a pending `analyse` fails, and says why."""
@@ -347,17 +351,16 @@ class Decoder:
         `memory` is the hard limit; decoding is refused if it is expected to take more, or half of a share. Raises
         UnreadableImage, MemoryNeeded, and DecoderCrashed. After the last, or a time-out, the process is gone.
         """
-        wanted = Wanted.ANALYSED if analysed else Wanted.PLAIN
-        return await self._answer(wanted, codings, body, memory, ANALYSIS, unpacked)
+        return await self._answer(ANALYSED if analysed else PLAIN, codings, body, memory, ANALYSIS, unpacked)
 
-    async def probe(self, codings: Sequence[str], body: bytes, *, whole: bool) -> ProbedFacts:
-        """Return the facts in the beginning of a picture, or in the `whole` of it; raises as `analyse` does."""
-        wanted = Wanted.WHOLE if whole else Wanted.BEGINNING
-        return await self._answer(wanted, codings, body, SHARE, PROBED, probed)
+    async def inspect(self, item: Inspected) -> Event:
+        """Return the event of a body that is only inspected; raises as `analyse` does."""
+        wanted = INSPECTIONS + list(self.job.inspections).index(item.inspection)
+        return await self._answer(wanted, item.codings, item.body, SHARE, INSPECTED, item.event)
 
     async def _answer(
         self,
-        wanted: Wanted,
+        wanted: int,
         codings: Sequence[str],
         body: bytes,
         memory: int,
@@ -472,6 +475,12 @@ def _say_unprotected(missing: tuple[str, ...]) -> None:
     logger.warning(
         "A picture that takes over its decoder is not fully confined: %s; see SECURITY.md", "; ".join(missing)
     )
+
+
+@functools.cache
+def _say_broken(name: str, why: str) -> None:
+    """Log, once, what of a plug-in decoders go without."""
+    logger.error("A plug-in's %s cannot be loaded, and decoders go without it: %s", name, why)
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, T], look: Callable[[], None] = lambda: None) -> T:

@@ -14,16 +14,18 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from enum import IntEnum
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from crawlproject import plugins
 from crawlproject.imaging.failures import MemoryNeeded, TooLargeImage, UnreadableImage
-from crawlproject.models import DEFAULT_FORMATS, Analysis, Format, ImageFacts, ProbedFacts, Thumbnail
+from crawlproject.models import DEFAULT_FORMATS, Analysis, Format, ImageFacts, Thumbnail
 from crawlproject.texts import printable
+
+if TYPE_CHECKING:
+    from crawlproject.models import Event
 
 MAX_MEMORY = 640 << 20  # bytes that one picture may have, beyond those of an idle decoder
 MAX_DIRECTORY = 16_384  # bytes of JSON of a directory of EXIF (IFD0, Exif, GPS); the tags after it are left out
@@ -32,22 +34,19 @@ MOST_DEPTH = 16  # arrays and objects in each other, in a result
 
 REQUEST = struct.Struct("!QBQQ")
 REPLY = struct.Struct("!cII")
-READY = b"r"  # sent once, at the start; the text is JSON: a list of what this system lacks for the sandbox
+READY = (
+    b"r"  # sent once, at the start; the text is JSON: what the sandbox lacks here, and what of plug-ins is broken
+)
 BAD_ANALYSIS = b"b"  # sent instead, and nothing after it; the text says which function cannot be loaded, and why
 ANALYSIS = b"a"  # text and data as `packed` makes them
-PROBED = b"p"  # the text is JSON: the facts
+INSPECTED = b"i"  # the text is JSON: what an inspection has found
 UNREADABLE = b"u"  # the text is JSON: the reason, and the facts of its header or null
 TOO_LARGE = b"l"  # the text is the reason
 NO_MEMORY = b"m"  # the text says what needs more memory than allowed
 
 
-class Wanted(IntEnum):
-    """What is wanted of a body."""
-
-    PLAIN = 0  # facts and thumbnails
-    ANALYSED = 1  # these, and what analyses say of it
-    BEGINNING = 2  # the facts in it: it is only the beginning of a picture
-    WHOLE = 3  # the same, but it is the whole picture
+# What is wanted of a body: facts and thumbnails; these, and what analyses say of it; from 2 on an inspection.
+PLAIN, ANALYSED, INSPECTIONS = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,8 @@ class Job:
     Of the thumbnails, `sizes` are in pixels, `mode` is one of `THUMBNAIL_MODES`, `quality` 1 to 95, `form` one of
     `THUMBNAIL_FORMATS`. A picture of another of the `formats`, or of more than `max_pixels` pixels, is refused.
     `max_size` is the largest size of a body in bytes, without its content codings; with `return_bodies` it is
-    returned like that, if it had any. `analyses` are functions, named as in `CRAWL_ANALYSES`. Of what is only
-    probed, `beginning` bytes are looked at. `plugins` are the paths of all formats that plug-ins read, by name.
+    returned like that, if it had any. `analyses` are functions, named as in `CRAWL_ANALYSES`. `plugins` are the
+    paths of all formats that plug-ins read, `inspections` those of their functions of that kind, by name.
     """
 
     max_pixels: int
@@ -71,8 +70,8 @@ class Job:
     formats: tuple[str, ...] = DEFAULT_FORMATS
     return_bodies: bool = False
     analyses: tuple[str, ...] = ()
-    beginning: int = 32_768
     plugins: Mapping[str, str] = field(default_factory=lambda: plugins.offered("formats"))
+    inspections: Mapping[str, str] = field(default_factory=lambda: plugins.offered("inspections"))
 
     def plugin(self, name: str) -> Format | None:
         """Return a format that a plug-in reads; None for another."""
@@ -82,6 +81,11 @@ class Job:
         """Tell whether pictures of a format are decoded."""
         one = self.plugin(name)
         return one is None or one.read_size is None
+
+    def without(self, broken: Collection[str]) -> Job:
+        """Return the job without formats of plug-ins that cannot be loaded."""
+        paths = {name: path for name, path in self.plugins.items() if name not in broken}
+        return replace(self, formats=tuple(each for each in self.formats if each not in broken), plugins=paths)
 
     @property
     def analysis_names(self) -> tuple[str, ...]:
@@ -97,6 +101,21 @@ class Reply(NamedTuple):
     data: bytes
     job: Job
     size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Item of a spider: a body that a decoder does not decode: it calls a plug-in's function of that name instead.
+
+    `event` makes the event of the reply, and raises one of `NO_ANSWER` for a reply that cannot be true.
+    """
+
+    inspection: str
+    event: Callable[[Reply], Event]
+    source: str
+    status: int
+    body: bytes = field(repr=False)
+    codings: tuple[str, ...]
 
 
 NO_ANSWER = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
@@ -125,7 +144,7 @@ def unpacked(reply: Reply) -> Analysis:
     thumbnails = [Thumbnail(part, *sides) for part, (*sides, _) in zip(parts, told["thumbnails"], strict=True)]
     if body and (reply.size is not None or not job.return_bodies):
         raise ValueError("a body that was not asked for")
-    facts = _facts(ImageFacts, told["facts"], reply._replace(size=len(body)) if body else reply, job.max_pixels)
+    facts = facts_of(ImageFacts, told["facts"], reply._replace(size=len(body)) if body else reply, job.max_pixels)
     count = len(job.sizes) if job.has_pixels(facts.format) else 0
     if len(thumbnails) != count or not all(_is_thumbnail(each, job.form) for each in thumbnails):
         raise ValueError(f"no {count} thumbnails in {job.form}")
@@ -138,11 +157,6 @@ def unpacked(reply: Reply) -> Analysis:
     return Analysis(facts, tuple(thumbnails), body, results, {name: printable(errors[name]) for name in errors})
 
 
-def probed(reply: Reply) -> ProbedFacts:
-    """Return the facts in a reply. Raises one of `NO_ANSWER`."""
-    return _facts(ProbedFacts, json.loads(reply.text), reply, reply.job.max_pixels)
-
-
 def refused(reply: Reply) -> UnreadableImage | MemoryNeeded:
     """Return the error that a reply tells. Raises one of `NO_ANSWER`."""
     if reply.kind == TOO_LARGE:
@@ -151,7 +165,7 @@ def refused(reply: Reply) -> UnreadableImage | MemoryNeeded:
         return MemoryNeeded(printable(reply.text.decode(), 300))
     reason, more = json.loads(reply.text)
     if isinstance(reason, str) and reply.kind == UNREADABLE:
-        return UnreadableImage(reason, None if more is None else _facts(ImageFacts, more, reply))
+        return UnreadableImage(reason, None if more is None else facts_of(ImageFacts, more, reply))
     raise ValueError(f"of unknown kind {reply.kind!r}")
 
 
@@ -206,15 +220,23 @@ _FACTS: Mapping[str, Callable[[Any], object]] = {
     "sha256": _DIGEST.fullmatch,
     "exif": _is_exif,
 }
-F = TypeVar("F", ImageFacts, ProbedFacts)
+F = TypeVar("F")
 
 
-def _facts(kind: type[F], told: Any, reply: Reply, max_pixels: float = math.inf) -> F:
-    """Return the facts that a reply tells, of as many pixels at most. Raises one of `NO_ANSWER`."""
-    facts = kind(**told)
+def facts_of(
+    kind: type[F],
+    told: Any,
+    reply: Reply,
+    max_pixels: float = math.inf,
+    unknown: Collection[str] = ("compression_quality", "exif"),
+) -> F:
+    """Return the facts that a reply tells, some of those of `ImageFacts`, of as many pixels at most.
+
+    Those in `unknown` may be None. Raises one of `NO_ANSWER`.
+    """
+    facts: Any = kind(**told)
     for name, value in told.items():
-        is_left_out = value is None and (kind is ProbedFacts or name in {"compression_quality", "exif"})
-        if not (is_left_out or _FACTS[name](value)):
+        if not ((value is None and name in unknown) or _FACTS[name](value)):
             raise ValueError(f"its {name} is {value!r:.100}")
     if facts.format not in reply.job.formats:
         raise ValueError(f"of unknown format {facts.format!r:.100}")
@@ -223,4 +245,5 @@ def _facts(kind: type[F], told: Any, reply: Reply, max_pixels: float = math.inf)
     size = told.get("filesize", reply.size)
     if size != reply.size and (reply.size is not None or size > reply.job.max_size):
         raise ValueError(f"{size} bytes, not {reply.size}")
-    return facts
+    found: F = facts
+    return found

@@ -26,7 +26,7 @@ _KEPT_S = 30 * 86_400  # after the last seeds
 _LOOK_S = 0.5  # between two checks of what holds a batch back
 _PATIENCE_S = 5.0  # until that is reported
 _REMEDY = "feed them without --resume: seeds that were crawled before are dropped as duplicates"
-_REMEDY_AGAIN = "begin without --resume: images that were fed are probed once more"
+_REMEDY_FIXED = "begin without --resume: what was fed is fed once more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class Position:
             raise BadInput(
                 f"the files, {which}, are not as they were when their feed stopped behind row {position.row} of "
                 f"{at if position.of else 'it'}: some have changed, come or gone; "
-                f"{_REMEDY_AGAIN if position.of else _REMEDY}"
+                f"{_REMEDY_FIXED if position.of else _REMEDY}"
             )
         return position
 
 
 def feed_name(names: Sequence[str], columns: Columns) -> str:
     """Return what a feed of these arguments is known by: other seeds of the same files are another feed."""
-    options = [sorted(columns.named.items()), sorted(columns.kept), columns.probe, columns.again]
+    options = [sorted(columns.named.items()), sorted(columns.kept), columns.reading.name]
     files = [name if name == STDIN else absolute(name) for name in names]
     return _sha1("\n".join((json.dumps(options), *files)))
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from crawlproject.errors import BadInput, BadSeed
-from crawlproject.frontier import codec
+from crawlproject.frontier.modes import modes
 from crawlproject.frontier.seeds import seed_of
-from crawlproject.models import AGAIN, EXTRA, OF_FOUND, PROBE
+from crawlproject.ingest.seed_files import SeedFile
+from crawlproject.models import EXTRA
 from crawlproject.texts import printable, without_userinfo
 
 TOO_LONG = "longer than 1 MiB"
 SEED_KEYS = ("url", "uuid", "identifier", "source", "priority", "again", "depth", "scope")
 
-_KNOWN = ("etag", "last_modified", "final_url", "filesize")  # columns of our datasets: what a probe knows
 _SHOWN = 30  # columns of a file, in a message
 _WHOLE = re.compile(r"-?\d{1,18}")
 _SCHEME = re.compile(r"[^/?#]*://")
@@ -34,24 +35,55 @@ class Line:
     reason: str = ""
 
 
+class Reading:
+    """How `scrapy feed` reads FILEs: as they are. Plug-ins do it in other ways, for an option `--NAME`.
+
+    They raise UsageError where the FILEs or the options of the command are wrong.
+    `about` is the help of `--NAME`; `options` are further ones, as argparse's `add_argument` takes them. `name` is
+    what a feed is known by beside its files, `columns` are those of tables that `add` is given. If `are_fixed`, a
+    feed is of the files that it began with, whatever comes behind them.
+    """
+
+    about: ClassVar[str] = ""
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    name: Sequence[Any] = ()
+    columns: Sequence[str] = ()
+    are_fixed: bool = False
+
+    def __init__(self, files: Sequence[str] = (), opts: argparse.Namespace | None = None) -> None:
+        pass
+
+    def begin(self, files: Sequence[SeedFile]) -> None:
+        """Look at all files, before the first is read. Raises BadInput, and OSError."""
+
+    def has(self, file: int, row: int) -> bool:
+        """Tell whether the row with this number, from 1, of the file with this index is read."""
+        return True
+
+    def add(self, data: dict[str, Any], row: Mapping[str, Any]) -> None:
+        """Add to a seed what a row of a table has in `columns`. Raises ValueError where it is invalid."""
+
+    def mark(self, data: dict[str, Any]) -> None:
+        """Add to a seed what all of them have."""
+
+
+_AS_THEY_ARE = Reading()
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Which columns of a file are what of a seed.
 
     `named`: keys of a seed to columns; an empty column leaves the key out. Keys that are not in it are columns of
-    their own name, in any case. `kept`: columns that become the seed's `extra`. `probe`: all seeds are probes;
-    `again`: of rows of our own datasets, which tell what is known.
+    their own name, in any case. `kept`: columns that become the seed's `extra`.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
-    probe: bool = False
-    again: bool = False
+    reading: Reading = _AS_THEY_ARE
 
     @classmethod
-    def of_options(
-        cls, columns: str | None, keep: str | None, *, probe: bool = False, again: bool = False
-    ) -> Self:
+    def of_options(cls, columns: str | None, keep: str | None, reading: Reading = _AS_THEY_ARE) -> Self:
         """Return what `url=URL,uuid=key` and `TEXT,LICENSE` say.
 
         Raises:
@@ -68,7 +100,7 @@ class Columns:
             named[key] = column
         if named.get("url") == "":
             raise ValueError("--columns url=: a seed has a URL: name its column")
-        return cls(named, tuple(dict.fromkeys(_listed(keep))), probe, again)
+        return cls(named, tuple(dict.fromkeys(_listed(keep))), reading)
 
     @property
     def are_named(self) -> bool:
@@ -96,49 +128,44 @@ class Columns:
                 f"{name} has no column {missing!r:.80}, only {printable(has, 1000)}: "
                 "name columns as in --columns url=URL --keep TEXT"
             )
-        known = {name: places[name] for name in (*_KNOWN, EXTRA, "status") if name in places} if self.again else {}
-        return Layout(keys, {column: places[column] for column in self.kept}, known)
+        more = {name: places[name] for name in self.reading.columns if name in places}
+        return Layout(keys, {column: places[column] for column in self.kept}, more, self.reading)
 
     def of_object(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the seed in an object of JSON lines, which may have an `extra` of its own."""
         found = {
             key: data[column]
-            for key in (*SEED_KEYS, EXTRA, PROBE)
+            for key in (*SEED_KEYS, EXTRA, *modes())
             if (column := self.named.get(key, key)) and column in data
         }
         if self.kept:
             found[EXTRA] = {name: data[name] for name in self.kept if data.get(name) not in (None, "")}
         return found
 
-    def marked(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return a seed with what holds for all."""
-        if self.probe:
-            data[PROBE] = data.get(PROBE) or True
-        if self.again:
-            data[AGAIN] = True
-        return data
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a row: the index of each key of the seed, of each column that becomes its `extra`, and, in our
-    own datasets, the columns with what the last fetch has told.
+    """The layout of a row: the index of each key of the seed, of each column that becomes its `extra`, and of each
+    one that the `reading` wants.
     """
 
     keys: Mapping[str, int]
     kept: Mapping[str, int]
-    known: Mapping[str, int] = field(default_factory=dict)
+    more: Mapping[str, int]
+    reading: Reading
 
     @property
     def read(self) -> list[int]:
         """The indices, each once, in order."""
-        return sorted({*self.keys.values(), *self.kept.values(), *self.known.values()})
+        return sorted({*self.keys.values(), *self.kept.values(), *self.more.values()})
 
     def among(self, read: Sequence[int]) -> Layout:
         """Return where they are in rows of only the columns with these indices."""
         places = {index: place for place, index in enumerate(read)}
-        parts = (self.keys, self.kept, self.known)
-        return Layout(*({name: places[index] for name, index in part.items()} for part in parts))
+        keys, kept, more = (
+            {name: places[index] for name, index in part.items()} for part in (self.keys, self.kept, self.more)
+        )
+        return Layout(keys, kept, more, self.reading)
 
     def seed_in(self, row: Sequence[Any], plain: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the seed in a row, whose values `plain` makes JSON of; empty ones are left out."""
@@ -152,35 +179,9 @@ class Layout:
         if self.kept:
             values = {name: plain(row[index]) for name, index in self.kept.items() if index < len(row)}
             data[EXTRA] = {name: value for name, value in values.items() if value not in (None, "")}
-        if self.known:
-            values = {name: plain(row[index]) for name, index in self.known.items()}
-            extra, status = values.pop(EXTRA, None), values.pop("status", None)
-            if extra is not None:
-                data[EXTRA] = _fed(extra, status) | data.get(EXTRA, {})
-            is_said = {"final_url": values.get("final_url") != data.get("url")}
-            data[PROBE] = {name: value for name, value in values.items() if value and is_said.get(name, True)}
+        if self.more:
+            self.reading.add(data, {name: plain(row[index]) for name, index in self.more.items()})
         return data
-
-
-def _fed(text: str, status: str) -> dict[str, Any]:
-    """Return the `extra` of a seed from the column `extra` of a row of our datasets with this status.
-
-    What was fed has room there. What a page said may stand beside it: that is left out if it is too much. So is
-    the line of the seed, which stands beside it in some failures.
-
-    Raises:
-        ValueError: it is no JSON object.
-
-    """
-    try:
-        extra = dict(json.loads(text))
-    except (TypeError, ValueError, RecursionError):
-        raise ValueError(f"its extra is no JSON object: {text!r:.80}") from None
-    if status == "failed":
-        extra.pop("seed", None)
-    if codec.extra_fault(extra):
-        extra = {name: value for name, value in extra.items() if name not in OF_FOUND}
-    return extra
 
 
 def _listed(text: str | None) -> Iterable[str]:
@@ -198,7 +199,7 @@ def _typed(key: str, text: str) -> Any:
 
 def line_of(number: int, data: dict[str, Any], scheme: str, columns: Columns) -> Line:
     """Return the line of a seed; a URL without a scheme gets `scheme`."""
-    data = columns.marked(data)
+    columns.reading.mark(data)
     url = data.get("url")
     if isinstance(url, str) and (url := url.strip()) and not _SCHEME.match(url):
         url = url.removeprefix("//")

@@ -1,9 +1,7 @@
-"""What only the spiders `images` and `pages` need: probes, second looks at pages, link rot by the catalogue."""
+"""What only the spiders `images` and `pages` need: second looks at pages, link rot by the catalogue."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection
 from typing import Self
 
 from scrapy import Request
@@ -12,47 +10,12 @@ from scrapy.http import Response
 
 from crawlproject import config
 from crawlproject.errors import Stopped
-from crawlproject.frontier.codec import seed_url
 from crawlproject.frontier.worker import worker_of
-from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE, PROBE, REVISIT
+from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE, REVISIT
 from crawlproject.pages.revisits import Look
-from crawlproject.politeness.outcomes import Becomes
-from crawlproject.politeness.probes import CONDITIONS, PROBE_BYTES, Known, outcome_of
+from crawlproject.politeness.versions import CONDITIONS
 from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE
-
-_LASTS_S = 60.0  # that what the catalogue says of a source is taken for known
-_MOST = 10_000  # sources of which it is
-
-
-class ProbeMiddleware:
-    """Sends the headers of a probe; where a site does not give parts, it is asked once more, for the whole.
-
-    That request goes by way of the frontier, and takes a slot like any other. What the address that answered the
-    last time has called its version is sent to that address alone.
-    """
-
-    def process_request(self, request: Request) -> None:
-        """Set range and conditions; a request that was redirected may have those of where it came from."""
-        if PROBE not in request.meta:
-            return
-        for name in ("Range", *CONDITIONS):
-            request.headers.pop(name, None)
-        known = Known.of(request.meta[PROBE])
-        request.headers["Accept-Encoding"] = "identity"
-        if not known.whole:
-            request.headers["Range"] = f"bytes=0-{PROBE_BYTES - 1}"
-        if request.url == (known.final_url or seed_url(request)):
-            request.headers.update(known.version.conditions)
-
-    def process_response(self, request: Request, response: Response) -> Response | Request:
-        """Return the response, or the request for the whole."""
-        if PROBE not in request.meta:
-            return response
-        known = Known.of(request.meta[PROBE])
-        if outcome_of(response, request, known).becomes is not Becomes.WHOLE:
-            return response
-        return request.replace(meta={**request.meta, PROBE: known._replace(whole=True).stored})
 
 
 class RevisitMiddleware:
@@ -84,7 +47,6 @@ class GoneMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
-        self._known: dict[str, tuple[float, Collection[int]]] = {}
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -98,22 +60,11 @@ class GoneMiddleware:
             Stopped: Redis cannot say it: the request goes back, as if it had never been sent.
 
         """
-        if response.status in GONE_STATUSES and IDENTIFIER in request.meta and LEASE in request.meta:
-            request.meta[GONE] = await self._gone_at(request.meta[LEASE].source)
+        if response.status in GONE_STATUSES - {404, 410} and IDENTIFIER in request.meta and LEASE in request.meta:
+            state, source = worker_of(self.crawler).state, request.meta[LEASE].source
+            try:
+                request.meta[GONE] = await source_table.gone_statuses(state, source)
+            except REDIS_TROUBLE as error:
+                state.failed(error)
+                raise Stopped(f"Redis does not tell what is link rot at {source}") from error
         return response
-
-    async def _gone_at(self, source: str) -> Collection[int]:
-        now = asyncio.get_running_loop().time()
-        until, gone = self._known.get(source, (0.0, ()))
-        if now < until:
-            return gone
-        state = worker_of(self.crawler).state
-        try:
-            gone = await source_table.gone_statuses(state, source)
-        except REDIS_TROUBLE as error:
-            state.failed(error)
-            raise Stopped(f"Redis does not tell what is link rot at {source}") from error
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[source] = now + _LASTS_S, gone
-        return gone

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawlproject.pages.rules import Headers, header
-from crawlproject.politeness.probes import Version
+from crawlproject.politeness.versions import Version
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a look has found, in events
 LONGEST_S = 30 * 86_400.0  # between two looks; as in the Lua module `revisits`

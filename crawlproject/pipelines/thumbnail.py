@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import struct
+import io
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from PIL import Image
 from scrapy.crawler import Crawler
 
 from crawlproject import config
@@ -18,16 +19,9 @@ from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.frontier.worker import worker_of
 from crawlproject.imaging.decoders import Decoders, decoders_of_process
 from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
-from crawlproject.imaging.messages import Job
-from crawlproject.models import (
-    FetchedBeginning,
-    FetchedImage,
-    ImageEvent,
-    StoredThumbnail,
-    Thumbnail,
-)
+from crawlproject.imaging.messages import Inspected, Job
+from crawlproject.models import FetchedImage, ImageEvent, StoredThumbnail, Thumbnail
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE, Failure
-from crawlproject.politeness.probes import PROBE_BYTES
 from crawlproject.runtime import Breaker
 from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
 from crawlproject.storage.writer import StorageWriter
@@ -51,7 +45,6 @@ def job_of(settings: config.Config) -> Job:
         formats=settings.formats,
         return_bodies=settings.keep_originals is not None,
         analyses=settings.analyses,
-        beginning=PROBE_BYTES,
     )
 
 
@@ -77,11 +70,11 @@ def check_analyses(settings: config.Config) -> None:
 
 async def _tried(job: Job) -> Mapping[str, str]:
     """Return what went wrong when the analyses of a job looked at a BMP."""
-    pixels = bytes(part for y in range(_HEIGHT) for x in range(_WIDTH) for part in (x, y, x ^ y))
-    sizes = (54 + len(pixels), 0, 0, 54, 40, _WIDTH, _HEIGHT, 1, 24)
+    picture = io.BytesIO()
+    Image.effect_noise((_WIDTH, _HEIGHT), 50).convert("RGB").save(picture, "BMP")
     decoders = Decoders(1, job)
     try:
-        made = await decoders.analyse(struct.pack("<2sIHHIIiiHH24x", b"BM", *sizes) + pixels)
+        made = await decoders.analyse(picture.getvalue())
     finally:
         await decoders.close()
     return made.errors
@@ -145,15 +138,13 @@ class ThumbnailPipeline:
         await self.decoders.close()
 
     async def process_item(self, item: Any) -> Any:
-        """Return the event of a `FetchedImage` or a `FetchedBeginning`, or a failure; other items as they are."""
-        if isinstance(item, FetchedBeginning):
-            turn = partial(self._turn, item.event.source)
-            probe = self.decoders.probe(item.body, item.codings, whole=item.whole, turn=turn)
-            facts = await self._looked(probe, item.event.status)
-            return facts if isinstance(facts, Failure) else replace(item.event, **asdict(facts))
-        if not isinstance(item, FetchedImage):
+        """Return the event of a `FetchedImage` or an `Inspected`, or a failure; other items as they are."""
+        if not isinstance(item, FetchedImage | Inspected):
             return item
-        look = self.decoders.analyse(item.body, item.codings, partial(self._turn, item.source), item.source)
+        turn = partial(self._turn, item.source)
+        if isinstance(item, Inspected):
+            return await self._looked(self.decoders.inspect(item, turn), item.status)
+        look = self.decoders.analyse(item.body, item.codings, turn, item.source)
         analysis = await self._looked(look, 200)
         if isinstance(analysis, Failure):
             return analysis

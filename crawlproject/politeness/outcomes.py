@@ -72,10 +72,8 @@ SITE_ERRORS = tuple(kind for kind in ERROR_KINDS if kind not in {"robots", "opt_
 class Becomes(Enum):
     """What becomes of the request."""
 
-    IMAGE = "an image event"
+    IMAGE = "an image event, or that of a mode (frontier/modes.py)"
     LINK_ROT = "a link rot event"
-    PROBE = "a probe event"
-    WHOLE = "to the head of its queue, to be asked for without a range: not a part, but the whole picture"
     DEAD_LETTER = "a dead letter, at once"
     RETRY = "tried again at the cost of a retry; a dead letter once these are spent"
     FREE_RETRY = "tried again, the first times at no cost (`decide`)"
@@ -90,7 +88,6 @@ class Sample(Enum):
 
     FINE = "a sample without error"
     ERROR = "a sample with an error"
-    ANSWER = "no sample, but the site answered: a probe has succeeded"
     NONE = "nothing: the site was not reached, or the fault is not the site's"
 
 
@@ -134,10 +131,6 @@ STORAGE_UNAVAILABLE = Outcome(Becomes.POSTPONED, Sample.NONE, "store")
 STOPPED = Outcome(Becomes.HANDED_BACK, Sample.NONE)
 DROPPED = Outcome(Becomes.DEAD_LETTER, Sample.NONE)  # by a pipeline, on purpose
 INTERNAL_FAULT = Outcome(Becomes.REDELIVERED, Sample.NONE, "ours")
-
-# HTTP statuses of probes, where they differ from those of whole pictures. A picture with any of these is there.
-_PROBED = Outcome(Becomes.PROBE, Sample.FINE)
-_NOT_IN_PARTS = Outcome(Becomes.WHOLE, Sample.ANSWER)
 
 _GONE = Outcome(Becomes.LINK_ROT, Sample.FINE)
 
@@ -188,26 +181,6 @@ def of_status(status: int, retry_after: float | None = None, gone: Collection[in
     if status == 503 and retry_after is not None:
         return _503_WITH_RETRY_AFTER
     return _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, _INVALID)
-
-
-def of_probe(
-    status: int,
-    retry_after: float | None = None,
-    gone: Collection[int] = (),
-    *,
-    begins: bool | None,
-    conditional: bool,
-) -> Outcome:
-    """Return the outcome of a response to a probe, as `of_status` does to other requests.
-
-    `begins`: whether what a 206 brings is the beginning of the picture; None: the whole of it was asked for.
-    `conditional`: it was asked for on a condition, which a 304 answers.
-    """
-    if status == 200 or (status == 206 and begins) or (status == 304 and conditional):
-        return _PROBED
-    if begins is not None and status in {206, 416}:
-        return _NOT_IN_PARTS
-    return of_status(status, retry_after, gone)
 
 
 def of_exception(error: BaseException) -> Outcome:

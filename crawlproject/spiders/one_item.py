@@ -13,11 +13,12 @@ from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
 from crawlproject import config
+from crawlproject.frontier.modes import mode_of, modes
 from crawlproject.models import (
     AGAIN,
     EXTRA,
     GONE,
-    PROBE,
+    MODE,
     SOURCE,
     Fetch,
     LinkRotEvent,
@@ -25,7 +26,6 @@ from crawlproject.models import (
     utc_now,
 )
 from crawlproject.politeness.outcomes import Becomes, Failure, of_status, retry_after_of
-from crawlproject.politeness.probes import Known, outcome_of
 
 # No callback makes a request; and every status reaches the spider, which makes an item for each lease.
 _UNUSED = {
@@ -68,6 +68,7 @@ class OneItemSpider(Spider):
         """Validate the settings, and leave out the middlewares that would have nothing to do."""
         super().update_settings(settings)
         config.load(settings)
+        modes()  # all can be loaded
         for name, unused in _UNUSED.items():
             settings.set(name, {**settings.getdict(name), **dict.fromkeys(unused)}, priority="spider")
 
@@ -99,14 +100,16 @@ class OneItemSpider(Spider):
         request = response.request
         assert request is not None
         status, wait, gone = response.status, retry_after_of(response), request.meta.get(GONE, ())
-        if PROBE in request.meta:
-            outcome = outcome_of(response, request, Known.of(request.meta[PROBE]), gone)
-        else:
-            outcome = of_status(status, wait, gone)
+        mode = mode_of(request)
+        outcome = of_status(status, wait, gone) if mode is None else mode.outcome(response, request, gone)
         if outcome.becomes is Becomes.LINK_ROT:
             how = asdict(Fetch.of(request, response.url))
-            how |= {"spider": self.name, "extra": request.meta.get(EXTRA), "probe": PROBE in request.meta}
+            how |= {
+                "spider": self.name,
+                "extra": request.meta.get(EXTRA),
+                "mode": request.meta.get(MODE, [None])[0],
+            }
             return LinkRotEvent(**self.who(request), status=status, time=utc_now(), **how)
-        if outcome.becomes not in {Becomes.IMAGE, Becomes.PROBE}:
+        if outcome.becomes is not Becomes.IMAGE:
             return Failure(outcome, f"status {status}", status, wait)
         return self.fetched(response, request)

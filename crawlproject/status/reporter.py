@@ -6,16 +6,13 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from logging.handlers import RotatingFileHandler
 from typing import Any
 
 import redis
 
-from crawlproject.config import Config
-from crawlproject.logs import ROTATED_BYTES, ROTATED_FILES
 from crawlproject.runtime import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
@@ -36,37 +33,19 @@ _MOST_SPIDERS = 16  # those whose workers were there last
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # of another's spider: it is copied into shells
 
 
-def append_line(path: str, line: str) -> None:
-    """Append a line to a file, which rotates as the log does, and may be moved away meanwhile. Blocks.
-
-    Raises:
-        OSError: the file cannot be written.
-
-    """
-    file = RotatingFileHandler(path, maxBytes=ROTATED_BYTES, backupCount=ROTATED_FILES, encoding="utf-8")
-    try:
-        if file.shouldRollover(logging.makeLogRecord({"msg": "%s", "args": (line,)})):
-            file.doRollover()
-        assert file.stream is not None
-        file.stream.write(line + "\n")
-    finally:
-        file.close()
-
-
 class Report:
     """What is known of one spider's crawl: a sample every five seconds, while this process leads or with `always`.
 
     Each is compared with the one before, from which rates follow: a new leader's first line comes with its second
     sample. `latest_sample` and `latest` are None before the first, and while another leads, unless `always`.
-    `write` is given each line of the leader.
+    The leader logs each.
     """
 
-    def __init__(self, state: State, write: Callable[[str], Awaitable[None]], *, always: bool) -> None:
+    def __init__(self, state: State, *, always: bool) -> None:
         self.state = state
         self.always = always
         self.leads = False
         self.latest: Snapshot | None = None
-        self._write = write
         self._survey = Survey(state, unread=True)
         self._said = False  # that a source of unknown size takes long
         self._loops = Loops(state)
@@ -101,7 +80,7 @@ class Report:
             return
         self.latest = await self._survey.look(overview)
         if self.leads and self.latest is not None:
-            await self._write(one_line(self.latest.as_event()))
+            logger.info("%s", one_line(self.latest.as_event()))
             rows = [one.row for one in self.latest.sample.sources.values()]
             if not self._said and (remark := said_of_minimum(rows)):
                 self._said = True
@@ -119,7 +98,6 @@ class Reporter:
 
     def __init__(
         self,
-        config: Config,
         state: State,
         project: Sequence[str] = (),
         *,
@@ -128,15 +106,12 @@ class Reporter:
     ) -> None:
         self.state = state.shards[0]  # its leader reports on all shards
         self.always = always
-        self.reports = {state.keys.spider: Report(self.state, self._write, always=always)}
+        self.reports = {state.keys.spider: Report(self.state, always=always)}
         self._own = self.reports[state.keys.spider]
         self._is_first = state is self.state
         self._told_of = state.shards if always else (state,)
         self._project = project
         self._only = only
-        self._file = config.monitor_file
-        self._file_failed = False
-        self._writing = asyncio.Lock()
         self._tell_at: dict[State, float] = {}
         self._loops = Loops(state)
 
@@ -162,7 +137,7 @@ class Reporter:
             names = await present_spiders(self.state, self._project) if self._only is None else self._only
             for name in names:
                 if name not in self.reports:
-                    self.reports[name] = Report(self.state.beside(name), self._write, always=self.always)
+                    self.reports[name] = Report(self.state.beside(name), always=self.always)
                     self.reports[name].start()
         else:
             for name in [name for name, report in self.reports.items() if report is not self._own]:
@@ -173,7 +148,7 @@ class Reporter:
         await self.find()
 
     async def _tell(self) -> None:
-        """Tell the log and the file of halts and such, of the shards that this process leads."""
+        """Tell the log of halts and such, of the shards that this process leads."""
         now = asyncio.get_running_loop().time()
         await ask_shards([shard for shard in self._told_of if self._tell_at.get(shard, 0.0) <= now], self._tell_of)
         await asyncio.sleep(_TELL_S)
@@ -185,28 +160,9 @@ class Reporter:
                 with suppress(ValueError, TypeError, KeyError, RecursionError):  # not written by crawlproject
                     event = json.loads(text)
                     logger.warning("%s", one_line(event), extra={"source": event["source"]})
-                    if self._file is not None:
-                        await self._write(one_line(event))
             await note_told(shard, [entry for entry, _ in entries])
         if entries is None:  # another leads
             self._tell_at[shard] = asyncio.get_running_loop().time() + _LOOK_S
-
-    async def _write(self, line: str) -> None:
-        if self._file is None:
-            logger.info("%s", line)
-            return
-        try:
-            async with self._writing:
-                await asyncio.to_thread(append_line, self._file, line)
-            self._file_failed = False
-        except OSError as error:
-            if not self._file_failed:
-                logger.error(
-                    "CRAWL_MONITOR_FILE=%s cannot be written (%s): lines are lost until it can be",
-                    self._file,
-                    error,
-                )
-            self._file_failed = True
 
 
 async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str]:

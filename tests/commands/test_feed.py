@@ -17,7 +17,6 @@ import redis
 from pyarrow import parquet as pq
 
 from crawlproject.state.keys import Keys
-from tests.ingest import datasets
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -183,43 +182,10 @@ def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> 
     return fed
 
 
-def rows_of_dataset(path: Path, numbers: range, at: int) -> None:
-    """Write a part as `scrapy events` does."""
-    urls = {number: f"https://museum.org/{number}" for number in numbers}
-    rows = [
-        {"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at}
-        for number, url in urls.items()
-    ]
-    datasets.write(path, rows)
-
-
-def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(
-    scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
-) -> None:
-    for number in range(3):
-        rows_of_dataset(tmp_path / f"{number:08d}.parquet", range(number * 4_500, number * 4_500 + 4_500), at=1)
-    rows_of_dataset(tmp_path / "00000003.parquet", range(0, 100), at=2)
-    fed = broken_off(environment, redis_url, "--probe", "--again", str(tmp_path))
-    assert fed < 13_500, "it was not killed in time"
-    rows_of_dataset(tmp_path / "00000004.parquet", range(100, 5_000), at=3)  # of this check's probes
-    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
-    assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
-    assert "note: going on behind row" in done.stderr
-    identifiers = [int(json.loads(seed)["identifier"]) for seed in seeds(redis_url)]
-    assert identifiers == [*range(100, 13_500), *range(100)]
-
-    done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
-    assert done.stdout == "0 seeds fed, 0 rejected\n"
-    assert done.stderr == "note: these files are fed already: begin the next check without --resume\n"
-
-
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
         (("-", "--resume"), "--resume needs FILEs: stdin begins where it begins"),
-        (("--again", "out/"), "--again goes with --probe and with the folder or files of a dataset"),
-        (("--probe", "--again", "-"), "--again goes with --probe and with the folder or files of a dataset"),
-        (("--probe", "--spider", "pages", "-"), "--probe is for the spider images: pages fetches no images"),
         (
             ("a.csv", "--columns", "link=URL"),
             "--columns 'link=URL': expected KEY=COLUMN, each key once, of url, uuid",

@@ -38,7 +38,6 @@ def test_as_json_it_says_where_it_serves(environment: dict[str, str], tmp_path: 
         **environment,
         "CRAWL_METRICS_PORT": str(metrics),
         **ports(),
-        "CRAWL_MONITOR_FILE": str(tmp_path / "monitor.jsonl"),
     }
     command = [sys.executable, "-m", "scrapy", "monitor", "--json"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as monitor:

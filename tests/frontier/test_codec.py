@@ -26,7 +26,6 @@ from crawlproject.models import (
     IDENTIFIER,
     LEASE,
     OPT_OUT,
-    PROBE,
     RETRIES,
     SOURCE,
     Lease,
@@ -355,11 +354,3 @@ def digest(identifier: str | None, url: str = "https://museum.org/a.jpg", **more
 def test_digests_never_change() -> None:
     assert digest("6f1c").hex() == "5798e8e94e6213c1"
     assert digest(None).hex() == "e24fbfd7324a9b63"
-
-
-def test_a_probe_is_another_request_than_a_fetch_whatever_is_known() -> None:
-    probes = [
-        Request("https://museum.org/a.jpg", meta={IDENTIFIER: "1", PROBE: known})
-        for known in ({}, {"filesize": 1})
-    ]
-    assert len({*map(SEEN.digest, probes), digest("1")}) == 2

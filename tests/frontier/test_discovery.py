@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import msgpack
 import pytest
 import redis
 
@@ -13,7 +10,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import POOR, Discovered, Discovery, Link
 from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.state.calls import Budget, DiscoverReply, LinkGroup
+from crawlproject.state.calls import Budget, LinkGroup
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
 from tests.leading import lead
@@ -30,7 +27,7 @@ class Counted:
         self.calls: list[int] = []
         self.faults: list[Exception] = []
 
-    async def discover(self, groups: list[LinkGroup], **more: object) -> DiscoverReply | None:
+    async def discover(self, groups: list[LinkGroup], **more: object) -> str | None:
         self.calls.append(sum(len(group.entries) for group in groups))
         reply = await self.state.scripts.discover(groups, **more)  # type: ignore[arg-type]
         if self.faults:
@@ -91,17 +88,15 @@ async def test_without_a_leader_links_wait(state: State) -> None:
     assert await one.admit(PAGE) == Discovered(admitted=20)
 
 
-async def test_links_of_a_source_at_its_budget_are_dropped_for_a_while(state: State) -> None:
+async def test_links_beyond_the_budget_of_their_source_are_counted_apart(state: State) -> None:
     await lead(state)
-    scripts = Counted(state)
-    one = discovery_of(scripts, crawl_pages_budget_max=8)
+    one = discovery_of(state.scripts, crawl_pages_budget_max=8)
     poor = [Link(f"https://museum.example/?{n}", priority=POOR) for n in range(3)]
     assert await one.admit(poor) == Discovered(admitted=2, over_budget=1)
     assert await one.admit([Link("https://museum.example/?9", priority=POOR)]) == Discovered(over_budget=1)
     assert await one.admit(PAGE) == Discovered(admitted=6, over_budget=14)
     assert await one.admit(PAGE[10:]) == Discovered(over_budget=10)
     assert await one.admit([Link("https://other.example/")]) == Discovered(admitted=1)
-    assert scripts.calls == [3, 20, 1]
 
 
 async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_what_to_set(
@@ -113,11 +108,9 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
     one = Discovery(state.scripts_of("images"), state.bounds)
     await db(state).hset(state.keys.counters, "overflow", 3)  # of others
     assert await one.admit(PAGE) == Discovered(admitted=9, without_room=11)
-    found = await one.admit(PAGE[15:])
-    assert found == Discovered(without_room=5)
-    assert found.uncounted == {"without_room": 5}
-    assert await db(state).hget(state.keys.totals, "links_without_room") == b"11"
-    assert counts_in(await db(state).hget(state.keys.counts, "museum.example"))["links_without_room"] == 11
+    assert await one.admit(PAGE[15:]) == Discovered(without_room=5)
+    assert await db(state).hget(state.keys.totals, "links_without_room") == b"16"
+    assert counts_in(await db(state).hget(state.keys.counts, "museum.example"))["links_without_room"] == 16
     [said] = caplog.messages
     assert "Set CRAWL_OVERFLOW_STORE" in said
 
@@ -129,14 +122,6 @@ async def test_while_another_spiders_frontier_is_half_full_links_for_it_are_coun
     one = Discovery(state.scripts, state.config, most_outstanding=3)
     assert await one.admit(PAGE) == Discovered(admitted=3, without_room=17)
     assert len(caplog.messages) == 1
-
-
-async def test_links_are_not_dropped_for_longer_than_the_next_page_of_their_source_takes(state: State) -> None:
-    await lead(state)
-    one = Discovery(state.scripts, replace(state.config, pages_delay=0), budget=Budget(4))
-    assert await one.admit(PAGE[:10]) == Discovered(admitted=4, over_budget=6)
-    await db(state).hset(state.keys.counts, "museum.example", msgpack.packb({"good_pages": 1}))
-    assert await one.admit(PAGE[10:]) == Discovered(admitted=4, over_budget=6)
 
 
 async def test_what_cannot_be_stored_is_refused(state: State) -> None:

@@ -59,7 +59,7 @@ def group(domain: str, *urls: str) -> LinkGroup:
 async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
     reply = await state.scripts.discover(groups, budget=None, **more)
     assert reply is not None
-    return reply.letters
+    return reply
 
 
 async def lease(state: State) -> list[tuple[str, str]]:
@@ -312,7 +312,7 @@ async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...
             sitemaps=(OWN[0], 3),
         )
         assert letters is not None
-        assert letters.letters == "oo"
+        assert letters == "oo"
     assert await Forwarder(shards[0]).give(1) is True
     assert len(await waits(shards[1])) == 2
 

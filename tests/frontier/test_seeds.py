@@ -60,8 +60,6 @@ def test_a_plain_url(line: str, url: str) -> None:
         ({"uuid": "a/../b ~\n馬"}, {"identifier": "a/../b ~\n馬"}),
         ({"uuid": "x" * LONGEST_IDENTIFIER}, {"identifier": "x" * LONGEST_IDENTIFIER}),
         ({"extra": {"TEXT": "ž", "n": [1, {}]}}, {"extra": {"TEXT": "ž", "n": [1, {}]}}),
-        ({"probe": True}, {"probe": {}}),
-        ({"probe": {"etag": '"1"', "filesize": 9, "final_url": None}}, {"probe": {"etag": '"1"', "filesize": 9}}),
         ({"source": "Flickr"}, {"source": "flickr"}),
         ({"priority": 5}, {"priority": 4}),
         ({"priority": -1}, {"priority": 0}),
@@ -117,10 +115,6 @@ def test_a_json_seed(data: dict[str, Any], expected: dict[str, Any]) -> None:
         ('{"url": "http://a/", "priority": "4"}', "priority"),
         ('{"url": "http://a/", "priority": true}', "priority"),
         ('{"url": "http://a/", "again": 1}', "again"),
-        (
-            '{"url": "http://a/", "probe": {"etag": "x\\r\\nA: b"}}',
-            "etag or last_modified of a probe is not a valid header value",
-        ),
         ('{"url": "http://a/", "extra": "x"}', "extra must be a JSON object: 'x'"),
         (
             '{"url": "http://a/", "extra": ["http://me:secret@a/"]}',

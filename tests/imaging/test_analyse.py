@@ -48,7 +48,7 @@ def png(width: int, height: int, pixels: bytes = b"", depth: int = 8) -> bytes:
     ("body", "words"),
     [
         (b"", "empty body"),
-        (b"<!DOCTYPE html><title>Not found</title>", "begins with b'<!DOCTYPE html><'"),
+        (b"<!DOCTYPE html><title>Not found</title>", "begins with '<!DOCTYPE html><'"),
         (b"\0\n\r\t" * 9, "not a picture in a supported format"),
         (b"P6 2 2 255 abcdefghijkl", "not a picture in a supported format: PPM, which CRAWL_FORMATS leaves out"),
         (b"\xff\xd8\xff", "JPEG: broken header"),

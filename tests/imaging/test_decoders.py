@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import hashlib
 import io
 import json
 import os
@@ -145,20 +143,27 @@ async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_harms_no_oth
     assert len(good) == 1
 
 
-async def test_a_probe_is_looked_at_in_a_decoder_like_any_picture(make: Make) -> None:
-    one = make(formats=("JPEG", "GIF"))
-    facts = await one.probe(GOOD[:-20], whole=False)
-    assert (facts.width, facts.height, facts.sha256) == (90, 60, None)
-    facts = await one.probe(gzip.compress(GOOD), ("gzip",), whole=True)
-    assert facts.sha256 == hashlib.sha256(GOOD).hexdigest()
-    for body, reason in (
-        (picture("GIF", comment=CRASH), "crashes the decoder: killed by SIGSEGV"),
-        (b"<html>", "not a picture in a supported format"),
-        (picture("PNG"), "not a picture in a supported format: PNG, which CRAWL_FORMATS leaves out"),
-    ):
-        with pytest.raises(UnreadableImage, match=reason):
-            await one.probe(body, whole=False)
-    assert (await one.probe(GOOD, whole=True)).width == 90
+async def test_a_format_that_cannot_be_loaded_is_named_and_off_alone(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "crawl_raises.py").write_text("raise RuntimeError('no licence')\n")
+    (tmp_path / "crawl_disc.py").write_text(
+        "import re\nfrom crawlproject.models import FileType, Format\n"
+        "DISC = Format(file=FileType('.disc', 'image/disc'), begins=re.compile(b'disc'), load=lambda: 1 / 0)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    broken = {"TAPE": "crawl_raises:FORMAT", "DISC": "crawl_disc:DISC"}
+    one = make(formats=("JPEG", *broken), plugins=broken, inspections={"odd": "crawl_raises:odd"})
+    assert (await one.analyse(GOOD)).facts.width == 90
+    assert await reason(one, b"disc") == "not a picture in a supported format (JPEG), begins with b'disc'"
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        f"A plug-in's {name} cannot be loaded, and decoders go without it: {path}: {fault}"
+        for name, path, fault in (
+            ("TAPE", "crawl_raises:FORMAT", "RuntimeError: no licence"),
+            ("DISC", "crawl_disc:DISC", "ZeroDivisionError: division by zero"),
+            ("odd", "crawl_raises:odd", "RuntimeError: no licence"),
+        )
+    ]
 
 
 async def test_a_crash_that_does_not_recur_in_a_fresh_process_is_forgiven(make: Make) -> None:
@@ -236,7 +241,7 @@ TAKEN_OVER = f"""#!{sys.executable} -IS
 import socket, struct
 channel = socket.socket(fileno=0)
 stream = channel.makefile("rb")
-channel.sendall(struct.pack("!cII", b"r", 2, 0) + b"[]")
+channel.sendall(struct.pack("!cII", b"r", 8, 0) + b"[[], {{}}]")
 while head := stream.read(25):
     *_, names, length = struct.unpack("!QBQQ", head)
     body = stream.read(names + length)[names:]

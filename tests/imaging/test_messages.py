@@ -14,17 +14,15 @@ from crawlproject.imaging.messages import (
     MAX_DIRECTORY,
     MOST_BYTES,
     NO_MEMORY,
-    PROBED,
     TOO_LARGE,
     UNREADABLE,
     Job,
     Reply,
     packed,
-    probed,
     refused,
     unpacked,
 )
-from crawlproject.models import Analysis, ImageFacts, ProbedFacts, Thumbnail
+from crawlproject.models import Analysis, ImageFacts, Thumbnail
 from tests.imaging.analysing import PLUGINS
 
 DIGEST = "090c0973b3f0db3bde726377be113caf74254e28a0abfe390d69627645031fd6"
@@ -160,20 +158,3 @@ def test_a_body_is_taken_only_where_one_was_asked_for() -> None:
 def test_what_is_no_refusal_is_none(kind: bytes, text: str) -> None:
     with pytest.raises(WRONG):
         refused(Reply(kind, text.encode(errors="surrogatepass"), b"", JOB, FACTS.filesize))
-
-
-@pytest.mark.parametrize(
-    "false", [each for each in FALSE_FACTS if "height" not in each and "filesize" not in each]
-)
-def test_what_cannot_be_is_no_probe(false: dict[str, Any]) -> None:
-    sound: dict[str, Any] = {"format": "JPEG", "width": 40, "height": 30, "compression_quality": 92, "exif": EXIF}
-    sound |= {"sha256": DIGEST}
-
-    def read(told: dict[str, Any]) -> ProbedFacts:
-        return probed(Reply(PROBED, json.dumps(told).encode(), b"", JOB, None))
-
-    assert asdict(read(sound)) == sound
-    if any(value is None and name != "format" for name, value in false.items()):
-        return  # it may come later in the file
-    with pytest.raises(WRONG):
-        read(sound | false)

@@ -14,7 +14,7 @@ from crawlproject.errors import BadInput
 from crawlproject.frontier import seed_list
 from crawlproject.ingest.feeds import Feed, Position, feed_name, why_held
 from crawlproject.ingest.seed_files import SeedFile
-from crawlproject.ingest.seed_rows import Columns
+from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.state.client import State
 from tests.state.calls.calls import db
 
@@ -103,7 +103,7 @@ def test_of_a_feed_of_some_files_all_must_stay_and_more_may_come() -> None:
     text = Position(0, 7, 2).text([ONE, TWO])
     assert Position.of_text(text, [ONE, TWO, THREE]) == Position(0, 7, 2)
     for files in ([ONE], [ONE, THREE, TWO]):
-        with pytest.raises(BadInput, match="begin without --resume: images that were fed are probed once more"):
+        with pytest.raises(BadInput, match="begin without --resume: what was fed is fed once more"):
             Position.of_text(text, files)
 
 
@@ -123,10 +123,14 @@ def test_a_feed_is_known_by_its_files_wherever_it_is_started(
     assert feed_name(["a*.csv", "s3://b/*"], Columns()) != name
 
 
+class Other(Reading):
+    name = ("other", True)
+
+
 def test_other_options_are_another_feed() -> None:
-    options = [(), ("url=URL",), ("url=LINK",), ("url=URL", "TEXT"), (None, "TEXT"), (None, "url=URL")]
-    columns = [Columns.of_options(*(*pair, None, None)[:2]) for pair in options]
-    columns += [Columns(probe=True), Columns(probe=True, again=True)]
+    pairs = [(None, None), ("url=URL", None), ("url=LINK", None), ("url=URL", "TEXT"), (None, "TEXT")]
+    pairs.append((None, "url=URL"))
+    columns = [Columns.of_options(one, two, how) for how in (Reading(), Other()) for one, two in pairs]
     assert len({feed_name(["a.csv"], one) for one in columns}) == len(columns)
     one, other = (Columns.of_options(*pair) for pair in (("url=U,uuid=K", "A,B"), ("uuid=K, url=U", "B,A")))
     assert feed_name(["a.csv"], one) == feed_name(["a.csv"], other)

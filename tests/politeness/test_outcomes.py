@@ -51,7 +51,7 @@ from crawlproject.politeness.outcomes import (
 IMAGE, LINK_ROT, DEAD_LETTER = Becomes.IMAGE, Becomes.LINK_ROT, Becomes.DEAD_LETTER
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 RETRY, FREE_RETRY = Becomes.RETRY, Becomes.FREE_RETRY
-FINE, ERROR, ANSWER, NONE = Sample.FINE, Sample.ERROR, Sample.ANSWER, Sample.NONE
+FINE, ERROR, NONE = Sample.FINE, Sample.ERROR, Sample.NONE
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from crawlproject.models import (
     FREE_RETRIES,
     IDENTIFIER,
     OPT_OUT,
-    PROBE,
     RETRIES,
     SOURCE,
     Fetch,
@@ -145,16 +144,6 @@ def test_what_does_not_forbid_to_keep_a_picture_goes_with_it(
 ) -> None:
     answer = Response(URL, body=b"body", headers={"X-Robots-Tag": header}, request=request(**noted))
     assert spider_with("").parse(answer).opt_out == opt_out
-
-
-@pytest.mark.parametrize("status", [206, 304])
-def test_a_probe_keeps_no_more_than_a_fetch(spider: ImagesSpider, status: int) -> None:
-    asked = request()
-    asked.meta[PROBE] = {"etag": '"1"'}
-    asked.headers["If-None-Match"] = '"1"'
-    headers = {"X-Robots-Tag": "noai", "Content-Range": "bytes 0-3/9"}
-    found = spider.parse(Response(URL, status=status, body=b"body", headers=headers, request=asked))
-    assert found == Failure(KEPT_BACK, "opt-out: noai (X-Robots-Tag)", status)
 
 
 # Requests

@@ -168,14 +168,9 @@ async def opened(environ: dict[str, Any], number: int) -> State:
 
 @pytest.mark.usefixtures("reports_quickly")
 async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
-    lines: list[str] = []
-
-    async def write(line: str) -> None:
-        lines.append(line)
-
     first = state.shards[0]
     await first.redis.set(first.keys.leader, first.worker_id)
-    report = Report(first, write, always=False)
+    report = Report(first, always=False)
     await report.step()
     assert report.latest_sample is not None
     assert report.latest_sample.shards == (0, 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from crawlproject.state.calls import NewRequest, Overview, Settlement
 from crawlproject.state.client import State
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
-from crawlproject.status.reporter import Reporter, append_line, present_spiders
+from crawlproject.status.reporter import Reporter, present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.streams.streams import note_told, untold
 from tests.commands.conftest import Frontier
@@ -70,12 +70,20 @@ async def crawl(state: State) -> Crawl:
 
 @asynccontextmanager
 async def reporting(state: State, path: Path | None, **more: Any) -> AsyncIterator[Reporter]:
-    one = Reporter(replace(state.config, monitor_file=None if path is None else str(path)), state, **more)
+    one, log = Reporter(state, **more), logging.getLogger(reporters.__name__)
+    if path is not None and not log.handlers:  # one for several reporters
+        handler = logging.FileHandler(path, delay=True)
+        handler.addFilter(lambda record: record.getMessage().startswith("{"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
     one.start()
     try:
         yield one
     finally:
         await one.stop()
+        for made in log.handlers[:]:
+            log.removeHandler(made)
+            made.close()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -196,7 +204,7 @@ async def test_what_a_leader_was_killed_with_is_told_by_the_next(crawl: Crawl, s
     assert [event for _, event in await untold(state, 10) or ()] == [b"[]"]
 
 
-async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_file(
+async def test_halts_are_told_at_once_each_by_one_leader_in_the_log(
     crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "monitor.jsonl"
@@ -234,22 +242,7 @@ async def test_halts_are_told_at_once_each_by_one_leader_in_the_log_and_in_the_f
     assert first == ("crawl_halted", "temporary", "museum")
     assert sorted(both) == [("crawl_halted", "permanent", name) for name in ("flickr", "museum")]
     assert last == ("crawl_resumed", "permanent", "museum")
-    logged = [json.loads(record.getMessage()) for record in caplog.records]
-    assert logged == [line for line in lines(path) if line["event"] != "monitoring_update"]
-
-
-async def test_a_file_that_cannot_be_written_is_reported_once(
-    crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "nowhere" / "monitor.jsonl"
-    await crawl.lead_by(state.worker_id)
-    async with reporting(state, path):
-        await until(lambda: caplog.records)
-        await asyncio.sleep(0.5)
-        assert len(caplog.records) == 1
-        assert f"CRAWL_MONITOR_FILE={path} cannot be written" in caplog.text
-        path.parent.mkdir()
-        await until(lambda: lines(path))
+    assert {record.levelname for record in caplog.records} == {"INFO", "WARNING"}
 
 
 async def test_a_long_wait_at_an_unknown_size_is_logged_once(
@@ -264,18 +257,6 @@ async def test_a_long_wait_at_an_unknown_size_is_logged_once(
         record.getMessage() for record in caplog.records if "scrapy rate photos.example 5" in record.getMessage()
     ]
     assert "its 130 requests take 0:10:50" in said
-
-
-def test_the_file_is_rotated_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporters, "ROTATED_BYTES", 100)
-    path = tmp_path / "m"
-    for number in range(20):
-        append_line(str(path), f"line {number} " + "x" * 40)
-    assert [file.name for file in sorted(tmp_path.iterdir())] == ["m", *(f"m.{number}" for number in range(1, 6))]
-    assert all(file.stat().st_size <= 110 for file in tmp_path.iterdir())
-    path.rename(tmp_path / "moved")  # as logrotate does
-    append_line(str(path), "after")
-    assert path.read_text() == "after\n"
 
 
 async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_looked_at(

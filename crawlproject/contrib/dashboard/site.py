@@ -11,14 +11,13 @@ from importlib import resources
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from scrapy.utils.misc import load_object
 from twisted.web.server import NOT_DONE_YET
 
 from crawlproject.contrib.dashboard.live_events import Feed
 from crawlproject.contrib.dashboard.plugin import DashboardSettings
 from crawlproject.contrib.dashboard.sessions import LASTS_S, Sessions, TooManyAttempts
 from crawlproject.controls import halt, include, resume, set_rate
-from crawlproject.plugins import content_type_of, offered
+from crawlproject.plugins import content_type_of, loaded
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of
@@ -80,9 +79,9 @@ class Dashboard(Resource):  # type: ignore[misc]
             self._here |= {urlsplit(self._origin).hostname or ""}
         static = resources.files("crawlproject.contrib.dashboard") / "static"
         self._static = {file.name: file.read_bytes() for file in static.iterdir() if "." in file.name}
-        self._pages: dict[str, Callable[..., Awaitable[tuple[bytes, str]]]] = {
-            name: load_object(path) for name, path in offered("pages_of_source").items()
-        }
+        self._pages: dict[str, Callable[..., Awaitable[tuple[bytes, str]]]] = loaded(
+            "pages_of_source", logger.error
+        )
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def start(self) -> None:

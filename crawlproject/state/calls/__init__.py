@@ -9,7 +9,6 @@ from crawlproject.state.calls.frontier import (
     PARSE_BOUNDS,
     Budget,
     DeadLetter,
-    DiscoverReply,
     DropReply,
     EnqueueReply,
     FrontierScripts,

@@ -114,15 +114,6 @@ class LinkGroup:
     hosts: list[int | str] = field(default_factory=list)
 
 
-class DiscoverReply(NamedTuple):
-    """Answer to `discover`: what became of each link, by the letters in discover.lua; whether the groups' sources
-    take more: 0, 1 (no more poor links), 2 (none).
-    """
-
-    letters: str
-    closed: list[int]
-
-
 class DropReply(NamedTuple):
     """Answer to `drop_queued`: the requests dropped by this call, and those that still wait."""
 
@@ -339,7 +330,7 @@ class FrontierScripts(Caller):
         budget: Budget | None,
         most_outstanding: int | None = None,
         sitemaps: tuple[str, int] | None = None,
-    ) -> DiscoverReply | None:
+    ) -> str | None:
         """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
 
         While `most_outstanding` requests are in the frontier none is admitted; None: each source may always have a
@@ -352,7 +343,7 @@ class FrontierScripts(Caller):
             budget=budget,
             sitemaps=sitemaps and dict(zip(("source", "most"), sitemaps, strict=True)),
         )
-        return DiscoverReply(reply[0].decode(), reply[1]) if reply else None
+        return None if reply is None else reply.decode()
 
     async def note_text(self, text: bytes, address: bytes, *, places: int) -> bool:
         """Note that a page's text was seen under an address; return False if it was last seen under another.

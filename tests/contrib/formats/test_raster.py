@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import io
 import struct
@@ -15,12 +14,9 @@ from PIL import Image
 
 from crawlproject import plugins
 from crawlproject.imaging.analyse import load_plugins
-from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import MemoryNeeded
 from crawlproject.imaging.messages import Job
-from crawlproject.models import ProbedFacts
 from tests.imaging import test_formats as of_pillow
-from tests.imaging.test_beginning import JOB as PROBES
 from tests.imaging.test_formats import look, picture, reason
 
 if TYPE_CHECKING:
@@ -51,15 +47,6 @@ def needs(name: str) -> None:
 def test_they_are_read_as_those_of_pillow(check: Callable[[str], None], name: str) -> None:
     needs(name)
     check(name)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_probe_leaves_their_size_open(name: str) -> None:
-    needs(name)
-    body = picture(name)
-    job = Job(PROBES.max_pixels, 10**9, 85, 60, formats=("JPEG", name))
-    assert read_beginning(body, job, whole=False) == ProbedFacts(name)
-    assert read_beginning(body, job, whole=True) == ProbedFacts(name, sha256=hashlib.sha256(body).hexdigest())
 
 
 def test_a_heif_that_holds_more_than_its_header_says_is_not_decoded() -> None:

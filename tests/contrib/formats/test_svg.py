@@ -8,17 +8,15 @@ import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crawlproject.contrib.formats.svg import MAX_BYTES, read_size
-from crawlproject.imaging.beginning import read_beginning
 from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.models import Analysis, ImageEvent, ImageFacts, ProbedFacts
+from crawlproject.models import Analysis, ImageEvent, ImageFacts
 from tests.imaging.test_analyse import broken
-from tests.imaging.test_decoders import JOB, Make, make
+from tests.imaging.test_decoders import Make, make
 from tests.imaging.test_decoders import reason as reason_of
 from tests.imaging.test_formats import look, reason
 from tests.pipelines.test_thumbnail import Make as MakePipeline
@@ -184,16 +182,6 @@ def test_only_unreadable_image_is_ever_raised() -> None:
             assert str(error).isprintable()
             outcomes.add(type(error))
     assert outcomes == {Analysis, UnreadableImage}
-
-
-def test_a_probe_needs_its_start_tag() -> None:
-    job = replace(JOB, formats=("JPEG", "SVG"))
-    body = svg('width="3" height="2"').replace(b"</svg>", b" " * 50_000 + b"</svg>")
-    assert read_beginning(body[:100], job, whole=False) == ProbedFacts("SVG", 3, 2, None, {})
-    digest = hashlib.sha256(body).hexdigest()
-    assert read_beginning(body, job, whole=True) == ProbedFacts("SVG", 3, 2, None, {}, digest)
-    with pytest.raises(UnreadableImage, match="not a picture in a supported format"):
-        read_beginning(body[:40], job, whole=False)
 
 
 LAUGHS = '<!DOCTYPE svg [<!ENTITY a "' + "1" * 1000 + '"><!ENTITY b "' + "&a;" * 10_000 + '">]>'

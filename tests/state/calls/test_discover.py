@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from crawlproject.frontier.codec import digest_of
-from crawlproject.state.calls import Budget, DiscoverReply, Grant, LinkGroup, NewRequest, Scripts, Settlement
+from crawlproject.state.calls import Budget, Grant, LinkGroup, NewRequest, Scripts, Settlement
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
@@ -34,7 +34,7 @@ def group(
     )
 
 
-async def discover(state: State, *groups: LinkGroup, **more: Any) -> DiscoverReply:
+async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
     bounds = {
         name: more.pop(name) for name in list(more) if name in {"high_water", "overflow_maxlen", "refuse_unknown"}
     }
@@ -60,8 +60,8 @@ async def counters(state: State) -> tuple[int, int]:
 async def test_a_link_is_admitted_once_however_often_it_is_found(state: State) -> None:
     await lead(state)
     links = group("a", "b", "a")
-    assert await discover(state, links) == ("aak", [0])
-    assert await discover(state, links) == ("kkk", [0])
+    assert await discover(state, links) == "aak"
+    assert await discover(state, links) == "kkk"
     assert await stands(state, state.keys.queue_of) == {1: ["a", "b"]}
     assert await counters(state) == (2, 0)
     assert await db(state).hgetall(state.keys.totals) == {b"links_admitted": b"2", b"links_known": b"4"}
@@ -77,7 +77,7 @@ async def test_beyond_the_window_links_wait_apart_in_order(state: State) -> None
     await rule(state, ("museum.org", 100))
     await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
     links = [f"{n:02}" for n in range(40)]
-    assert (await discover(state, group(*links[:30]))).letters == "a" * 30
+    assert (await discover(state, group(*links[:30]))) == "a" * 30
     assert await stands(state, state.keys.queue_of) == {1: links[:12]}
     assert await stands(state, state.keys.overflow_of) == {1: links[12:30]}
     assert await counters(state) == (12, 18)
@@ -100,16 +100,16 @@ async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
     await db(state).hset(state.keys.counters, "outstanding", 1_000_000)  # at the high-water mark
     await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
-    assert await discover(state, links[0], overflow_maxlen=102) == ("a" * 11 + "w" * 9, [2])
+    assert await discover(state, links[0], overflow_maxlen=102) == "a" * 11 + "w" * 9
     assert await counters(state) == (1_000_008, 102)
-    assert await discover(state, links[1], overflow_maxlen=102) == ("w" * 20, [2])
+    assert await discover(state, links[1], overflow_maxlen=102) == "w" * 20
 
 
 async def test_sitemaps_beyond_the_window_wait_before_what_they_name(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
     sitemaps = [f"{n}.xml" for n in range(9)]
-    assert (await discover(state, group(*sitemaps, priority=2), sitemaps=("museum.org", 9))).letters == "a" * 9
+    assert (await discover(state, group(*sitemaps, priority=2), sitemaps=("museum.org", 9))) == "a" * 9
     await discover(state, group("page", priority=2))
     assert await stands(state, state.keys.queue_of) == {2: sitemaps[:8]}
     assert await stands(state, state.keys.overflow_of) == {2: sitemaps[8:], 1: ["page"]}
@@ -156,67 +156,67 @@ async def test_the_budget_grows_with_good_pages_and_leaves_no_trace_of_what_it_k
     await lead(state)
     small = Budget(2, 3, 6, 100)
     links = group("a", "b", "c", "d", "e", "f", "g")
-    assert await discover(state, links, budget=small) == ("aabbbbb", [2])
-    assert await discover(state, group("x", domain="other.org"), budget=small) == ("a", [1])
+    assert await discover(state, links, budget=small) == "aabbbbb"
+    assert await discover(state, group("x", domain="other.org"), budget=small) == "a"
     [grant] = [one for one in (await lease(state, room=1)).grants if one.id.endswith("museum.org")]
     done = Settlement(grant.id, "museum.org", done=True, counts={"good_pages": 1})
     for _ in range(3):  # again, as after a lost reply
         await state.scripts.settle("w", [done])
-    assert await discover(state, links, budget=small) == ("kkaaabb", [2])
+    assert await discover(state, links, budget=small) == "kkaaabb"
     await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 100}))
-    assert await discover(state, links, budget=small) == ("kkkkkab", [2])  # at most that many
-    assert await discover(state, links, budget=None) == ("kkkkkka", [0])
+    assert await discover(state, links, budget=small) == "kkkkkab"  # at most that many
+    assert await discover(state, links, budget=None) == "kkkkkka"
 
 
 async def test_what_good_pages_have_earned_is_not_all_taken_by_one_call(state: State) -> None:
     await lead(state)
     small, links = Budget(2, 3, 1000, 100), [group(*(f"{page}-{n}" for n in range(50))) for page in range(4)]
     await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4}))
-    assert await discover(state, links[0], budget=small) == ("a" * 5 + "b" * 45, [0])  # 2, and what one page earns
+    assert await discover(state, links[0], budget=small) == "a" * 5 + "b" * 45  # 2, and what one page earns
     for page in links[1:]:
-        assert await discover(state, page, budget=small) == ("a" * 3 + "b" * 47, [2 if page is links[3] else 0])
+        assert await discover(state, page, budget=small) == "a" * 3 + "b" * 47
     await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4 + 160}))
-    assert (await discover(state, links[0], budget=small)).letters == "k" * 5 + "a" * 30 + "b" * 15  # of 480 left
+    assert (await discover(state, links[0], budget=small)) == "k" * 5 + "a" * 30 + "b" * 15  # of 480 left
 
 
 async def test_poor_links_have_a_quarter_of_the_budget(state: State) -> None:
     await lead(state)
     small = Budget(8, 0, 100, 100)
-    assert await discover(state, group("p", "q", "r", priority=0), budget=small) == ("aab", [1])
-    assert await discover(state, group("a", "b"), group("s", priority=0), budget=small) == ("aab", [1, 1])
-    assert await discover(state, group("c", "d", "e", "f", "g"), budget=small) == ("aaaab", [2])
+    assert await discover(state, group("p", "q", "r", priority=0), budget=small) == "aab"
+    assert await discover(state, group("a", "b"), group("s", priority=0), budget=small) == "aab"
+    assert await discover(state, group("c", "d", "e", "f", "g"), budget=small) == "aaaab"
 
 
 async def test_a_source_leads_to_a_bounded_number_of_sitemaps_wherever_they_are(state: State) -> None:
     await lead(state)
     most = ("museum.org", 3)
-    assert await discover(state, group("a", "b"), sitemaps=most) == ("aa", [0])
-    assert await discover(state, group("a", "b"), sitemaps=("other.org", 3)) == ("kk", [0])
-    assert await discover(state, group("c", "d", domain="other.org"), sitemaps=most) == ("as", [0])
-    assert await discover(state, group("e"), sitemaps=most, budget=None) == ("s", [0])
-    assert await discover(state, group("e"), sitemaps=("other.org", 3)) == ("a", [0])
-    assert await discover(state, group("f")) == ("a", [0])  # no sitemap
+    assert await discover(state, group("a", "b"), sitemaps=most) == "aa"
+    assert await discover(state, group("a", "b"), sitemaps=("other.org", 3)) == "kk"
+    assert await discover(state, group("c", "d", domain="other.org"), sitemaps=most) == "as"
+    assert await discover(state, group("e"), sitemaps=most, budget=None) == "s"
+    assert await discover(state, group("e"), sitemaps=("other.org", 3)) == "a"
+    assert await discover(state, group("f")) == "a"  # no sitemap
     assert await db(state).hgetall(state.keys.ledger) == {b"museum.org": b"4 0 3", b"other.org": b"1 0 1"}
     assert await db(state).hget(state.keys.totals, "links_admitted") == b"5"
     await db(state).hset(state.keys.ledger, "museum.org", "4 0 three")
-    assert await discover(state, group("g"), sitemaps=most) == ("a", [0])  # junk counts as nothing
+    assert await discover(state, group("g"), sitemaps=most) == "a"  # junk counts as nothing
 
 
 async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State) -> None:
     await lead(state)
     small = Budget(100, 0, 100, 2)
     groups = [group(f"h{n}", host=n) for n in (1, 2, 3, 1)]
-    assert (await discover(state, *groups, group("top"), budget=small)).letters == "aabka"
-    assert (await discover(state, group("new", host=2), group("other", host=3), budget=small)).letters == "ab"
+    assert (await discover(state, *groups, group("top"), budget=small)) == "aabka"
+    assert (await discover(state, group("new", host=2), group("other", host=3), budget=small)) == "ab"
 
 
 async def test_excluded_links_are_dropped_and_not_seen(state: State) -> None:
     await lead(state)
     await db(state).sadd(state.keys.excluded, "museum.org")
     named = group("c", domain="cdn.example", source="museum.org")
-    assert await discover(state, group("a"), group("b", domain="other.org"), named) == ("xax", [2, 0, 2])
+    assert await discover(state, group("a"), group("b", domain="other.org"), named) == "xax"
     await db(state).delete(state.keys.excluded)
-    assert (await discover(state, group("a"), named)).letters == "aa"
+    assert (await discover(state, group("a"), named)) == "aa"
 
 
 async def test_links_to_an_excluded_host_are_dropped_and_not_seen(state: State) -> None:
@@ -225,23 +225,23 @@ async def test_links_to_an_excluded_host_are_dropped_and_not_seen(state: State) 
     urls = ["http://museum.org/a", "http://img.museum.org/b"]
     entries = [bytes((1, 0, 1)) + msgpack.packb({"url": url}) for url in urls]
     links = LinkGroup("museum.org", None, entries, [digest_of("", url) for url in urls], ["", ""])
-    assert (await discover(state, links)).letters == "ax"
+    assert (await discover(state, links)) == "ax"
     await db(state).delete(state.keys.excluded)
-    assert (await discover(state, links)).letters == "ka"
+    assert (await discover(state, links)) == "ka"
 
 
 async def test_unknown_sources_are_refused_where_the_catalogue_names_all(state: State) -> None:
     fence = await lead(state)
     assert await state.scripts.set_rates(fence, [("museum", 1, 1)], {"museum.org": "museum"})
     reply = await discover(state, group("a"), group("b", domain="other.org"), refuse_unknown=True)
-    assert reply == ("ar", [0, 2])
+    assert reply == "ar"
     assert await stands(state, state.keys.queue_of, "museum") == {1: ["a"]}  # by its domain
-    assert (await discover(state, group("b", domain="other.org"))).letters == "a"
+    assert (await discover(state, group("b", domain="other.org"))) == "a"
 
 
 async def test_a_domain_that_is_no_name_of_a_source_is_refused(state: State) -> None:
     await lead(state)
-    assert await discover(state, group("a", domain="-a"), group("b", domain="")) == ("rr", [2, 2])
+    assert await discover(state, group("a", domain="-a"), group("b", domain="")) == "rr"
     assert await db(state).keys(state.keys.seen_of + "*") == []
 
 
@@ -250,8 +250,8 @@ async def test_links_that_find_the_overflows_full_are_not_seen(state: State) -> 
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
     await db(state).hset(state.keys.counters, "overflow", 99)  # of others
     links = group(*(str(n) for n in range(12)))
-    assert await discover(state, links, overflow_maxlen=101) == ("a" * 10 + "ww", [2])
-    assert await discover(state, links, overflow_maxlen=102) == ("k" * 10 + "aw", [2])
+    assert await discover(state, links, overflow_maxlen=101) == "a" * 10 + "ww"
+    assert await discover(state, links, overflow_maxlen=102) == "k" * 10 + "aw"
     assert await counters(state) == (8, 102)
 
 
@@ -261,11 +261,11 @@ async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(
     for site in sites:
         await db(state).hset(state.keys.rates, site, "0.01")  # a window of 8
     links = {site: group(*(f"{site[0]}{n}" for n in range(40)), domain=site) for site in sites}
-    assert await discover(state, links["a.org"], overflow_maxlen=64) == ("a" * 24 + "w" * 16, [2])
-    assert await discover(state, links["b.org"], overflow_maxlen=64) == ("a" * 20 + "w" * 20, [2])
-    assert await discover(state, links["b.org"], links["a.org"], overflow_maxlen=64) == ("w" * 80, [2, 2])
+    assert await discover(state, links["a.org"], overflow_maxlen=64) == "a" * 24 + "w" * 16
+    assert await discover(state, links["b.org"], overflow_maxlen=64) == "a" * 20 + "w" * 20
+    assert await discover(state, links["b.org"], links["a.org"], overflow_maxlen=64) == "w" * 80
     await db(state).hset(state.keys.counters, "overflow", 62)  # of many sources
-    assert await discover(state, links["c.org"], overflow_maxlen=64) == ("a" * 10 + "w" * 30, [2])
+    assert await discover(state, links["c.org"], overflow_maxlen=64) == "a" * 10 + "w" * 30
     totals = await db(state).hgetall(state.keys.totals)
     assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
 
@@ -274,11 +274,11 @@ async def test_what_is_in_the_store_takes_none_of_that(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "a.org", "0.01")  # a window of 8
     links = group(*(f"a{n}" for n in range(40)), domain="a.org")
-    assert await discover(state, links, overflow_maxlen=64) == ("a" * 24 + "w" * 16, [2])
+    assert await discover(state, links, overflow_maxlen=64) == "a" * 24 + "w" * 16
     await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 10, -1)  # ten of them are spilled
     await db(state).rpush(f"{state.keys.extents_of}1:a.org", f"folder/1-ab:0:99:{DIGEST}:10")
     await db(state).hset(state.keys.counters, "spilled", 10)
-    assert await discover(state, links, overflow_maxlen=64) == ("k" * 24 + "a" * 10 + "w" * 6, [2])
+    assert await discover(state, links, overflow_maxlen=64) == "k" * 24 + "a" * 10 + "w" * 6
 
 
 async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
@@ -294,7 +294,7 @@ async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
     await rule(state)
     seed = NewRequest(entry("a"), digest_of("", str(ord("a"))), again=False, source="museum", domain=None)
     await feed(state, seed)
-    assert (await discover(state, group("a", "b"))).letters == "ka"
+    assert (await discover(state, group("a", "b"))) == "ka"
     assert (await feed(state, *requests("b"))).duplicates == 1
     assert await outstanding(state) == 2
 
@@ -302,11 +302,11 @@ async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
 async def test_what_an_operator_drops_of_a_source_is_given_back_to_its_budget(state: State) -> None:
     await lead(state)
     budget, links = Budget(2, 0, 1000, 1), [group("a", host=1), group("b", host=1), group("c", host=2)]
-    assert (await discover(state, *links, budget=budget)).letters == "aab"
+    assert (await discover(state, *links, budget=budget)) == "aab"
     await state.scripts.drop_queued("museum.org", "purged", count=0)
-    assert (await discover(state, links[2], budget=budget)).letters == "b"
+    assert (await discover(state, links[2], budget=budget)) == "b"
     await state.scripts.drop_queued("museum.org", "purged", count=9)
-    assert (await discover(state, links[2], group("d", host=2), group("e"), budget=budget)).letters == "aab"
+    assert (await discover(state, links[2], group("d", host=2), group("e"), budget=budget)) == "aab"
     assert await counters(state) == (2, 0)
 
 
@@ -314,7 +314,7 @@ async def test_sources_without_end_fill_no_more_of_the_frontier_than_links_may(s
     await lead(state)
     groups = [group(f"{n}a", f"{n}b", domain=f"{n}.org") for n in range(4)]
     reply = await discover(state, *groups, high_water=10, most_outstanding=5)
-    assert reply == ("aaaaawww", [0, 0, 2, 2])
-    assert (await discover(state, *groups, high_water=10, most_outstanding=5)).letters == "w" * 8
+    assert reply == "aaaaawww"
+    assert (await discover(state, *groups, high_water=10, most_outstanding=5)) == "w" * 8
     assert await counters(state) == (5, 0)
-    assert (await discover(state, *groups, high_water=10)).letters == "kkkkkaaa"
+    assert (await discover(state, *groups, high_water=10)) == "kkkkkaaa"

@@ -16,7 +16,7 @@ from crawlproject.errors import Excluded
 from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter, digest_of, name_in
 from crawlproject.frontier.seeds import new_request
-from crawlproject.models import IDENTIFIER, PROBE, SITEMAP, SOURCE
+from crawlproject.models import IDENTIFIER, MODE, SITEMAP, SOURCE
 from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.calls import EnqueueReply, NewRequest, Settlement
@@ -284,11 +284,14 @@ async def test_a_redirect_to_an_excluded_host_is_dropped(state: State) -> None:
         {},
         {IDENTIFIER: "ü"},
         {SITEMAP: [0, 9]},
-        {IDENTIFIER: "1", PROBE: {}},
+        {IDENTIFIER: "1", MODE: ["half", {}]},
         {"redirect_urls": ["http://b.example/"]},
     ],
 )
-async def test_a_function_knows_the_digest_of_what_it_drops(state: State, meta: dict[str, Any]) -> None:
+async def test_a_function_knows_the_digest_of_what_it_drops(
+    state: State, meta: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codec, "modes", lambda: {"half": SimpleNamespace(stored=dict)})  # of a plug-in
     await start(state)
     pages: Any = SimpleNamespace(stored_meta={SITEMAP})
     request = Request(

@@ -1,41 +1,56 @@
 // A panel: the crawl of one spider, as its snapshots and recent events tell it. The page has one for each that it shows.
 
-import { bytes, clock, count, eta, link, make, rate, seconds, some, whole, write } from "./text.js";
+import { bytes, cause, clock, count, eta, link, make, rate, seconds, some, whole, write } from "./text.js";
 
 const linksOf = (g) =>
   g.links_admitted + g.links_known + g.links_over_budget + g.links_without_room + g.links_refused + g.links_excluded;
 
-// Name, value, its key in `trouble`, the small text beside the value, and whether it is shown at all.
-const TILES = [
-  ["done a second", (g) => rate(g.success_rps)],
-  ["errors a second", (g) => rate(g.error_rps), "error_rps"],
-  ["allowed a second", (g) => rate(g.global_max_rps)],
-  ["to do", (g) => count(g.outstanding)],
-  ["in flight", (g) => count(g.in_flight), null,
-    (g) => (g.in_flight ? ` ${some(g.sources_in_flight, "source")}, ${some(g.domains_in_flight, "domain")}` : "")],
-  ["seeds waiting", (g) => count(g.seeds_waiting - g.waiting)],
-  ["waiting beyond shares", (g) => count(g.waiting), null,
-    (g) => (g.spilled ? ` ${count(g.spilled)} spilled` : "") + (g.overflow_lost ? ` ${count(g.overflow_lost)} lost` : "")],
-  ["sources due", (g) => count(g.sources_due), null, (g) => ` of ${count(g.sources_in_progress)} with work`],
-  ["all done in", (g) => eta(g.eta_s)],
-  ["workers", (g) => count(g.workers), "workers"],
-  ["thumbnails", (g) => count(g.num_resized), null, null, (g, spider) => spider !== "pages"],
-  ["links a second", (g) => rate(g.links_rps), null,
-    (g) => ` ${count(g.links_admitted)} admitted, ${count(g.links_known)} known`, linksOf],
-  ["links over budget", (g) => count(g.links_over_budget), null,
-    (g) => ` ${count(g.links_refused)} refused, ${count(g.links_excluded)} excluded`
-      + (g.links_without_room ? `, ${count(g.links_without_room)} without room` : ""), linksOf],
-  ["dead letters", (g) => count(g.dead)],
-  ["dropped as excluded", (g) => count(g.excluded), null, (g) => (g.exclusions ? ` ${some(g.exclusions, "name")}` : "")],
-  ["first byte: median, 95 %, 99 %", (g) => seconds(g.latency_p50_s), null,
-    (g) => (g.latency_p95_s === null ? "" : ` ${seconds(g.latency_p95_s)}, ${seconds(g.latency_p99_s)}`)],
-  ["whole fetch: median, 95 %, 99 %", (g) => seconds(g.fetch_p50_s), null,
-    (g) => (g.fetch_p95_s === null ? "" : ` ${seconds(g.fetch_p95_s)}, ${seconds(g.fetch_p99_s)}`)],
-  ["reading a page: median, 95 %, 99 %", (g) => seconds(g.parse_p50_s), null,
-    (g) => (g.parse_p95_s === null ? "" : ` ${seconds(g.parse_p95_s)}, ${seconds(g.parse_p99_s)}`), (g, spider) => spider === "pages"],
-  ["data a second", (g) => bytes(g.bytes_per_s), null, () => ""],
-  ["memory of Redis", (g) => bytes(g.redis_bytes)],
-];
+const of = (...spiders) => (g, spider) => spiders.includes(spider);
+const others = (g, spider) => !["images", "pages"].includes(spider);
+const more = (second, third) => (second === null ? "" : ` 95 %: ${seconds(second)}, 99 %: ${seconds(third)}`);
+
+// Groups of figures. Of each figure: name, value, its key in `trouble`, the small text beside the value, and whether it is
+// shown at all.
+const GROUPS = {
+  Speed: [
+    ["done a second", (g) => rate(g.success_rps)],
+    ["allowed a second", (g) => rate(g.global_max_rps)],
+    ["workers", (g) => count(g.workers), "workers"],
+    ["links found a second", (g) => rate(g.links_rps), null, null, linksOf],
+    ["first byte", (g) => seconds(g.latency_p50_s), null, (g) => more(g.latency_p95_s, g.latency_p99_s)],
+    ["whole fetch", (g) => seconds(g.fetch_p50_s), null, (g) => more(g.fetch_p95_s, g.fetch_p99_s)],
+    ["reading a page", (g) => seconds(g.parse_p50_s), null, (g) => more(g.parse_p95_s, g.parse_p99_s), of("pages")],
+    ["data a second", (g) => bytes(g.bytes_per_s)],
+  ],
+  Work: [
+    ["time left", (g) => eta(g.eta_s)],
+    ["queued or in flight", (g) => count(g.outstanding)],
+    ["in flight", (g) => count(g.in_flight), null,
+      (g) => (g.in_flight ? ` ${some(g.sources_in_flight, "source")}, ${some(g.domains_in_flight, "domain")}` : "")],
+    ["waiting behind the queue", (g) => count(g.waiting)],
+    ["seeds not read yet", (g) => count(g.seeds_waiting - g.waiting)],
+    ["sources with work", (g) => count(g.sources_in_progress), null, (g) => ` ${count(g.sources_due)} may send now`],
+  ],
+  Trouble: [
+    ["errors a second", (g) => rate(g.error_rps), "error_rps"],
+    ["sources halted", (g) => count(g.circuit_breaker_tripped.length), "circuit_breaker_tripped"],
+    ["circuits open", (g) => count(g.circuit_breaker_open.length), "circuit_breaker_open"],
+    ["dead letters", (g) => count(g.dead)],
+    ["links over budget", (g) => count(g.links_over_budget), null,
+      (g) => ` ${count(g.links_refused)} refused` + (g.links_without_room ? `, ${count(g.links_without_room)} without room` : ""), linksOf],
+    ["dropped as excluded", (g) => count(g.excluded), null, (g) => (g.exclusions ? ` ${some(g.exclusions, "name")}` : "")],
+    ["requests lost", (g) => count(g.overflow_lost), null, null, (g) => g.overflow_lost],
+  ],
+  Storage: [
+    ["thumbnails", (g) => count(g.num_resized), null, null, of("images")],
+    ["responses", (g) => count(g.responses), null, null, others],
+    ["items", (g) => count(g.items), null, null, others],
+    ["links admitted", (g) => count(g.links_admitted), null, (g) => ` ${count(g.links_known)} known before`, linksOf],
+    ["data received", (g) => bytes(g.bytes)],
+    ["requests on disk", (g) => count(g.spilled), null, null, (g) => g.spilled],
+    ["memory of Redis", (g) => bytes(g.redis_bytes)],
+  ],
+};
 
 // Chart
 
@@ -82,14 +97,14 @@ const COLUMNS = [
   ["last 50", (s) => s.last_50_statuses["200"] ?? 0, showStatuses],
   ["done in", (s) => s.eta_s ?? Infinity, (cell, s) => write(cell, eta(s.eta_s))],
 ];
-const STEP = 100; // rows
+const STEP = matchMedia("(max-width: 860px)").matches ? 20 : 100; // rows
 
 /** What waits: in the queues (of pages: in the source's window), beyond, and of that in the store. */
 function showWork(cell, s) {
   if (!cell.firstChild) cell.append(make("span"), make("small", { className: "muted" }));
   const apart = s.waiting - s.spilled;
   const parts = [
-    s.delayed && `${count(s.delayed)} later`, apart && `${count(apart)} in the tail`, s.spilled && `${count(s.spilled)} on disk`,
+    s.delayed && `${count(s.delayed)} later`, apart && `${count(apart)} behind`, s.spilled && `${count(s.spilled)} on disk`,
   ];
   write(cell.firstChild, count(s.queued));
   write(cell.lastChild, parts.filter(Boolean).map((part) => ` + ${part}`).join(""));
@@ -124,7 +139,7 @@ function showFetch(cell, s) {
 function showName(cell, s) {
   if (!cell.firstChild) cell.append(make("strong"), make("small"));
   write(cell.firstChild, s.source);
-  write(cell.lastChild, s.reason.replace(/^by size(; )?/, ""));
+  write(cell.lastChild, cause(s.reason));
 }
 
 function showTag(cell, s) {
@@ -173,6 +188,23 @@ function attention(a, b) {
 }
 
 // Lists
+
+// What happened to a circuit, and because of which statuses.
+const HAPPENED = { "halted temporary": "circuit opened", "resumed temporary": "circuit closed" };
+const happened = (one) => HAPPENED[`${one.event} ${one.type}`] ?? one.event;
+
+function why(one) {
+  const [, codes] = /Response codes: \{(.+)\}/.exec(one.msg ?? "") ?? [];
+  return [one.reason, codes && `last statuses ${codes.replaceAll('"', "")}`].filter(Boolean).join("; ");
+}
+
+// Kinds of errors, and what is none: a site forbids it, or an address is refused.
+const KINDS = {
+  dns: "name not found", connect: "no connection", tls: "certificate or TLS", timeout: "no answer in time",
+  http_2xx: "status 2xx, but not 200", http_3xx: "redirect to nowhere", http_4xx: "status 4xx", http_5xx: "status 5xx",
+  http_other: "invalid status", decode: "unreadable image", too_large: "too large", store: "storage failed", ours: "internal fault",
+};
+const FORBIDDEN = { robots: "robots.txt", opt_out: "opt-out", refused: "address, port or scheme" };
 
 function fillList(list, items, none) {
   list.replaceChildren(...(items.length ? items : [make("li", { className: "muted", textContent: none })]));
@@ -258,12 +290,16 @@ export function makePanel(spider, tag, alone, { order, askRate, pages }) {
   }
 
   function showTiles(general) {
-    const list = $("tiles");
-    if (!list.children.length) {
-      for (const [name] of TILES) list.append(make("div", {}, make("dt", { textContent: name }), make("dd")));
+    const box = $("tiles");
+    if (!box.children.length) {
+      for (const [group, figures] of Object.entries(GROUPS)) {
+        const rows = figures.map(([name]) => make("div", {}, make("dt", { textContent: name }), make("dd")));
+        box.append(make("section", { className: "card" }, make("h3", { textContent: group }), make("dl", {}, ...rows)));
+      }
     }
-    TILES.forEach(([, value, key, more, isShown], index) => {
-      const tile = list.children[index];
+    const tiles = box.querySelectorAll("dl > div");
+    Object.values(GROUPS).flat().forEach(([, value, key, more, isShown], index) => {
+      const tile = tiles[index];
       tile.hidden = isShown ? !isShown(general, spider) : false;
       const text = value(general) + (more ? more(general) : "");
       const shown = tile.lastChild;
@@ -302,7 +338,7 @@ export function makePanel(spider, tag, alone, { order, askRate, pages }) {
     for (let tick = 0; tick < ticks; tick++) {
       const time = begin + ((end - begin) * tick) / (ticks - 1);
       const anchor = tick === 0 ? "start" : tick === ticks - 1 ? "end" : "middle";
-      const label = new Date(time).toLocaleTimeString([], { timeStyle: "medium" });
+      const label = anchor === "end" ? clock(time) : new Date(time).toLocaleTimeString([], { timeStyle: "medium" });
       svg.append(draw("text", { x: x(time), y: height - 4, "text-anchor": anchor }, label));
     }
     svg.append(draw("path", { class: "area", d: `${path(1)}L${x(seen.at(-1)[0])} ${y(0)}L${x(seen[0][0])} ${y(0)}Z` }));
@@ -442,27 +478,31 @@ export function makePanel(spider, tag, alone, { order, askRate, pages }) {
       const since = halts.find((one) => one.source === s.source && one.event === "halted");
       return make("li", {}, make("span", { className: `tag ${s.state}`, textContent: stateName(s) }), " ",
         make("strong", { textContent: s.source }),
-        make("span", { className: "what", textContent: [since && `since ${clock(since.time)}: ${[since.reason, since.msg].filter(Boolean).join("; ")}`, s.reason].filter(Boolean).join("; ") }));
+        make("span", { className: "what", textContent: [since && `since ${clock(since.time)}: ${why(since)}`, cause(s.reason)].filter(Boolean).join("; ") }));
     }), "All circuits are closed, nothing is halted.");
   }
 
   function showErrors(general) {
-    const all = Object.entries(general.errors).sort((a, b) => b[1] - a[1]);
+    showKinds("errors", KINDS, general, "None so far.");
+    showKinds("forbidden", FORBIDDEN, general, "Nothing so far.");
+  }
+
+  function showKinds(id, names, general, none) {
+    const all = Object.entries(general.errors).filter(([kind]) => kind in names).sort((a, b) => b[1] - a[1]);
     const most = Math.max(1, ...all.map(([, number]) => number));
-    fillList($("errors"), all.map(([kind, number]) => {
+    fillList($(id), all.map(([kind, number]) => {
       const part = make("i");
       part.style.width = `${(100 * number) / most}%`;
       const now = general.errors_now[kind];
-      return make("li", {}, make("span", { textContent: kind }), make("span", { className: "meter" }, part),
+      return make("li", {}, make("span", { textContent: names[kind] }), make("span", { className: "meter" }, part),
         make("span", { textContent: count(number) + (now ? ` (${count(now)} now)` : "") }));
-    }), "None so far.");
+    }), none);
   }
 
   function showRecent(recent) {
     halts = recent.halts;
     fillList($("halts"), halts.map((one) =>
-      entry(one.time, one.source, `${one.event} (${one.type})`, null,
-        [one.reason, one.msg, one.by && `by ${one.by}`].filter(Boolean).join("; "))), "Nothing yet.");
+      entry(one.time, one.source, happened(one), null, [why(one), one.by && `by ${one.by}`].filter(Boolean).join("; "))), "Nothing yet.");
     fillList($("dead"), recent.dead.map((one) => entry(one.time, one.source, one.url ?? one.seed, one.url, one.reason)), "None.");
     fillList($("rot"), recent.link_rot.map((one) => entry(one.time, one.source, one.url, one.url, `status ${one.status}`)), "None.");
     const known = new Map([...$("pictures").children].map((item) => [item.dataset.name, item]));

@@ -50,10 +50,15 @@ export function bytes(n) {
   return `${n >= 100 || unit === 0 ? n.toFixed(0) : n.toFixed(1)} ${units[unit]}`;
 }
 
+/** The reason for a rate, without its beginning where that is as usual. */
+export const cause = (reason) => reason.replace(/^by size([;,] )?/, "");
+
+/** A moment by the clock of this browser, with its zone; with the date, unless it is today. */
 export function clock(time) {
   const moment = new Date(time);
   const today = moment.toDateString() === new Date().toDateString();
-  return moment.toLocaleString([], today ? { timeStyle: "medium" } : { dateStyle: "short", timeStyle: "short" });
+  const date = today ? { second: "2-digit" } : { year: "numeric", month: "short", day: "numeric" };
+  return moment.toLocaleString([], { ...date, hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
 }
 
 /** A link to a stranger's page, or its text if that is not a URL that a browser should follow. */

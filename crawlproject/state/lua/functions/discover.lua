@@ -6,10 +6,9 @@
 --    sitemaps ({source, most}: the links are sitemaps that this source leads to, of which there may be so many; none: they
 --    are no sitemaps). The links come in groups, each the fields of LinkGroup
 --    (state/calls/frontier.py), with '' for a host that does not count.
--- Reply: {what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget (or hosts of its domain at their
+-- Reply: what became of each link, a letter each: `a`dmitted, `k`nown, over the source's `b`udget (or hosts of its domain at their
 --    bound), `s`itemaps at theirs, `w`ithout room, `r`efused (an unknown source), e`x`cluded, or `o`n its way to the shard that its source
---    is in; of each group 0, 1 (its source takes no more poor links) or 2 (nor any other)}. {} without a pulse: then no catalogue
---    says whose they are.
+--    is in. Nil without a pulse: then no catalogue says whose they are.
 --
 -- A call that is repeated admits nothing: all of it is known then. The budget stands before the seen filter: what it keeps
 -- out leaves no trace, and may come again. What is beyond the window of its source goes to its overflow, behind what waits
@@ -18,7 +17,7 @@
 -- What became of links is counted in total, and for each source that has admitted one: those that never will are not noted.
 -- Sitemaps beyond their bound the caller counts.
 register('discover', function(ctx, K, A)
-  if redis.call('EXISTS', K.pulse) == 0 then return {} end
+  if redis.call('EXISTS', K.pulse) == 0 then return nil end
   local tails = queues.in_tails(ctx)
   local sources, payers, names = belonging.attribute(ctx, A.groups)
   due_index.look_up(ctx, payers)
@@ -27,7 +26,7 @@ register('discover', function(ctx, K, A)
   budgets.look_up(ctx, payers)
 
   local RESULTS = {a = 'admitted', k = 'known', b = 'over_budget', w = 'without_room', r = 'refused', x = 'excluded'}
-  local letters, closed, counts = {}, {}, {}
+  local letters, counts = {}, {}
   local FOUND_RANK = 2 -- of links
   local own_tails = {} -- source -> how much of the tails was its own, where it was asked for
 
@@ -85,7 +84,6 @@ register('discover', function(ctx, K, A)
       if letter == 'a' then rates.register(ctx, source) end
       if letter == 'w' then whole = letter end
     end
-    closed[number] = whole and 2 or shard and 0 or budgets.state_of(ctx, source)
   end
   seen_filter.save(ctx)
 
@@ -93,5 +91,5 @@ register('discover', function(ctx, K, A)
   budgets.save(ctx)
   statistics.count(ctx, counts)
   due_index.schedule_all(ctx, touched)
-  return {table.concat(letters), closed}
+  return table.concat(letters)
 end)

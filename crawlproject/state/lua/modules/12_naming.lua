@@ -27,7 +27,7 @@ function naming.digest_of(entry)
   local request, meta = naming.request_in(entry)
   if not request or not request.url then return nil end
   local name = meta.identifier or meta.sitemap ~= nil and 'sitemap' or ''
-  if meta.probe ~= nil then name = 'probe\n' .. name end
+  if meta.crawl_mode ~= nil then name = meta.crawl_mode[1] .. '\n' .. name end
   local hex = redis.sha1hex(name .. '\n' .. ((meta.redirect_urls or {})[1] or request.url))
   return (hex:sub(1, 16):gsub('%x%x', function(byte) return string.char(tonumber(byte, 16)) end))
 end

@@ -81,11 +81,6 @@ function budgets.note_sitemap(ctx, source)
   ledger.sitemaps, ledger.is_changed = ledger.sitemaps + 1, true
 end
 
--- 0, 1 (no more poor links) or 2 (nor any other).
-function budgets.state_of(ctx, source)
-  return budgets.is_over(ctx, source, 2) and 2 or budgets.is_over(ctx, source, 1) and 1 or 0
-end
-
 function budgets.save(ctx)
   local fields = {}
   for source, ledger in pairs(ctx.ledgers) do

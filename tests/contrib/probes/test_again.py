@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyarrow import parquet as pq
 
+from crawlproject.contrib.probes import again
+from crawlproject.contrib.probes.again import Latest
+from crawlproject.contrib.probes.feeding import Probes
 from crawlproject.errors import BadInput
-from crawlproject.ingest import again
-from crawlproject.ingest.again import Latest
 from crawlproject.ingest.files import read
 from crawlproject.ingest.seed_files import SeedFile, find
 from crawlproject.ingest.seed_rows import Columns
-from tests.ingest import datasets
+from tests.contrib.probes import datasets
 
 DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
 
@@ -32,7 +34,8 @@ def dataset(folder: Path, *parts: list[dict[str, Any]]) -> list[SeedFile]:
 
 
 def seeds(files: list[SeedFile]) -> list[Any]:
-    columns, latest = Columns(probe=True, again=True), Latest(files)
+    reading = Probes(["out/"], Namespace(spider="images", again=True))
+    columns, latest = Columns(reading=reading), Latest(files)
     found = []
     for index, file in enumerate(files):
         for line in read(file, lambda _: None, columns=columns):

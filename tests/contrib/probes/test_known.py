@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from scrapy import Request
 from scrapy.http import Response
 
+from crawlproject.contrib.probes.known import Known, Part, is_not_in_parts, outcome_of
 from crawlproject.politeness.outcomes import Becomes, Sample
-from crawlproject.politeness.probes import Known, Part, Version, outcome_of
+from crawlproject.politeness.versions import Version
 
 URL = "https://museum.org/a.jpg"
 DATE = "Sun, 22 Nov 2026 10:30:00 GMT"
@@ -93,12 +95,12 @@ PARTS = {"Content-Range": "bytes 0-9/20"}
 @pytest.mark.parametrize(
     ("status", "headers", "whole", "becomes"),
     [
-        (200, {}, False, Becomes.PROBE),
-        (206, PARTS, False, Becomes.PROBE),
+        (200, {}, False, Becomes.IMAGE),
+        (206, PARTS, False, Becomes.IMAGE),
         (206, PARTS, True, Becomes.DEAD_LETTER),
-        (206, {}, False, Becomes.WHOLE),
-        (206, {"Content-Range": "bytes 5-9/20"}, False, Becomes.WHOLE),
-        (416, {}, False, Becomes.WHOLE),
+        (206, {}, False, None),
+        (206, {"Content-Range": "bytes 5-9/20"}, False, None),
+        (416, {}, False, None),
         (416, {}, True, Becomes.DEAD_LETTER),
         (304, {}, False, Becomes.DEAD_LETTER),
         (404, {}, False, Becomes.LINK_ROT),
@@ -108,14 +110,24 @@ PARTS = {"Content-Range": "bytes 0-9/20"}
         (500, {}, True, Becomes.RETRY),
     ],
 )
-def test_outcomes(status: int, headers: dict[str, str], whole: bool, becomes: Becomes) -> None:
+def test_outcomes(status: int, headers: dict[str, str], whole: bool, becomes: Becomes | None) -> None:
     response, known = Response(URL, status, headers), Known(whole=whole)
     outcome = outcome_of(response, Request(URL), known, gone={403})
+    assert is_not_in_parts(response, known) == (becomes is None)  # and is asked for as a whole
+    if becomes is None:
+        return
     assert outcome.becomes is becomes
-    assert (outcome.sample is Sample.ANSWER) == (becomes is Becomes.WHOLE)
     assert (outcome.sample is Sample.ERROR) == (status in {401, 500, 503} or (status == 416 and whole))
 
 
 def test_a_304_answers_a_condition() -> None:
     asked = Request(URL, headers={"If-None-Match": '"a"'})
-    assert outcome_of(Response(URL, 304), asked, Known('"a"')).becomes is Becomes.PROBE
+    assert outcome_of(Response(URL, 304), asked, Known('"a"')).becomes is Becomes.IMAGE
+
+
+@pytest.mark.parametrize("unit", [",", " ", "0", "bytes 0-9/", "bytes 0-9/10,"])
+def test_a_content_range_takes_time_linear_in_its_length(unit: str) -> None:
+    begun = time.process_time()
+    for _ in range(10):
+        assert Part.of(unit.encode() * 100_000) is None
+    assert time.process_time() - begun < 1

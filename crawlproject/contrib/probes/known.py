@@ -1,7 +1,4 @@
-"""What is asked for in part, or only if it has changed, and what an answer says of the whole.
-
-Conditional requests and versions are those of RFC 9110, sections 8.8 and 13, parts those of section 14.
-"""
+"""What is known of a picture that is probed, and what an answer says of it (parts: RFC 9110, section 14)."""
 
 from __future__ import annotations
 
@@ -12,44 +9,17 @@ from typing import Any, NamedTuple, Self
 from scrapy import Request
 from scrapy.http import Response
 
-from crawlproject.politeness.outcomes import Outcome, of_probe, retry_after_of
+from crawlproject.models import MODE
+from crawlproject.politeness.outcomes import Outcome, of_status, retry_after_of
+from crawlproject.politeness.versions import CONDITIONS, Version
 from crawlproject.texts import LONGEST_URL, without_userinfo
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a probe has found of a picture that was known, in events
 
-PROBE_BYTES = 32_768  # of the beginning of a picture, that are asked for
-CONDITIONS = ("If-None-Match", "If-Modified-Since")
+PROBE = "probe"  # the name of the mode, and of the seed's key
 
 _LARGEST = 2**62  # bytes; msgpack and Parquet have numbers up to 2**63
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", re.ASCII | re.IGNORECASE)
-
-
-_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,254}"')
-_DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
-
-
-class Version(NamedTuple):
-    """A version by the headers ETag and Last-Modified; "" where there is none that can be sent back."""
-
-    etag: str = ""
-    modified: str = ""
-
-    @classmethod
-    def of(cls, etag: str | bytes | None, modified: str | bytes | None) -> Version:
-        """Return the version by these headers, without what is not as RFC 9110 has it."""
-        found, date = _text(etag), _text(modified)
-        return cls(found if _ETAG.fullmatch(found) else "", date if _DATE.fullmatch(date) else "")
-
-    @property
-    def conditions(self) -> Mapping[str, str]:
-        """The headers by which a site is asked for an answer only if it has another version."""
-        return {name: text for name, text in zip(CONDITIONS, self, strict=True) if text}
-
-    def is_as(self, before: Version) -> bool | None:
-        """Tell whether this is the same version, by its ETag, else by its date; None where nothing tells."""
-        if self.etag and before.etag:  # a weak one says as much: that of a picture coded anew
-            return self.etag.removeprefix("W/") == before.etag.removeprefix("W/")
-        return self.modified == before.modified if self.modified and before.modified else None
 
 
 class Known(NamedTuple):
@@ -127,21 +97,31 @@ class Part(NamedTuple):
         return None if last < first or (total is not None and last >= total) else cls(first, total)
 
 
+def known_of(request: Request) -> Known | None:
+    """Return what is known of the picture that a request probes; None if it is none of a probe."""
+    mode, value = request.meta.get(MODE, (None, None))
+    return Known.of(value) if mode == PROBE else None
+
+
+def is_not_in_parts(response: Response, known: Known) -> bool:
+    """Tell whether the site does not give parts, or not the one that was asked for."""
+    is_other = response.status == 206 and not _begins(response)
+    return not known.whole and (is_other or response.status == 416)
+
+
 def outcome_of(response: Response, request: Request, known: Known, gone: Collection[int] = ()) -> Outcome:
     """Return the outcome of a response to a probe; `gone` are further statuses of link rot at its source."""
+    is_part = response.status == 206 and not known.whole and _begins(response)
+    is_unchanged = response.status == 304 and any(name in request.headers for name in CONDITIONS)
+    if is_part or is_unchanged:  # the picture is there
+        return of_status(200)
+    return of_status(response.status, retry_after_of(response), gone)
+
+
+def _begins(response: Response) -> bool:
     part = Part.of(response.headers.get("Content-Range"))
-    return of_probe(
-        response.status,
-        retry_after_of(response),
-        gone,
-        begins=None if known.whole else part is not None and part.first == 0,
-        conditional=any(name in request.headers for name in CONDITIONS),
-    )
+    return part is not None and part.first == 0
 
 
 def _shown(value: Any) -> str:
     return f"{without_userinfo(repr(value)):.80}"
-
-
-def _text(value: str | bytes | None) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value or ""

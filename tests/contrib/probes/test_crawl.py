@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyarrow import parquet as pq
 
+from crawlproject.plugins import offered
 from tests.conftest import Scrapy
-from tests.imaging.test_beginning import claims, exif, noise, saved
+from tests.contrib.probes.test_beginning import claims, exif, noise, saved
 from tests.test_crawl import KEYS, Crawl, size_for
 
 BYTES = 32_768
@@ -371,3 +373,38 @@ def test_a_probe_is_tried_again_and_is_no_fetch(crawl: Probing) -> None:
     assert int(crawl.redis.hget(KEYS.totals, "duplicates")) == 2
     for name in ("etag", "last_modified", "width", "height", "compression_quality", "filesize", "exif"):
         assert image[name] == probe[name]
+
+
+@pytest.mark.skipif("parquet" not in offered("readers"), reason="that plug-in was deleted")
+def test_a_catalogue_is_checked_again_from_its_own_dataset(
+    crawl: Probing,
+    scrapy: Scrapy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    urls = [crawl.url(name) for name in ("full.jpg", "small-ok.png", "missing.jpg", "forbidden.jpg")]
+    scrapy("feed", "-", stdin="\n".join(urls))
+    crawl.run()
+    dataset = f"{crawl.folder / 'out'}/"
+    scrapy("events", f"{dataset}:parquet")
+    table = pq.read_table(crawl.folder / "out" / "00000000.parquet").to_pylist()
+    told = {row["url"]: (row["status"], row["etag"], row["last_modified"]) for row in table}
+    assert told == {
+        urls[0]: ("ok", ETAG, DATE),
+        urls[1]: ("ok", None, None),
+        urls[2]: ("gone", None, None),
+        urls[3]: ("gone", None, None),
+    }
+    monkeypatch.setattr(Site, "answer_full", Site.answer_same)
+    for number in (1, 2):
+        before = len(crawl.server.asked)
+        done = scrapy("feed", "--probe", "--again", dataset)
+        assert done.stdout == "2 seeds fed, 0 rejected\n", done.stderr
+        crawl.run()
+        scrapy("events", f"{dataset}:parquet")
+        rows = pq.read_table(crawl.folder / "out" / f"{number:08d}.parquet").to_pylist()
+        assert {row["url"]: (row["status"], row["http_status"], row["etag"]) for row in rows} == {
+            urls[0]: ("unchanged", 304, ETAG),
+            urls[1]: ("unchanged", 200, None),
+        }
+        assert {row["identifier"] for row in rows} <= {row["identifier"] for row in table}
+        assert len(crawl.server.asked) == before + 2

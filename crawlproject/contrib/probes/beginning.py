@@ -11,24 +11,25 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from crawlproject.contrib.probes.events import PROBE_BYTES, ProbedFacts
 from crawlproject.imaging import headers
 from crawlproject.imaging.analyse import (
     begins_like,
     check_size,
-    load_plugins,
     measured,
     opened,
     reason_of,
 )
+from crawlproject.imaging.codings import decoded_beginning
 from crawlproject.imaging.facts import read_exif, stored_size
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.messages import Job
 from crawlproject.imaging.quality import estimate_quality
-from crawlproject.models import ProbedFacts
 
 _Size = tuple[int, int]
 
@@ -44,6 +45,17 @@ class _Found(NamedTuple):
     exif: Mapping[str, Any] | None = None
 
 
+def inspect_beginning(body: bytes, codings: Sequence[str], job: Job) -> dict[str, Any]:
+    """Return the facts in the beginning of a picture, which has these content codings (imaging/child.py)."""
+    return asdict(read_beginning(decoded_beginning(body, codings, PROBE_BYTES), job, whole=False))
+
+
+def inspect_whole(body: bytes, codings: Sequence[str], job: Job) -> dict[str, Any]:
+    """Return the facts in a whole picture, which without its content codings may be more than a beginning."""
+    data = decoded_beginning(body, codings, PROBE_BYTES)
+    return asdict(read_beginning(data, job, whole=not codings or len(data) < PROBE_BYTES))
+
+
 def read_beginning(data: bytes, job: Job, *, whole: bool) -> ProbedFacts:
     """Return what `data`, the beginning of a picture in one of the job's formats, or the `whole` of it, says.
 
@@ -55,7 +67,6 @@ def read_beginning(data: bytes, job: Job, *, whole: bool) -> ProbedFacts:
     """
     if not data:
         raise UnreadableImage("empty body")
-    load_plugins(job)
     name = next((each for each in job.formats if job.has_pixels(each) and begins_like(each, data, job)), "")
     found = _Found()
     is_left_open = name in job.plugins

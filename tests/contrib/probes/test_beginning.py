@@ -14,10 +14,11 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from benchmarks.slow_pictures import chunk
-from crawlproject.imaging.beginning import read_beginning
+from crawlproject.contrib.probes.beginning import read_beginning
+from crawlproject.contrib.probes.events import ProbedFacts
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.messages import Job
-from crawlproject.models import IMAGE_FORMATS, ImageFacts, ProbedFacts
+from crawlproject.models import IMAGE_FORMATS, ImageFacts
 from tests.imaging.analysing import analyse
 
 PIXELS = 10_000_000
