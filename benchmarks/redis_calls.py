@@ -24,6 +24,7 @@ from typing import Any
 
 from crawlproject import config
 from crawlproject.config import CircuitRules
+from crawlproject.frontier import lease_queue
 from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import Requested
 from crawlproject.politeness import slots
@@ -37,7 +38,9 @@ _AHEAD = 2_000  # seeds that wait
 _BATCH = 500  # of seeds
 _LATENCY_S = 0.1
 _CAPACITY = 128  # leases of a worker, at least;
-_CAPACITY_S = slots.HORIZON_S + _LATENCY_S + 2 * slots.LEASE_EVERY_S  # what is sent in so many seconds
+_CAPACITY_S = (  # what is sent in so many seconds, and waits with the successes until they are settled
+    slots.HORIZON_S + _LATENCY_S + lease_queue.PATIENCE_S + 2 * slots.LEASE_EVERY_S
+)
 _EVENT = json.dumps(
     {"identifier": "x" * 36, "exif": {f"0x{n:x}": "y" * 12 for n in range(20)}, "sha256": "z" * 64}
 )
@@ -62,6 +65,7 @@ class Worker:
         self.held: Counter[str] = Counter()
         self.under_way: list[tuple[float, str, bytes]] = []
         self.fence = 0
+        self.settled = 0.0  # when that was last done
 
     async def run(self) -> None:
         """Make all requests."""
@@ -100,12 +104,14 @@ class Worker:
         """Settle what has been answered, and lease what there is room for."""
         ends = []
         now = asyncio.get_running_loop().time()
-        while self.under_way and self.under_way[0][0] <= now:
+        is_settling = now >= self.settled + lease_queue.PATIENCE_S / _PACE
+        while is_settling and self.under_way and self.under_way[0][0] <= now:
             _, name, entry = heapq.heappop(self.under_way)
             source = name.partition(":")[2]
             self.held[source] -= 1
             ends.append(self._end(name, source, entry))
         if ends:
+            self.settled = now
             reply = await self.scripts.settle(_WORKER, ends)
             assert all(reply.settled)
         if (room := self.capacity - self.held.total()) > 0:

@@ -31,6 +31,7 @@ from scrapy.utils.misc import load_object
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError, UnknownSource
 from crawlproject.exclusions.names import exclusion_names
+from crawlproject.screen import Screen
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State, keys_for, without_secrets
 from crawlproject.state.health import known_fault
@@ -216,8 +217,10 @@ def loop_as_set(command: ScrapyCommand) -> None:
     asyncio.set_event_loop(load_object(command.settings["ASYNCIO_EVENT_LOOP"])())
 
 
-def log_as_set(command: ScrapyCommand) -> None:
+def log_as_set(command: ScrapyCommand, spider: str = "") -> Screen | None:
     """Have a command that keeps running log as its settings say; for the end of its `process_options`.
+
+    Return the terminal of a worker of `spider` whose log is in a file; see `logs.install`.
 
     Raises:
         UsageError: no log can be written there.
@@ -226,9 +229,10 @@ def log_as_set(command: ScrapyCommand) -> None:
     assert command.settings is not None
     try:
         with suppress(ConfigError):  # `run` reports it
-            logs.install(command.settings)
+            return logs.install(command.settings, spider)
     except OSError as error:
         raise UsageError(f"no log can be written: {error}", print_help=False) from None
+    return None
 
 
 def check_spider(command: ScrapyCommand, spider: str) -> type[Spider]:

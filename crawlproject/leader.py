@@ -129,7 +129,7 @@ class Leader:
         await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
 
     async def _keep_exclusions(self) -> None:
-        """While this worker leads: follow CRAWL_EXCLUDE, and note what operators exclude by the key."""
+        """While this worker leads: follow CRAWL_EXCLUDE."""
         fence = self._fence
         if fence is None:
             await asyncio.sleep(0.1)
@@ -138,7 +138,6 @@ class Leader:
         await self.exclusions.follow_file(self.state, fence)
         if self.exclusions.is_published and not was_published:
             await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
-        await self.exclusions.review(self.state, fence)
         await asyncio.sleep(_EXCLUSIONS_S)
 
     # Catalogue

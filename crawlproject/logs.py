@@ -5,6 +5,7 @@ Every line about a request names its source and its identifier; no line contains
 
 from __future__ import annotations
 
+import json
 import logging
 import logging.handlers
 import socket
@@ -16,11 +17,12 @@ from typing import Any
 from scrapy import Request, Spider
 from scrapy.http import Response
 from scrapy.logformatter import LogFormatter, LogFormatterResult
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from twisted.python.failure import Failure
 
 from crawlproject import config
 from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.screen import Screen
 from crawlproject.texts import one_line, printable, visible, without_secrets
 
 
@@ -115,11 +117,58 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR or not record.name.startswith("scrapy.core.downloader.handlers.")
 
 
-def install(settings: BaseSettings) -> None:
+class ScreenHandler(logging.Handler):
+    """Shows on a terminal what its operator should read: warnings and errors, a line each, without tracebacks."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a record."""
+        try:
+            text = without_secrets(record.getMessage())
+            if text.startswith('{"event":'):  # of the audit trail
+                event = json.loads(text)
+                text = event["msg"] + (f" ({event['reason']})" if "reason" in event else "")
+            if record.exc_info and record.exc_info[0]:
+                text += f" ({record.exc_info[0].__name__}: the log has its traceback)"
+            self._screen.say(f"{record.levelname}: {text}")
+        except Exception:  # as all handlers do
+            self.handleError(record)
+
+
+def _is_as_delivered(settings: BaseSettings) -> bool:
+    """Tell whether nobody has said how to log."""
+    given = (name for name in settings if isinstance(name, str) and name.startswith("LOG_"))
+    is_said = any((settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["project"] for name in given)
+    return not is_said and not settings.get("LOG_FILE") and settings.getbool("LOG_ENABLED")
+
+
+def _screen_with(settings: BaseSettings, spider: str) -> Screen | None:
+    """Return the terminal of a worker of `spider`, whose log goes to a file from here on; None if it has none."""
+    screen = Screen()
+    if not screen.is_live or not _is_as_delivered(settings) or config.load(settings).log_format != "text":
+        return None
+    file = config.project_dir() / ".crawl" / "logs" / f"{spider}.log"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("ab").close()
+    except OSError:  # as where the folder is read-only: the log stays on the terminal
+        return None
+    settings.set("LOG_FILE", str(file), priority="cmdline")
+    logging.root.addHandler(ScreenHandler(screen))
+    return screen
+
+
+def install(settings: BaseSettings, spider: str = "") -> Screen | None:
     """Set up this process's log as `settings` say, from its first line on, in place of Scrapy's own handler.
 
     Called by a command's `process_options`, before Scrapy sets up its logging. Scrapy's `LOG_*` settings and
     options keep their meaning.
+
+    For a worker of `spider` on a terminal, unless a setting says how to log, the log goes to `.crawl/logs/`; the
+    terminal is returned, and shows only what its operator should read.
 
     Raises:
         ConfigError: a setting is invalid.
@@ -127,6 +176,7 @@ def install(settings: BaseSettings) -> None:
 
     """
     own = config.load(settings)
+    screen = _screen_with(settings, spider) if spider else None
     handler: logging.Handler = logging.NullHandler()
     if file := settings.get("LOG_FILE"):
         if not settings.getbool("LOG_FILE_APPEND"):
@@ -144,3 +194,4 @@ def install(settings: BaseSettings) -> None:
     settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
     logging.root.setLevel(logging.NOTSET)
     logging.root.addHandler(handler)
+    return screen

@@ -113,6 +113,7 @@ BOUNDS: dict[str, Bounds] = {
         ["all", "noai;noindex", "X-Robots-Tag: noai", 5],
     ),
     "CRAWL_STRAIN": ([("True", True), ("no", False)], ["", "2"]),
+    "CRAWL_THUMBNAIL_ENLARGE": ([("True", True), ("no", False)], ["", "2"]),
     "CRAWL_ALLOW_NETWORKS": (
         [("", ()), ("10.1.2.3, fd00::/8", (ip_network("10.1.2.3/32"), ip_network("fd00::/8")))],
         ["localhost", "127.0.0.1/8", "10.0.0.0/8;10.1.0.0/16", 5],

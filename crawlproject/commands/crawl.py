@@ -15,6 +15,7 @@ from scrapy.spiderloader import get_spider_loader
 from crawlproject import cli, config, plugins
 from crawlproject.config import Config
 from crawlproject.errors import ConfigError
+from crawlproject.screen import Screen
 from crawlproject.state.client import check_redis
 from crawlproject.state.clock import local_time
 from crawlproject.storage.blobs import check_storage, is_same_place
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 class Command(crawl.Command):
     """Runs a spider; reports in one sentence what would make it fail."""
 
+    _screen: Screen | None = None
+
     def long_desc(self) -> str:
         return (
             "Run a worker, beside any number of others: crawl the requests in the frontier, until Ctrl-C or "
@@ -34,7 +37,7 @@ class Command(crawl.Command):
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         super().process_options(args, opts)
-        cli.log_as_set(self)  # from the first line on
+        self._screen = cli.log_as_set(self, args[0] if len(args) == 1 else "")  # from the first line on
         cli.loop_as_set(self)
         self._check(args)
         if self.exitcode:
@@ -51,11 +54,7 @@ class Command(crawl.Command):
         assert self.settings is not None
         settings = config.load(self.settings)
         config.check_guarded(self.settings)
-        if settings.contact is None:
-            raise ConfigError(
-                "CRAWL_CONTACT is not set: give the sites a way to reach you, "
-                "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
-            )
+        config.check_contact(settings)
         if (now := local_time()) < 0:
             raise ConfigError(
                 f"the monotonic clock of this machine is at {now:.0f} s, below zero: run the worker in no time "
@@ -98,9 +97,19 @@ class Command(crawl.Command):
         assert self.settings is not None
         assert self.crawler_process is not None
         settings = config.load(self.settings)
+        if self._screen is not None:
+            self._show_progress(self._screen)
         if settings.shard and len(args) == 1:
             self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
+
+    def _show_progress(self, screen: Screen) -> None:
+        from crawlproject.extensions.progress_line import ProgressLine
+
+        assert self.settings is not None
+        ProgressLine.screen = screen
+        self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.progress_line.ProgressLine"] = 400
+        screen.say(f"log: {self.settings['LOG_FILE']}; Ctrl-C ends this worker")
 
     def _divide(self, spider: str, shards: tuple[int, ...], opts: argparse.Namespace) -> None:
         """Schedule a crawler for each shard but the last one, in this process; `run` schedules that."""

@@ -161,15 +161,25 @@ async def _read(
     """
     with cli.stoppable() as stop:
         sinks = {shard: sink_of(shard, stop) for shard in state.shards}
-        found = await asyncio.gather(
-            *(_read_shard(shard, sink, stop, opts) for shard, sink in sinks.items()), return_exceptions=True
-        )
-    faults = [error for error in found if error is not None]
+        faults = await read_shards(sinks, stop, opts)
     written = sum(sink.written for sink in sinks.values())
     if written or not faults:
         _report(written, sum(sink.skipped for sink in sinks.values()), opts, what)
-    for error in sorted(faults, key=lambda error: isinstance(error, (RedisError, StorageDown))):
-        raise error
+    if faults:
+        raise faults[0]
+
+
+async def read_shards(
+    sinks: Mapping[State, Sink], stop: threading.Event, opts: argparse.Namespace
+) -> list[BaseException]:
+    """Read the events of each shard into its sink; return what went wrong, first what cannot go on.
+
+    `opts` are those of this command, of which `follow` may end meanwhile: then what is there is read to its end.
+    """
+    reads = (_read_shard(shard, sink, stop, opts) for shard, sink in sinks.items())
+    found = await asyncio.gather(*reads, return_exceptions=True)
+    faults = [error for error in found if error is not None]
+    return sorted(faults, key=lambda error: isinstance(error, (RedisError, StorageDown)))
 
 
 async def _read_shard(shard: State, sink: Sink, stop: threading.Event, opts: argparse.Namespace) -> None:
@@ -198,20 +208,21 @@ async def _drain(
     of = "" if shard.count == 1 else f"{shown(shard)}: "
     is_open, down, again = False, False, ""
     while not stop.is_set():
+        follow: bool = opts.follow
         try:
             if not is_open:
                 await stack.enter_async_context(sink.opened())
-                is_open = True
+                is_open = sink.is_open = True
                 for remark in sink.remarks:
                     cli.remark(remark)
-            await sink.drain(_BLOCK_S if opts.follow else 0.0)
+            await sink.drain(_BLOCK_S if follow else 0.0)
         except EventsLost as error:
             if not opts.skip_lost:
                 raise
             _say(f"{of}lost, going on without them: {error.lost}")
         except (RedisError, StorageDown) as error:
             passing = (redis_errors.ConnectionError, redis_errors.TimeoutError, StorageDown)
-            if not opts.follow or not (isinstance(error, passing) or known_fault(error)):
+            if not follow or not (isinstance(error, passing) or known_fault(error)):
                 raise
             if not down:
                 _say(of + (str(error) if isinstance(error, StorageDown) else fault_of(error)))
@@ -221,7 +232,7 @@ async def _drain(
             if down:
                 _say(of + again)
             down = False
-            if not opts.follow:
+            if not follow:
                 break
     return is_open
 

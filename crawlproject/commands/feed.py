@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
@@ -13,9 +13,8 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
-from crawlproject.ingest import files, seed_files
-from crawlproject.ingest.feeds import Feed, Position, feed_name
-from crawlproject.ingest.seed_files import STDIN, SeedFile
+from crawlproject.ingest.file_feed import FileFeed
+from crawlproject.ingest.seed_files import STDIN
 from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.ingest.seed_stream import SeedList, SeedStream
 from crawlproject.texts import counted, visible
@@ -23,7 +22,6 @@ from crawlproject.texts import counted, visible
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-_BATCH = 1000
 _RETRY_S = 1.0
 
 # Errors for which Redis takes no seeds for a while: those of a stream wait there.
@@ -60,7 +58,11 @@ class Command(cli.Command):
             metavar="KEY=COLUMN,...",
             help="columns that are named differently from a seed's keys, as in url=URL",
         )
-        parser.add_argument("--keep", metavar="COLUMN,...", help="columns that events and dead letters repeat")
+        parser.add_argument(
+            "--keep",
+            metavar="COLUMN,...",
+            help="columns that events and dead letters repeat, also under another name, as in license=LICENSE",
+        )
         parser.add_argument(
             "--resume",
             action="store_true",
@@ -106,45 +108,21 @@ class Command(cli.Command):
             progress.print(visible(text), soft_wrap=True)
 
         with cli.connected(config.load(self.settings), opts.spider) as redis:
-            found = seed_files.find(names, self.settings)
-            feed = Feed(redis.state, feed_name(names, columns), say)
-            redis.run(feed.begin(resume=opts.resume))
-            begin = Position(of=len(found) if columns.reading.are_fixed else 0)
-            if feed.position:
-                begin = Position.of_text(feed.position, found)
-            found = found[: begin.of or None]
-            columns.reading.begin(found)
+            feed = FileFeed(redis.state, redis.run, names, columns, say, scheme)
+            where = feed.begin(self.settings, resume=opts.resume)
             if opts.resume:
-                cli.remark(_resumed(begin, found))
-            fed = rejected = 0
-            batch: list[str] = []
-            bar = progress.add_task("feeding", total=sum(file.size for file in found[begin.index :]) or None)
-
-            def push(index: int, row: int = 0) -> int:
-                redis.run(feed.push(batch, Position(index, row, begin.of).text(found)))
-                count = len(batch)
-                batch.clear()
-                return count
-
+                cli.remark(where)
+            bar = progress.add_task("feeding", total=feed.size or None)
             try:
+                if ignored := feed.ignored():
+                    cli.remark(f"{ignored}; take them with --keep, or with --columns as a key of the seed")
                 with progress:
-                    for index, file in enumerate(found[begin.index :], begin.index):
-                        after = begin.row if index == begin.index else 0
-                        for line in files.read(file, lambda n: progress.advance(bar, n), scheme, columns, after):
-                            if not columns.reading.has(index, line.number):
-                                continue
-                            if line.seed is None:
-                                rejected += 1
-                                say(f"{file.name}:{line.number}: {line.reason}")
-                                continue
-                            batch.append(line.seed)
-                            if len(batch) >= _BATCH:
-                                fed += push(index, line.number)
-                    fed += push(len(found))
+                    feed.push(lambda n: progress.advance(bar, n))
             finally:
-                counts = {"fed": fed, "rejected": rejected}
-                print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
-        if rejected and not fed:
+                counts = {"fed": feed.fed, "rejected": feed.rejected}
+                people = f"{counted(feed.fed, 'seed')} fed, {feed.rejected} rejected"
+                print(json.dumps(counts) if opts.json else people)
+        if feed.rejected and not feed.fed:
             self.exitcode = 1
 
     def _feed_stream(self, kind: type[SeedStream], opts: argparse.Namespace) -> None:
@@ -195,15 +173,6 @@ def _streams() -> Mapping[str, type[SeedStream]]:
 @functools.cache
 def _readings() -> Mapping[str, type[Reading]]:
     return plugins.loaded("readings", cli.remark)
-
-
-def _resumed(begin: Position, found: Sequence[SeedFile]) -> str:
-    """Say where a feed is resumed."""
-    if not begin.index and not begin.row:
-        return "there is no feed of these files with these options to resume: it begins with the first"
-    if begin.index >= len(found):
-        return "these files are fed already" + (": begin the next feed without --resume" if begin.of else "")
-    return f"going on behind row {begin.row} of {found[begin.index].name}"
 
 
 def _progress(*columns: str | ProgressColumn) -> Progress:

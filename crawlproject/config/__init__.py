@@ -6,7 +6,15 @@ sizes in bytes, rates in requests a second.
 """
 
 from crawlproject.config.circuit_rules import CircuitRules
-from crawlproject.config.loading import RESOLVER, check_guarded, environment, load, project_dir, read
+from crawlproject.config.loading import (
+    RESOLVER,
+    check_contact,
+    check_guarded,
+    environment,
+    load,
+    project_dir,
+    read,
+)
 from crawlproject.config.parsers import Network
 from crawlproject.config.redis_url import MasterAddress, cluster_address, sentinel_address
 from crawlproject.config.settings_table import SETTINGS, Config, setting, table
@@ -18,6 +26,7 @@ __all__ = [
     "Config",
     "MasterAddress",
     "Network",
+    "check_contact",
     "check_guarded",
     "cluster_address",
     "environment",

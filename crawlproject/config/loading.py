@@ -129,6 +129,20 @@ def check_guarded(settings: Mapping[str, Any]) -> None:
         )
 
 
+def check_contact(config: Config) -> None:
+    """Make sure that sites can reach who crawls them.
+
+    Raises:
+        ConfigError: they cannot.
+
+    """
+    if config.contact is None:
+        raise ConfigError(
+            "CRAWL_CONTACT is not set: give the sites a way to reach you, "
+            "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
+        )
+
+
 def project_dir() -> Path:
     """Return the project's folder: that of the nearest scrapy.cfg, else the current one."""
     here = Path.cwd()

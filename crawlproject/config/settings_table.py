@@ -203,7 +203,8 @@ class Config:
         (640,),
         sizes,
         "sizes of thumbnails, 16 to 2048, one or several, the first of which is the event's `thumbnail`: their "
-        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size",
+        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size, unless "
+        "`CRAWL_THUMBNAIL_ENLARGE`",
         unit="pixels",
     )
     thumbnail_mode: str = setting(
@@ -211,6 +212,7 @@ class Config:
         choice(*THUMBNAIL_MODES),
         "what the size is of: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
     )
+    thumbnail_enlarge: bool = setting(False, flag, "smaller images are enlarged to the size")
     thumbnail_format: str = setting(
         "JPEG",
         choice(*THUMBNAIL_FORMATS),

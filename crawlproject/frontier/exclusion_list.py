@@ -1,4 +1,4 @@
-"""What the leader does about exclusions: follows CRAWL_EXCLUDE, and notes what operators do by the key."""
+"""What the leader does about exclusions: follows CRAWL_EXCLUDE."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _WRITTEN = 100  # names in one call: it holds up Redis for some 3 ms
-_REVIEWED = 200
 _READ_ANYWAY_S = 60.0  # after which a file is read again that has not changed: somebody may have changed the set
 
 
@@ -40,7 +39,6 @@ class ExclusionList:
         self._stamp: tuple[int, int, int] | None = None
         self._read_at = 0.0
         self._fault = ""
-        self._cursors = ["0", "0"]
 
     async def follow_file(self, state: State, fence: int) -> None:
         """Exclude what the file names, and include again what it names no more, if it has changed."""
@@ -77,10 +75,6 @@ class ExclusionList:
                     return False
             more = cursor != 0
         return True
-
-    async def review(self, state: State, fence: int) -> None:
-        """Note what operators did by the key: some of it."""
-        self._cursors = await state.scripts.review_exclusions(fence, self._cursors, count=_REVIEWED) or ["0", "0"]
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_WAITING = 256  # leases that wait for their slot: what a worker can start within the horizon, and a bit more
 _SETTLE_BATCH = 200
+PATIENCE_S = 0.75  # that settlements may wait which are not needed soon: until every other lease call
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
 _MAX_STAT_SOURCES = 1000
@@ -375,9 +376,12 @@ class LeaseQueue:
         return len(self._settlements)
 
     @property
-    def has_trouble(self) -> bool:
-        """Whether any of these may open a circuit, or slows its source down."""
-        return any(one.fine is False or one.slows for one in self._settlements)
+    def is_needed(self) -> bool:
+        """Whether any of these may open a circuit, slows its source down, or has its request go out again now."""
+        return any(
+            one.fine is False or one.slows or not (one.event or one.done or one.dead or one.delay)
+            for one in self._settlements
+        )
 
     async def flush(self, count: int | None = None) -> None:
         """Send all settlements, or the next `count`, besides those that could not be sent before."""

@@ -20,7 +20,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_counters, seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
-from crawlproject.frontier.lease_queue import LeaseQueue
+from crawlproject.frontier.lease_queue import PATIENCE_S, LeaseQueue
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
@@ -31,7 +31,7 @@ from crawlproject.frontier.seeds import (
 )
 from crawlproject.frontier.worker import Worker, collect_rarely
 from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
-from crawlproject.net.download_budget import budget_of_process
+from crawlproject.net.handler import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
 from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
@@ -56,8 +56,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.15  # between looks whether leasing goes on; before requests are leased that have just been stored
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
-_SETTLE_EVERY_S = 0.2  # between settlements with trouble in them, unless a lease call takes them along
-_PATIENT_S = 0.5  # the same of results that nobody waits for
+_SETTLE_EVERY_S = 0.2  # between settlements that are needed soon, unless a lease call takes them along
 _ENQUEUE_BATCH = 200
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
@@ -340,7 +339,8 @@ class FrontierScheduler(Scheduler):
         if self._is_full():
             await asyncio.sleep(_LOOK_S)
             return
-        await self._end_leases()  # back to back the two calls cost Redis less
+        if asyncio.get_running_loop().time() >= self._ended_at + self._patience():
+            await self._end_leases()  # back to back the two calls cost Redis less
         self.leasing.wanted.clear()
         reply = await self.queue.fill()
         if self.resolver.outage:  # most of these leases come back
@@ -393,15 +393,20 @@ class FrontierScheduler(Scheduler):
             await asyncio.sleep(_REVISIT_EVERY_S)
 
     async def _settle(self) -> None:
-        """Settle what no lease call takes along in time; soon, what may open a circuit, or is all there is."""
+        """Settle what no lease call takes along in time."""
         await self.queue.settled.wait()
-        is_soon = self._new or self.queue.has_trouble or not self.queue.leases
-        every = _SETTLE_EVERY_S if is_soon else _PATIENT_S
+        patience = self._patience()
+        every = patience + LEASE_EVERY_S if patience else _SETTLE_EVERY_S
         rest = self._ended_at + every - asyncio.get_running_loop().time()
         if rest > 0:
             await asyncio.sleep(min(rest, _SETTLE_EVERY_S))  # a lease call may take them along meanwhile
         else:
             await self._end_leases()
+
+    def _patience(self) -> float:
+        """Return for how many seconds after a settlement the next ones may wait: few are needed sooner."""
+        is_needed = self._new or self.queue.is_needed or not self.queue.leases
+        return 0.0 if is_needed else PATIENCE_S
 
     async def _end_leases(self) -> None:
         """Store what was found, and end the leases that may end.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from crawlproject.politeness.slots import HORIZON_S, LEASE_EVERY_S
 
-MOST_A_CALL = 150  # leases; more than a worker can start from call to call
-_LEAST_A_CALL = 8
+MOST_A_CALL = 170  # leases; more than a worker can start from call to call
+_LEAST_A_CALL = 10
 _TOLERATED = 8  # one in so many may be late: any worker stops for a moment now and then
 _FEW = 8  # requests of a source that hangs
 _SILENT_S = 2.0  # without an answer, or twice the usual latency if that is longer: then a source hangs
@@ -25,7 +25,7 @@ _MAX_REMEMBERED = 10_000  # sources
 
 
 class Pace:
-    """Bounds the leases of a call: half as many while too many are late, then an eighth more with each call.
+    """Bounds the leases of a call: half as many while too many are late, then a quarter more with each call.
 
     Sources may together grant more than a worker can do. What it takes beyond that goes back, for nothing.
     Only what was in time when it came here says how fast this worker is. What it turns back in time, as a host
@@ -50,7 +50,7 @@ class Pace:
         if self._missed * _TOLERATED > self._in_time + self._missed:
             self._most = max(self._most // 2, _LEAST_A_CALL)
         elif self._in_time:
-            self._most = min(self._most + max(self._most // 8, 1), MOST_A_CALL)
+            self._most = min(self._most + max(self._most // 4, 1), MOST_A_CALL)
         self._in_time = self._missed = 0
         return self._most
 

@@ -102,8 +102,8 @@ def analyse(
             image.load()  # the EXIF of a PNG may come after its pixels
         facts = read_facts(image, body)
         upright = plugin is not None and plugin.is_upright is not None and plugin.is_upright(image)
-        miniature = miniature_of(image, job.sizes, job.mode, upright)
-        thumbnails = thumbnails_of(miniature, job.sizes, job.mode, job.quality, job.form)
+        miniature = miniature_of(image, job.sizes, job.mode, upright, job.enlarge)
+        thumbnails = thumbnails_of(miniature, job.sizes, job.mode, job.quality, job.form, job.enlarge)
         return Analysis(facts, thumbnails, b"", *analysis_runner.run(functions or {}, miniature.image))
     except MemoryError:
         raise

@@ -54,7 +54,8 @@ class Job:
     """What a decoder does with each picture; `timeout` is in seconds.
 
     Of the thumbnails, `sizes` are in pixels, `mode` is one of `THUMBNAIL_MODES`, `quality` 1 to 95, `form` one of
-    `THUMBNAIL_FORMATS`. A picture of another of the `formats`, or of more than `max_pixels` pixels, is refused.
+    `THUMBNAIL_FORMATS`; smaller pictures are enlarged to them if `enlarge`. A picture of another of the `formats`,
+    or of more than `max_pixels` pixels, is refused.
     `max_size` is the largest size of a body in bytes, without its content codings; with `return_bodies` it is
     returned like that, if it had any. `analyses` are functions, named as in `CRAWL_ANALYSES`. `plugins` are the
     paths of all formats that plug-ins read, `inspections` those of their functions of that kind, by name.
@@ -67,6 +68,7 @@ class Job:
     sizes: tuple[int, ...] = (640,)
     mode: str = "keep_ratio_largest"
     form: str = "JPEG"
+    enlarge: bool = False
     formats: tuple[str, ...] = DEFAULT_FORMATS
     return_bodies: bool = False
     analyses: tuple[str, ...] = ()

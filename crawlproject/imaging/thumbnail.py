@@ -61,13 +61,16 @@ class Miniature(NamedTuple):
     whole: tuple[int, int]
 
 
-def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str, upright: bool = False) -> Miniature:
-    """Decode the picture, a JPEG perhaps at reduced size, and scale it down to the largest of its sizes.
+def miniature_of(
+    image: Image.Image, sizes: Sequence[int], mode: str, upright: bool = False, enlarge: bool = False
+) -> Miniature:
+    """Decode the picture, a JPEG perhaps at reduced size, and scale it to the largest of its sizes.
 
-    `upright`: whatever its EXIF says. What Pillow raises on broken pixels passes through.
+    `enlarge`: also if it is smaller than that. `upright`: whatever its EXIF says. What Pillow raises on broken
+    pixels passes through.
     """
     whole = image.size
-    largest = max(fit(whole, size, mode) for size in sizes)
+    largest = max(fit(whole, size, mode, enlarge) for size in sizes)
     scale = largest[0] / min(whole) if mode == "center_crop" else max(largest) / max(whole)
     width, height = (max(1, int(side * scale * _DRAFT)) for side in whole)
     drafted = image.draft(None, (width, height))
@@ -84,30 +87,31 @@ def miniature_of(image: Image.Image, sizes: Sequence[int], mode: str, upright: b
 
 
 def thumbnails_of(
-    miniature: Miniature, sizes: Sequence[int], mode: str, quality: int, form: str
+    miniature: Miniature, sizes: Sequence[int], mode: str, quality: int, form: str, enlarge: bool = False
 ) -> tuple[Thumbnail, ...]:
     """Return a JPEG (or another `form`) of a picture in each of `sizes`, in pixels, without metadata.
 
     `mode` says what a size is of: of the longest side (`keep_ratio_largest`), of the shortest (`keep_ratio`), of a
     square in the middle of the picture (`center_crop`), of a white square around it (`border`). Smaller pictures
-    keep their size.
+    keep their size unless `enlarge`.
     """
     small, whole = miniature
-    fitted = [_resized(small, fit(whole, size, mode), (0, 0, *small.size)) for size in sizes]
+    fitted = [_resized(small, fit(whole, size, mode, enlarge), (0, 0, *small.size)) for size in sizes]
     if mode == "border":
         fitted = [_bordered(image, size) for image, size in zip(fitted, sizes, strict=True)]
     return tuple(_written(image, quality, form) for image in fitted)
 
 
-def fit(whole: tuple[int, int], size: int, mode: str = "keep_ratio_largest") -> tuple[int, int]:
-    """Return the size of a picture in its thumbnail, before its border: never enlarged, never 0."""
+def fit(
+    whole: tuple[int, int], size: int, mode: str = "keep_ratio_largest", enlarge: bool = False
+) -> tuple[int, int]:
+    """Return the size of a picture in its thumbnail, before its border: never 0, enlarged if `enlarge`."""
+    most = math.inf if enlarge else 1.0
     if mode == "center_crop":
-        side = min(size, *whole)
+        side = size if enlarge else min(size, *whole)
         return side, side
-    scale = (
-        min(1.0, size / min(whole), _LONGEST / max(whole)) if mode == "keep_ratio" else min(1.0, size / max(whole))
-    )
-    width, height = (max(1, int(side * scale + 0.5)) for side in whole)  # halves up, as Pillow's thumbnail()
+    scale = size / max(whole) if mode != "keep_ratio" else min(size / min(whole), _LONGEST / max(whole))
+    width, height = (max(1, int(side * min(scale, most) + 0.5)) for side in whole)  # halves up, as thumbnail()
     return width, height
 
 

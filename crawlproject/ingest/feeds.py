@@ -76,7 +76,7 @@ class Position:
 
 def feed_name(names: Sequence[str], columns: Columns) -> str:
     """Return what a feed of these arguments is known by: other seeds of the same files are another feed."""
-    options = [sorted(columns.named.items()), sorted(columns.kept), columns.reading.name]
+    options = [sorted(columns.named.items()), sorted(columns.kept.items()), columns.reading.name]
     files = [name if name == STDIN else absolute(name) for name in names]
     return _sha1("\n".join((json.dumps(options), *files)))
 

@@ -9,6 +9,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Self, cast
 
 from crawlproject.errors import BadInput
@@ -63,23 +64,58 @@ def read(
         OSError: it cannot be read, or is damaged or cut short.
 
     """
-    with file.opened() as stream:
-        counted = io.BufferedReader(_Counted(stream, report), 1 << 14)  # no more: the reports tell what is left
-        # By its first bytes, not by its name: stdin has none.
-        begins = counted.peek(4)
-        if not begins.startswith(parquet.MAGIC):
-            plain: IO[bytes] = counted
-            if begins.startswith(b"\x1f\x8b"):
-                plain = cast("IO[bytes]", gzip.GzipFile(fileobj=counted))
-            text = io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape", newline="")
-            try:
-                yield from _Texts(file.name, scheme, columns, after).lines(_bounded(text))
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise OSError(f"{file.name} is damaged or cut short: {error}") from None
+    with _text_of(file, report) as text:
+        if text is not None:
+            yield from _Texts(file.name, scheme, columns, after).lines(_bounded(text))
             return
     if file.name == STDIN:
         raise BadInput("-: Parquet cannot be read from stdin, only from a file")
     yield from parquet.read_rows(file, report, scheme, columns, after)
+
+
+def columns_of(file: SeedFile) -> dict[str, str]:
+    """Return the columns of a table, and of which of `parquet.KINDS` the values of each are.
+
+    Of a text these are what its first line would name, with texts: nothing tells that from a URL with commas in
+    it. Of JSON lines these are the keys of the first object.
+
+    Raises:
+        BadInput, OSError: as `read`.
+
+    """
+    with _text_of(file, lambda _: None) as text:
+        if text is not None:
+            first = next((line for line in _bounded(text) if line is None or line.strip()), "") or ""
+            with suppress(ValueError, RecursionError):
+                if isinstance(found := json.loads(first), dict):
+                    return {str(name): "json" for name in found}
+            tabbed, by_commas = _header(first, _Tabbed), _header(first, csv.excel)
+            return dict.fromkeys(tabbed if len(tabbed) > len(by_commas) else by_commas, "string")
+    return parquet.columns_of(file)
+
+
+@contextmanager
+def _text_of(file: SeedFile, report: Callable[[int], object]) -> Iterator[io.TextIOBase | None]:
+    """Open a file as text; None if it is Parquet.
+
+    Raises:
+        OSError: it cannot be read, or is damaged or cut short.
+
+    """
+    with file.opened() as stream:
+        counted = io.BufferedReader(_Counted(stream, report), 1 << 14)  # no more: the reports tell what is left
+        # By its first bytes, not by its name: stdin has none.
+        begins = counted.peek(4)
+        if begins.startswith(parquet.MAGIC):
+            yield None
+            return
+        plain: IO[bytes] = counted
+        if begins.startswith(b"\x1f\x8b"):
+            plain = cast("IO[bytes]", gzip.GzipFile(fileobj=counted))
+        try:
+            yield io.TextIOWrapper(plain, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise OSError(f"{file.name} is damaged or cut short: {error}") from None
 
 
 def _bounded(text: io.TextIOBase) -> Iterator[str | None]:
@@ -133,7 +169,7 @@ class _Texts:
         is_json = first is not None and first.lstrip().startswith("{")
         for dialect in (_Tabbed, csv.excel):
             header = _header(first or "", dialect)
-            if first and not is_json and self._is_table(header):
+            if first and not is_json and self.columns.has_urls(header):
                 yield from self._rows(header, dialect, lines, number)
                 return
         if first and not is_json and self.columns.are_named:
@@ -145,11 +181,6 @@ class _Texts:
                 yield Line(at, None, TOO_LONG)
             elif line.strip():
                 yield self._plain(at, line)
-
-    def _is_table(self, header: list[str]) -> bool:
-        """Tell whether a line is a header: whether it names the column of the URLs."""
-        column = self.columns.named.get("url")
-        return column in header if column else "url" in (name.lower() for name in header)
 
     def _rows(
         self, header: list[str], dialect: type[csv.Dialect], lines: Iterator[str | None], before: int

@@ -61,6 +61,40 @@ def in_bounds(groups: Iterable[int], rows_of: Callable[[int], Iterator[T]]) -> I
             yield step
 
 
+KINDS = ("string", "int64", "double", "bool", "json")  # of values; "json" is all that is none of the others
+
+
+def columns_of(file: SeedFile) -> dict[str, str]:
+    """Return the columns of a Parquet file, and of which of `KINDS` the values of each are.
+
+    Raises:
+        BadInput: pyarrow is not installed.
+        OSError: it cannot be read, or is damaged.
+
+    """
+    with needs_pyarrow(file.name):
+        from pyarrow import ArrowException, types
+        from pyarrow.parquet import read_schema
+
+    def kind_of(one: Any) -> str:
+        of = one.value_type if types.is_dictionary(one) else one
+        texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+        if any(is_one(of) for is_one in texts):
+            return "string"
+        if types.is_integer(of) and of != "uint64":
+            return "int64"
+        return "double" if types.is_floating(of) else "bool" if types.is_boolean(of) else "json"
+
+    try:
+        with file.opened_at_random() as stream:
+            return {field.name: kind_of(field.type) for field in read_schema(stream)}
+    except (ArrowException, MemoryError, OSError) as error:
+        raise OSError(_DAMAGED.format(file.name, f"{error!s:.300}")) from None
+
+
+_DAMAGED = "{} cannot be read, or is damaged: {}"
+
+
 def read_rows(
     file: SeedFile, report: Callable[[int], object], scheme: str, columns: Columns, after: int
 ) -> Iterator[Line]:
@@ -81,7 +115,7 @@ def read_rows(
             table = ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER)
             yield from _rows(file, table, report, scheme, columns, after)
     except (ArrowException, MemoryError, OSError) as error:
-        raise OSError(f"{file.name} cannot be read, or is damaged: {error!s:.300}") from None
+        raise OSError(_DAMAGED.format(file.name, f"{error!s:.300}")) from None
 
 
 def _rows(

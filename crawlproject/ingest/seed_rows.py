@@ -75,16 +75,16 @@ class Columns:
     """Which columns of a file are what of a seed.
 
     `named`: keys of a seed to columns; an empty column leaves the key out. Keys that are not in it are columns of
-    their own name, in any case. `kept`: columns that become the seed's `extra`.
+    their own name, in any case. `kept`: keys of the seed's `extra` to columns.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
-    kept: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
     reading: Reading = _AS_THEY_ARE
 
     @classmethod
     def of_options(cls, columns: str | None, keep: str | None, reading: Reading = _AS_THEY_ARE) -> Self:
-        """Return what `url=URL,uuid=key` and `TEXT,LICENSE` say.
+        """Return what `url=URL,uuid=key` and `TEXT,license=LICENSE` say.
 
         Raises:
             ValueError: they cannot be read so; the message says why.
@@ -100,7 +100,9 @@ class Columns:
             named[key] = column
         if named.get("url") == "":
             raise ValueError("--columns url=: a seed has a URL: name its column")
-        return cls(named, tuple(dict.fromkeys(_listed(keep))), reading)
+        kept = [part.strip() for part in _listed(keep)]
+        pairs = ((name.strip(), column.strip()) for name, _, column in (part.partition("=") for part in kept))
+        return cls(named, {name: column or name for name, column in pairs}, reading)
 
     @property
     def are_named(self) -> bool:
@@ -116,7 +118,7 @@ class Columns:
         """
         places = {column: index for index, column in reversed(list(enumerate(columns)))}
         lower = {column.strip().lower(): index for column, index in places.items()}
-        wanted = [*filter(None, self.named.values()), *self.kept]
+        wanted = [*filter(None, self.named.values()), *self.kept.values()]
         missing = next((column for column in wanted if column not in places), None)
         keys = {key: places[column] for key, column in self.named.items() if column and column in places}
         keys |= {key: lower[key] for key in SEED_KEYS if key not in self.named and key in lower}
@@ -129,7 +131,17 @@ class Columns:
                 "name columns as in --columns url=URL --keep TEXT"
             )
         more = {name: places[name] for name in self.reading.columns if name in places}
-        return Layout(keys, {column: places[column] for column in self.kept}, more, self.reading)
+        return Layout(keys, {name: places[column] for name, column in self.kept.items()}, more, self.reading)
+
+    def has_urls(self, columns: Sequence[str]) -> bool:
+        """Tell whether one of `columns` is that of the URLs."""
+        column = self.named.get("url")
+        return column in columns if column else "url" in (name.lower() for name in columns)
+
+    def ignored(self, name: str, columns: Sequence[str]) -> list[str]:
+        """Return which of these `columns` of the file `name` nothing takes."""
+        taken = set(self.layout(name, columns).read)
+        return [column for index, column in enumerate(columns) if index not in taken]
 
     def of_object(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the seed in an object of JSON lines, which may have an `extra` of its own."""
@@ -139,7 +151,8 @@ class Columns:
             if (column := self.named.get(key, key)) and column in data
         }
         if self.kept:
-            found[EXTRA] = {name: data[name] for name in self.kept if data.get(name) not in (None, "")}
+            values = {name: data.get(column) for name, column in self.kept.items()}
+            found[EXTRA] = {name: value for name, value in values.items() if value not in (None, "")}
         return found
 
 

@@ -41,6 +41,7 @@ def job_of(settings: config.Config) -> Job:
         timeout=settings.decode_timeout,
         sizes=settings.thumbnail_sizes,
         mode=settings.thumbnail_mode,
+        enlarge=settings.thumbnail_enlarge,
         form=settings.thumbnail_format,
         formats=settings.formats,
         return_bodies=settings.keep_originals is not None,

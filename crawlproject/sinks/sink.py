@@ -22,6 +22,7 @@ class Sink(ABC):
     def __init__(self) -> None:
         self.written = 0  # events
         self.skipped = 0  # entries that are not events: not written by us
+        self.is_open = False  # for those who begin what it is to read
         self.remarks: list[str] = []  # notes for the operator, after it was opened
 
     @abstractmethod

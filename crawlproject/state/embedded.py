@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,12 +40,19 @@ def find_server() -> str:
 
 
 def socket_path(folder: Path) -> Path:
-    """Return the path of the server's socket in `folder`; in the temporary folder if that would be too long."""
+    """Return the path of the server's socket in `folder`.
+
+    Raises:
+        RedisUnavailable: it would be too long for a socket.
+
+    """
     path = folder.resolve() / "redis.sock"
-    if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
-        return path
-    digest = hashlib.sha1(os.fsencode(folder.resolve()), usedforsecurity=False).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"crawl-{os.getuid()}-{digest}" / "redis.sock"
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise RedisUnavailable(
+            f"{path} is longer than the {_LONGEST_SOCKET_PATH} bytes of a socket's path: set REDIS_URL, or work "
+            "in a folder with a shorter path."
+        )
+    return path
 
 
 def ensure(folder: Path) -> str:
@@ -64,8 +69,6 @@ def ensure(folder: Path) -> str:
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     sock = socket_path(folder)
-    if sock.parent != folder.resolve():
-        _private(sock.parent)
     _close_to_others(folder)
     with _locked(folder):
         if not _answers(sock):
@@ -106,17 +109,6 @@ def _close_to_others(folder: Path) -> None:
         )
     if stat.S_IMODE(info.st_mode) & 0o077:
         folder.chmod(0o700)
-
-
-def _private(folder: Path) -> None:
-    """Make sure that no other user can have put a socket there: all users can write to the temporary folder."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    info = folder.lstat()
-    shared = stat.S_IMODE(info.st_mode) & 0o022
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or shared:
-        raise RedisUnavailable(
-            f"{folder} is not a folder that only you can write to: remove it, or set REDIS_URL."
-        )
 
 
 def _client(sock: Path) -> redis.Redis:

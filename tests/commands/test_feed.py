@@ -70,6 +70,18 @@ def test_on_a_terminal_its_progress_is_shown(environment: dict[str, str], tmp_pa
     assert b"100%" in shown
 
 
+def test_columns_that_nothing_takes_are_named_and_those_to_keep_may_be_renamed(
+    scrapy: Scrapy, redis_url: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "laion.tsv"
+    table.write_text(f"URL\tTEXT\tLICENSE\tkey\n{A}\tA museum\tby\tk\n")
+    done = scrapy("feed", str(table), "--keep", "license=LICENSE")
+    assert (
+        done.stderr == "note: ignored: TEXT, key; take them with --keep, or with --columns as a key of the seed\n"
+    )
+    assert json.loads(seeds(redis_url)[0]) == {"url": A, "extra": {"license": "by"}}
+
+
 def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
     done = scrapy("feed", "--spider", "image", "-", stdin=A)
     assert (done.returncode, done.stdout) == (2, "")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,16 +38,23 @@ IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500
 class Terminal:
     """A terminal in which one `scrapy top` runs."""
 
-    def __init__(self, environment: dict[str, str], columns: int, lines: int) -> None:
+    def __init__(self, columns: int, lines: int) -> None:
         self.ours, self.theirs = pty.openpty()
         self.screen = pyte.Screen(columns, lines)
         self.said = b""
         self._stream = pyte.ByteStream(self.screen)
-        termios.tcsetwinsize(self.theirs, (lines, columns))
+        self.resize(columns, lines)
         self.before = termios.tcgetattr(self.theirs)
+
+    def resize(self, columns: int, lines: int) -> None:
+        termios.tcsetwinsize(self.theirs, (lines, columns))
+        self.screen.resize(lines, columns)
+
+    def start(self, environment: dict[str, str], command: Sequence[str], cwd: Path = ROOT) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "scrapy", "top", "--interval", "0.5"],
-            cwd=ROOT, env=environment, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs,
+            [sys.executable, "-c", LEADER, sys.executable, *command],
+            cwd=cwd, env=environment, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs,
+            start_new_session=True,
         )  # fmt: skip
 
     def read(self, seconds: float) -> None:
@@ -65,6 +72,9 @@ class Terminal:
             assert time.monotonic() < deadline, text
             self.read(0.1)
         return text
+
+    def press(self, keys: bytes) -> None:
+        os.write(self.ours, keys)
 
     def end(self) -> int:
         """Return how the command ended, and that the terminal is as it was."""
@@ -87,6 +97,14 @@ class Terminal:
         os.close(self.theirs)
 
 
+# Makes the pty the controlling terminal, so that keys become signals and stops are seen, as under a shell.
+LEADER = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.fixture
 def environment_of_terminals(environment: dict[str, str]) -> dict[str, str]:
     bare = {name: value for name, value in environment.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
@@ -94,8 +112,16 @@ def environment_of_terminals(environment: dict[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def top(environment: dict[str, str], columns: int = 120) -> Iterator[Terminal]:
-    one = Terminal(environment, columns, 30)
+def top(
+    environment: dict[str, str],
+    *args: str,
+    columns: int = 120,
+    lines: int = 30,
+    command: Sequence[str] = ("-m", "scrapy", "top"),
+    cwd: Path = ROOT,
+) -> Iterator[Terminal]:
+    one = Terminal(columns, lines)
+    one.start(environment, [*command, *args], cwd)
     try:
         yield one
     finally:
@@ -116,7 +142,7 @@ async def test_the_crawl_is_shown_until_ctrl_c(
     environment_of_terminals: dict[str, str], frontier: Frontier, state: State
 ) -> None:
     await crawl(frontier)
-    with top(environment_of_terminals, columns=150) as terminal:
+    with top(environment_of_terminals, "--interval", "0.5", columns=150) as terminal:
         text = terminal.until(lambda text: "flickr" in text)  # the last row
         lines = text.splitlines()
         assert lines[0].startswith("images of crawl  ")
@@ -128,7 +154,7 @@ async def test_the_crawl_is_shown_until_ctrl_c(
         assert "slowed" in rows["busy"] and "slowed to 50 % by status 429" in rows["busy"]
         assert " 100 " in rows["busy"] and " 50 " in rows["busy"]
         assert any(char.fg == "red" for line in terminal.screen.buffer.values() for char in line.values())
-        terminal.process.send_signal(signal.SIGINT)
+        terminal.press(b"\x03")
         assert terminal.end() == 0
     leader = await frontier.redis.get(state.keys.leader)
     assert leader == b"leader"
@@ -141,12 +167,12 @@ async def test_a_redis_that_hangs_does_not_keep_it_from_being_left(
 ) -> None:
     server = Server(tmp_path)
     try:
-        with top(environment_of_terminals | {"REDIS_URL": server.url}) as terminal:
+        with top(environment_of_terminals | {"REDIS_URL": server.url}, "--interval", "0.5") as terminal:
             terminal.until(lambda text: "NOTHING GOES OUT: no worker leads" in text)
             server.process.send_signal(signal.SIGSTOP)
             time.sleep(1)
             began = time.monotonic()
-            terminal.process.send_signal(signal.SIGINT)
+            terminal.press(b"\x03")
             assert terminal.end() == 0
             assert time.monotonic() - began < 3
     finally:

@@ -204,7 +204,7 @@ def test_a_worker_takes_half_as_many_while_too_many_are_late() -> None:
     assert after(pace, in_time=20, missed=10) == MOST_A_CALL // 4
     for _ in range(9):
         least = after(pace, in_time=0, missed=30)
-    assert 1 <= least <= 8
+    assert 1 <= least <= 10
     assert pace.next() == least  # nothing was learnt since
 
 
@@ -217,5 +217,5 @@ def test_a_worker_that_keeps_up_takes_more_again_within_seconds() -> None:
         before, taken = taken, after(pace, in_time=taken, missed=0)
         assert before < taken <= before + before // 4 + 1
         calls += 1
-    assert calls < 30
+    assert calls < 15  # within six seconds
     assert after(pace, in_time=60, missed=0) == MOST_A_CALL

@@ -237,6 +237,22 @@ def striped(whole: tuple[int, int]) -> Image.Image:
     return image
 
 
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [
+        ("keep_ratio_largest", (256, 192)),
+        ("keep_ratio", (341, 256)),
+        ("center_crop", (256, 256)),
+        ("border", (256, 256)),
+    ],
+)
+def test_a_small_picture_is_enlarged_where_that_is_wanted(mode: str, size: tuple[int, int]) -> None:
+    body = encoded(Image.new("RGB", (120, 90), "red"), "JPEG")
+    miniature = miniature_of(opened(body), (256,), mode, enlarge=True)
+    (made,) = thumbnails_of(miniature, (256,), mode, 85, "JPEG", enlarge=True)
+    assert (made.width, made.height) == opened(made.data).size == size
+
+
 @pytest.mark.parametrize("whole", [(5000, 2000), (2000, 5000)])
 @pytest.mark.parametrize("image_mode", ["RGB", "RGBA"])  # the latter is converted a band at a time
 def test_a_crop_is_of_the_middle(whole: tuple[int, int], image_mode: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from crawlproject.errors import BadInput
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.ingest.files import LONGEST_LINE, read
+from crawlproject.ingest.files import LONGEST_LINE, columns_of, read
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns
 
@@ -288,6 +288,21 @@ TABLE = {
 COLUMNS = Columns.of_options("url=URL, uuid=key,", "TEXT,LICENSE")
 
 
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("url\tTEXT\nx\ty\n", {"url": "string", "TEXT": "string"}),
+        ("\nkey,URL\n", {"key": "string", "URL": "string"}),
+        ('{"url": "x", "size": 5}\n', {"url": "json", "size": "json"}),
+        ("http://h/a,b.jpg\n", {"http://h/a": "string", "b.jpg": "string"}),
+        ("", {}),
+    ],
+)
+def test_the_first_line_has_the_columns(tmp_path: Path, text: str, columns: dict[str, str]) -> None:
+    (tmp_path / "f").write_bytes(gzip.compress(text.encode()))
+    assert columns_of(SeedFile(str(tmp_path / "f"))) == columns
+
+
 @pytest.mark.parametrize("form", TABLE)
 def test_columns_of_other_names_and_those_to_keep(tmp_path: Path, form: str) -> None:
     path = tmp_path / "seeds"
@@ -307,9 +322,9 @@ def test_columns_of_other_names_and_those_to_keep(tmp_path: Path, form: str) -> 
     ("content", "columns", "missing"),
     [
         (TABLE["csv"], Columns({"url": "link"}), "no column 'link', only key, URL, TEXT, source, LICENSE"),
-        (TABLE["tsv"], Columns({}, ("text",)), "no column 'text', only key, URL"),
-        (f"{A}\n{B}\n", Columns({}, ("TEXT",)), f"no column 'TEXT', only {A}"),
-        ("a,b\n1,2\n", Columns({}, ("a",)), "no column 'url', only a, b"),
+        (TABLE["tsv"], Columns({}, {"text": "text"}), "no column 'text', only key, URL"),
+        (f"{A}\n{B}\n", Columns({}, {"TEXT": "TEXT"}), f"no column 'TEXT', only {A}"),
+        ("a,b\n1,2\n", Columns({}, {"a": "a"}), "no column 'url', only a, b"),
     ],
 )
 def test_a_file_without_a_column_is_refused(tmp_path: Path, content: str, columns: Columns, missing: str) -> None:

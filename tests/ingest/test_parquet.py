@@ -17,7 +17,7 @@ from pyarrow import parquet as pq
 
 from crawlproject.errors import BadInput
 from crawlproject.ingest import parquet
-from crawlproject.ingest.files import read
+from crawlproject.ingest.files import columns_of, read
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns, Line
 from tests.conftest import ROOT
@@ -53,7 +53,7 @@ def test_rows_with_columns_of_other_names_and_those_to_keep(tmp_path: Path) -> N
             "other": [b"x"] * 5,
         },
     )
-    found = lines(file, Columns({"url": "URL", "uuid": "key"}, ("TEXT", "width")))
+    found = lines(file, Columns({"url": "URL", "uuid": "key"}, {"TEXT": "TEXT", "width": "width"}))
     assert [line.number for line in found] == [1, 2, 3, 4, 5]
     assert seeds(found) == [
         {"url": A, "uuid": 1, "extra": {"TEXT": "one", "width": 3.5}},
@@ -62,6 +62,18 @@ def test_rows_with_columns_of_other_names_and_those_to_keep(tmp_path: Path) -> N
         "!URL must begin with http:// or https://: ftp://a/",
         {"url": C, "extra": {"TEXT": "žluť", "width": 2.0}},
     ]
+
+
+def test_columns_have_the_kinds_of_their_values(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "text": ["a"], "bytes": [b"a"], "int": [1], "float": [1.5], "bool": [True], "list": [[1]],
+    }  # fmt: skip
+    table = pa.table(values).append_column("word", pa.array(["a"]).dictionary_encode())
+    pq.write_table(table.append_column("large", pa.array([2**63], pa.uint64())), tmp_path / "f.parquet")
+    assert columns_of(SeedFile(str(tmp_path / "f.parquet"))) == {
+        "text": "string", "bytes": "string", "int": "int64", "float": "double", "bool": "bool", "list": "json",
+        "word": "string", "large": "json",
+    }  # fmt: skip
 
 
 def test_values_of_all_kinds_are_kept_as_json_has_them(tmp_path: Path) -> None:
@@ -76,7 +88,7 @@ def test_values_of_all_kinds_are_kept_as_json_has_them(tmp_path: Path) -> None:
         "word": pa.array(["often"]).dictionary_encode(),
     }
     file = written(tmp_path / "seeds", {"url": [A], **values})
-    [seed] = seeds(lines(file, Columns({}, tuple(values))))
+    [seed] = seeds(lines(file, Columns({}, dict(zip(values, values, strict=True)))))
     assert seed["extra"] == {
         "at": "2026-01-02T03:04:05+00:00",
         "day": "2026-01-02",
@@ -92,7 +104,7 @@ def test_values_of_all_kinds_are_kept_as_json_has_them(tmp_path: Path) -> None:
 def test_a_value_that_is_no_text_spoils_its_own_row_only(tmp_path: Path, kind: Any) -> None:
     text = pa.Array.from_buffers(kind, 3, pa.array([b"x", b"\xff", b"z"]).buffers())
     file = written(tmp_path / "seeds", {"url": [A, B, C], "TEXT": text})
-    assert seeds(lines(file, Columns({}, ("TEXT",)))) == [
+    assert seeds(lines(file, Columns({}, {"TEXT": "TEXT"}))) == [
         {"url": A, "extra": {"TEXT": "x"}},
         "!a value is not UTF-8",
         {"url": C, "extra": {"TEXT": "z"}},
@@ -107,7 +119,7 @@ def test_a_row_of_more_than_a_mebibyte_is_refused(tmp_path: Path, kind: str) -> 
     columns = {"url": [f"https://museum.org/{number}" for number in range(15)], "TEXT": values}
     file = written(tmp_path / "seeds", columns, use_dictionary=kind != "plain")
     for after in (0, 2, 9):
-        found = lines(file, Columns({}, ("TEXT",)), after)
+        found = lines(file, Columns({}, {"TEXT": "TEXT"}), after)
         assert [line.number for line in found] == list(range(after + 1, 16))
         too_long = [line.number % 5 for line in found if line.reason == "longer than 1 MiB"]
         assert too_long == [line.number % 5 for line in found if line.number % 5 in {2, 4}]
@@ -127,7 +139,8 @@ with seed_files.needs_pyarrow("the test"):
 before = peak()
 [file] = seed_files.find(sys.argv[1:], None)
 try:
-    print(sum(line.seed is None for line in files.read(file, lambda _: None, columns=Columns({}, ("TEXT",)))))
+    columns = Columns({}, {"TEXT": "TEXT"})
+    print(sum(line.seed is None for line in files.read(file, lambda _: None, columns=columns)))
 except OSError as error:
     print(error)
 print(peak() - before)
@@ -185,7 +198,7 @@ def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no column 'url', only link: name columns as in --columns url=URL"):
         lines(file)
     with pytest.raises(BadInput, match="has no column 'TEXT', only link"):
-        lines(file, Columns({"url": "link"}, ("TEXT",)))
+        lines(file, Columns({"url": "link"}, {"TEXT": "TEXT"}))
 
 
 @pytest.mark.parametrize("damage", ["footer", "page"])

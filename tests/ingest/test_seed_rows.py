@@ -9,8 +9,8 @@ from crawlproject.ingest.seed_rows import Columns
 
 def test_the_options_of_the_command() -> None:
     assert Columns.of_options(None, None) == Columns()
-    assert Columns.of_options(" url=URL ,uuid = key,source=,", "TEXT, LICENSE,TEXT") == Columns(
-        {"url": "URL", "uuid": "key", "source": ""}, ("TEXT", "LICENSE")
+    assert Columns.of_options(" url=URL ,uuid = key,source=,", "TEXT, license = LICENSE,TEXT") == Columns(
+        {"url": "URL", "uuid": "key", "source": ""}, {"TEXT": "TEXT", "license": "LICENSE"}
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawlproject.net.download_budget import DownloadBudget
+from crawlproject.net.handler import DownloadBudget
 
 MIB = 1024 * 1024
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -104,22 +103,9 @@ def test_what_was_stored_outlives_the_server(folder: Path) -> None:
         assert client.llen("seeds") == 1001
 
 
-def test_a_path_too_long_for_a_socket_is_replaced(folder: Path) -> None:
-    deep = folder / ("x" * 100)
-    sock = embedded.socket_path(deep)
-    assert len(os.fsencode(sock)) <= 100
-    assert sock == embedded.socket_path(deep)
-    assert sock != embedded.socket_path(folder / ("y" * 100))
-    try:
-        url = embedded.ensure(deep)
-        with redis.Redis.from_url(url) as client:
-            assert client.ping()
-            assert client.config_get("dir")["dir"] == str(deep.resolve())
-        assert sock.parent.stat().st_mode & 0o077 == 0
-        assert embedded.stop(deep)
-    finally:
-        embedded.stop(deep)
-        shutil.rmtree(sock.parent)
+def test_a_path_too_long_for_a_socket_is_refused(folder: Path) -> None:
+    with pytest.raises(RedisUnavailable, match="longer than the 100 bytes of a socket's path: set REDIS_URL"):
+        embedded.ensure(folder / ("x" * 100))
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -158,32 +144,6 @@ def test_a_lock_is_not_taken_through_a_link(folder: Path, tmp_path: Path) -> Non
     with pytest.raises(OSError):
         embedded.ensure(folder)
     assert precious.read_text() == "data"
-
-
-@pytest.mark.parametrize("trap", ["open to all", "somebody else's", "a link", "a file"])
-def test_a_socket_folder_that_others_can_write_to_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, trap: str
-) -> None:
-    deep = folder / ("x" * 100)
-    monkeypatch.setattr(tempfile, "tempdir", str(folder.parent))
-    place = embedded.socket_path(deep).parent
-    assert place.parent == folder.parent
-    match trap:
-        case "open to all":
-            place.mkdir()
-            place.chmod(0o777)
-        case "somebody else's":
-            monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
-            embedded.socket_path(deep).parent.mkdir(mode=0o700)
-        case "a link":
-            (folder.parent / "mine").mkdir(mode=0o700)
-            place.symlink_to(folder.parent / "mine")
-        case "a file":
-            place.touch()
-    with pytest.raises((RedisUnavailable, FileExistsError)) as caught:
-        embedded.ensure(deep)
-    assert str(embedded.socket_path(deep).parent) in str(caught.value)
-    assert not embedded.socket_path(deep).exists()
 
 
 def test_without_a_server_both_remedies_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

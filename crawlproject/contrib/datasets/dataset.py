@@ -33,11 +33,20 @@ def _count_of(names: Iterable[str]) -> int:
     return max((int(found[1]) + 1 for found in map(_PART.fullmatch, names) if found), default=0)
 
 
+def namespace_of(parts: Parts) -> tuple[str | None, bool]:
+    """Return the namespace of the crawl that a dataset is of, None if there is no dataset; and if it has parts."""
+    names = parts.names()
+    if ABOUT not in names:
+        return None, _count_of(names) > 0
+    with parts.read(ABOUT) as file, suppress(KeyError, TypeError, ValueError):
+        return str(json.load(file)["namespace"]), _count_of(names) > 0
+    return None, True
+
+
 def _begun(what: str, value: Any) -> str:
     """Return what is noted of a dataset, as in "was begun with thumbnails, not with originals"."""
-    if what == "caption":
-        return "without --caption" if value is None else f"with --caption {printable(str(value))}"
-    return f"with {'' if what == 'pictures' else what + ' '}{printable(str(value))}"
+    name = {"caption": "--caption ", "keep": "--keep ", "pictures": ""}.get(what, f"{what} ")
+    return f"without {name}".rstrip() if value is None else f"with {name}{printable(str(value), 500)}"
 
 
 class Dataset(Sink):

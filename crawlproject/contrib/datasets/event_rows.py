@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from crawlproject.models import OF_FOUND
+from crawlproject.texts import one_line
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -79,6 +80,45 @@ def row_of(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
     row["extra"] = _json(_extra(event))
     row["analysis"] = _json(event.get("analysis"))
     return row
+
+
+KINDS: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+}
+
+
+def kept_columns(text: str, more: Collection[str] = ()) -> dict[str, pa.DataType]:
+    """Return the columns in `similarity:double,license`, with their types; `more` are in the dataset besides ours.
+
+    Raises:
+        ValueError: it cannot be read so, or a dataset has such a column; the message says why.
+
+    """
+    found: dict[str, pa.DataType] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, kind = part.rpartition(":") if ":" in part else (part, "", "string")
+        if not name or kind not in KINDS:
+            raise ValueError(f"{part!r:.80}: expected NAME, or NAME:TYPE with one of {', '.join(KINDS)}")
+        if name.lower() in {*SCHEMA.names, *more} or name in found:
+            raise ValueError(f"{name}: a dataset has a column of that name: take another name")
+        found[name] = KINDS[kind]
+    return found
+
+
+def kept_of(event: Mapping[str, Any], kept: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    """Return the columns of what was fed beside the seed."""
+    fed = event.get("extra")
+    values = fed if isinstance(fed, dict) else {}
+    return {
+        name: _text(values.get(name)) if kind == pa.string() else values.get(name) for name, kind in kept.items()
+    }
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) or value is None else one_line(value)
 
 
 def _extra(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crawlproject.contrib.datasets.event_rows import Rows, row_of
+from crawlproject.contrib.datasets.event_rows import Rows, kept_of, row_of
 from crawlproject.contrib.datasets.parts import Parts
 from crawlproject.errors import CrawlprojectError
 from crawlproject.storage.blobs import described
@@ -78,15 +78,16 @@ class ParquetFile:
 class ParquetForm:
     """The form of a dataset's parts: up to `most` rows each, in a Parquet file. One is written at a time.
 
-    Methods block.
+    `kept` are columns of what was fed beside the seeds, by name. Methods block.
     """
 
     name = "parquet"
     first = ""  # the ending of what is put before the Parquet file, which makes the part; "" for nothing
 
-    def __init__(self, parts: Parts, most: int) -> None:
+    def __init__(self, parts: Parts, most: int, kept: Mapping[str, pa.DataType] | None = None) -> None:
         self._parts = parts
         self._most = most
+        self._kept = kept or {}
         self._file: ParquetFile | None = None
 
     @property
@@ -105,8 +106,8 @@ class ParquetForm:
 
         """
         if self._file is None:
-            self._file = ParquetFile(self._parts, number)
-        self._file.add(row_of(name, event))
+            self._file = ParquetFile(self._parts, number, self._kept)
+        self._file.add(row_of(name, event) | kept_of(event, self._kept))
 
     def is_full(self) -> bool:
         """Tell whether the part must not become larger."""

@@ -3,6 +3,7 @@
 from crawlproject.plugins import Plugin
 
 PLUGIN = Plugin(
+    commands="crawlproject.contrib.datasets.commands",
     readers={
         "parquet": "crawlproject.contrib.datasets.targets.ParquetTarget",
         "webdataset": "crawlproject.contrib.datasets.targets.WebDatasetTarget",

@@ -32,6 +32,7 @@ _MOST = {"rows": 10_000_000, "samples": 100_000, "every": 86_400}  # a sample's 
 class ParquetTarget(Target):
     """Parquet files, with a row for each image."""
 
+    more: ClassVar[tuple[str, ...]] = ()  # columns beside those of all datasets
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rows": {
             "type": int,
@@ -42,6 +43,10 @@ class ParquetTarget(Target):
             "type": float,
             "metavar": "S",
             "help": f"of a dataset: seconds after which a part appears that is not full (default: {EVERY_S:.0f})",
+        },
+        "keep": {
+            "metavar": "NAME[:TYPE],...",
+            "help": "of a dataset: what was fed with --keep, and becomes columns: string, int64, double or bool",
         },
     }
 
@@ -59,10 +64,26 @@ class ParquetTarget(Target):
                 f"a part of {self.rows:,} rows is more than half of CRAWL_STREAM_MAXLEN, {maxlen:,}{each}, "
                 "at which the crawl would wait for it: lower --rows, or raise that setting"
             )
+        self.about_it: dict[str, str | None] = {}  # what else is noted, to be the same when it is continued
         try:
-            import pyarrow as pa  # noqa: F401
+            self.kept = self.kept_columns(opts.keep or "")
+        except ValueError as error:
+            raise UsageError(f"--keep {error}") from None
+
+    @classmethod
+    def kept_columns(cls, text: str) -> dict[str, Any]:
+        """Return the columns in a value of --keep, with their types.
+
+        Raises:
+            ValueError: it cannot be read, or a dataset has such a column by itself; the message says why.
+            CrawlprojectError: pyarrow is not installed.
+
+        """
+        try:
+            from crawlproject.contrib.datasets import event_rows
         except ImportError as error:
             raise CrawlprojectError(without_pyarrow("a dataset", error)) from None
+        return event_rows.kept_columns(text, cls.more)
 
     def sink(self, shard: State, stopping: Callable[[], bool]) -> Dataset:
         """Return what writes the events of a shard, into a folder of its own, as out/shard=02, of several."""
@@ -71,6 +92,11 @@ class ParquetTarget(Target):
         folder = self.where if shard.count == 1 else f"{self.where.rstrip('/')}/shard={shard.number:02d}"
         parts = parts_of(folder, self.settings)
         form, about = self.form(shard, parts)
+        about = (
+            self.about_it
+            | about
+            | {"keep": ",".join(f"{name}:{kind}" for name, kind in self.kept.items()) or None}
+        )
         every = self.opts.every or EVERY_S
         return Dataset(shard, parts, form, every=every, name=self.opts.reader, about=about, stopping=stopping)
 
@@ -78,12 +104,13 @@ class ParquetTarget(Target):
         """Return the form of the parts, and what is noted of the dataset."""
         from crawlproject.contrib.datasets.parquet import ParquetForm
 
-        return ParquetForm(parts, self.rows), {}
+        return ParquetForm(parts, self.rows, self.kept), {}
 
 
 class WebDatasetTarget(ParquetTarget):
     """Tar files of thumbnails, or originals, with a Parquet file beside each."""
 
+    more: ClassVar[tuple[str, ...]] = ("key", "caption")
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **ParquetTarget.options,
         "samples": {
@@ -118,16 +145,21 @@ class WebDatasetTarget(ParquetTarget):
         prefix = "" if shard.count == 1 else f"{shard.number:02d}"
         look_up = lookup_of(self._store, self.settings, self._setting)
         samples = self.opts.samples or SAMPLES
-        form = WebDatasetForm(parts, look_up, self.rows, samples, self.opts.caption, self._column, prefix)
+        caption, column = self.opts.caption, self._column
+        form = WebDatasetForm(parts, look_up, self.rows, samples, caption, column, prefix, self.kept)
         self._forms.append(form)
         return form, {"caption": self.opts.caption, "pictures": f"{self._column}s"}
 
     def remarks(self) -> list[str]:
-        """Say how many pictures are missing."""
-        missing = sum(one.missing for one in self._forms)
-        if not missing:
-            return []
-        return [f"{counted(missing, self._column)} missing in {self._setting}: rows without a sample"]
+        """Say how many pictures are missing, and whether captions are."""
+        said = []
+        if missing := sum(one.missing for one in self._forms):
+            said.append(f"{counted(missing, self._column)} missing in {self._setting}: rows without a sample")
+        if any(one.lacks_captions for one in self._forms):
+            said.append(
+                f"no image has a caption: {printable(self.opts.caption)} is no key of its event or `extra`"
+            )
+        return said
 
 
 def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callable[[str], bytes | None]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from crawlproject.contrib.datasets.event_rows import row_of
+from crawlproject.contrib.datasets.event_rows import kept_of, row_of
 from crawlproject.contrib.datasets.parquet import ParquetFile, ParquetForm, name_of, writing
 from crawlproject.contrib.datasets.parts import Parts
 from crawlproject.texts import one_line
@@ -28,11 +28,11 @@ _MORE = {"key": pa.string(), "caption": pa.string()}  # columns beside those of 
 class _Shard:
     """The files of a part, as they are being written."""
 
-    def __init__(self, parts: Parts, number: int) -> None:
+    def __init__(self, parts: Parts, number: int, kept: Mapping[str, pa.DataType]) -> None:
         self.samples = self.size = 0
         self.is_put = self.is_whole = False  # the tar file
         self.number = number
-        self.parquet = ParquetFile(parts, number, _MORE)
+        self.parquet = ParquetFile(parts, number, {**kept, **_MORE})
         self._parts = parts
         with writing(parts):
             self._tar = _tar(parts, number)
@@ -110,8 +110,11 @@ class WebDatasetForm(ParquetForm):
         caption: str | None = None,
         column: Literal["thumbnail", "original"] = "thumbnail",
         prefix: str = "",
+        kept: Mapping[str, pa.DataType] | None = None,
     ) -> None:
-        super().__init__(parts, rows)
+        super().__init__(parts, rows, kept)
+        self._captions = 0  # samples that have one
+        self.samples = 0
         self.missing = 0  # pictures
         self._pictures = _Pictures(look_up)
         self._most_samples = samples
@@ -136,11 +139,11 @@ class WebDatasetForm(ParquetForm):
 
     def add(self, number: int, name: str, event: dict[str, Any]) -> None:
         """Add an event; it is a sample if its picture is there."""
-        row = row_of(name, event)
+        row = row_of(name, event) | kept_of(event, self._kept)
         stored = row[self._column]
         picture = self._pictures.take(stored) if isinstance(stored, str) else None
         if self._shard is None or self._shard.number != number:
-            self._shard = _Shard(self._parts, number)
+            self._shard = _Shard(self._parts, number, self._kept)
         shard = self._shard
         has_one = stored is not None or self._column == "original"  # an SVG has no thumbnail
         if name == "image_metadata_updates" and has_one and picture is None:
@@ -154,6 +157,8 @@ class WebDatasetForm(ParquetForm):
             row["key"] = f"{self._prefix}{number:08d}{shard.samples:05d}"
             files[".json"] = _facts(row, event).encode(errors="replace")
             shard.add_sample(row["key"], files, (row["at"] or 0) // 1000)
+            self.samples += 1
+            self._captions += row.get("caption") is not None
         shard.parquet.add(row)
 
     def _caption_of(self, event: Mapping[str, Any]) -> str | None:
@@ -161,6 +166,11 @@ class WebDatasetForm(ParquetForm):
         extra = event.get("extra")
         value = event.get(self._caption, extra.get(self._caption) if isinstance(extra, dict) else None)
         return None if value is None else value if isinstance(value, str) else one_line(value)
+
+    @property
+    def lacks_captions(self) -> bool:
+        """Whether a caption is wanted, and none of many samples has one."""
+        return self._caption is not None and self.samples > 0 and not self._captions
 
     def is_full(self) -> bool:
         """Tell whether the part has all the samples, rows or bytes that it may have."""
@@ -178,7 +188,7 @@ class WebDatasetForm(ParquetForm):
 
     def void(self, number: int) -> None:
         """Have `put` put the Parquet file alone."""
-        self._shard = _Shard(self._parts, number)
+        self._shard = _Shard(self._parts, number, self._kept)
         self._shard.is_put = True
 
     def complete(self, number: int, footer: Mapping[str, Any]) -> None:

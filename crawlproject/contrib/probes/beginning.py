@@ -26,10 +26,9 @@ from crawlproject.imaging.analyse import (
     reason_of,
 )
 from crawlproject.imaging.codings import decoded_beginning
-from crawlproject.imaging.facts import read_exif, stored_size
+from crawlproject.imaging.facts import estimate_quality, read_exif, stored_size
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.messages import Job
-from crawlproject.imaging.quality import estimate_quality
 
 _Size = tuple[int, int]
 

@@ -229,18 +229,6 @@ class SourceScripts(Caller):
         reply = await self._run("exclude", names=list(names), by=by, fence=fence)
         return dict(zip(names, texts(reply), strict=True)) if reply else {}
 
-    async def review_exclusions(self, fence: int, cursors: Sequence[str], *, count: int) -> list[str]:
-        """Note what operators did by the key, of about `count` exclusions, from `cursors` on.
-
-        Return the next cursors; none when another leads by now.
-        """
-        cursor, noted_cursor = cursors
-        return texts(
-            await self._run(
-                "review_exclusions", fence=fence, cursor=cursor, noted_cursor=noted_cursor, count=count
-            )
-        )
-
     async def set_rates(
         self,
         fence: int,

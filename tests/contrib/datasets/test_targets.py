@@ -87,6 +87,12 @@ def test_a_part_is_no_larger_than_a_shard_keeps(scrapy: Scrapy, redis_url: str, 
         (("x.jsonl", "--rows", "5"), "--rows goes with WHERE:parquet or WHERE:webdataset"),
         (("out:parquet", "--caption", "alt"), "--caption goes with WHERE:webdataset"),
         (("out:parquet", "--originals"), "--originals goes with WHERE:webdataset"),
+        (("out:parquet", "--keep", "Width:int64"), "--keep Width: a dataset has a column of that name"),
+        (("out:webdataset", "--keep", "key"), "--keep key: a dataset has a column of that name"),
+        (
+            ("out:parquet", "--keep", "size:int"),
+            "expected NAME, or NAME:TYPE with one of string, int64, double, bool",
+        ),
         (("out:webdataset", "--originals"), "--originals needs the setting CRAWL_KEEP_ORIGINALS"),
         (("out:parquet", "--rows", "600000"), "more than half of CRAWL_STREAM_MAXLEN"),
     ],
@@ -97,6 +103,36 @@ def test_what_cannot_be_a_dataset_is_refused(
     done = scrapy("events", *words)
     assert done.returncode == 2
     assert says in done.stderr + done.stdout
+
+
+def test_what_was_fed_beside_a_seed_becomes_columns(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    fed = [{"a": "x", "b": 1.5, "n": 7, "key": "k"}, {"a": 5, "b": "no number"}, {"a": ["y"]}, None]
+    with redis.Redis.from_url(redis_url) as client:
+        for number, extra in enumerate(fed):
+            event = {"identifier": str(number), "extra": extra}
+            client.xadd("crawl:image_metadata_updates", {"event": json.dumps(event)})
+    scrapy("events", f"{tmp_path}/out/:parquet", "--keep", "a,b:double,n:int64,key")
+    table = pq.read_table(tmp_path / "out")
+    assert table.select(["a", "b", "n", "key"]).to_pydict() == {
+        "a": ["x", "5", '["y"]', None], "b": [1.5, None, None, None], "n": [7, None, None, None],
+        "key": ["k", None, None, None],
+    }  # fmt: skip
+    assert [str(table.schema.field(name).type) for name in "abn"] == ["string", "double", "int64"]
+    done = scrapy("events", f"{tmp_path}/out/:parquet", "--keep", "a")
+    assert "was begun with --keep a:string,b:double,n:int64,key:string, not with --keep a:string" in done.stderr
+
+
+def test_a_caption_that_no_image_has_is_told(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.jpg").write_bytes(b"picture")
+    event = {"identifier": "1", "thumbnail": "a/1.jpg", "extra": {"TEXT": "x"}}
+    for name, told in (("text", True), ("TEXT", False)):
+        with redis.Redis.from_url(redis_url) as client:
+            client.xadd("crawl:image_metadata_updates", {"event": json.dumps(event)})
+        place = f"{tmp_path}/{name}/:webdataset"
+        done = scrapy("events", place, "--caption", name, IMAGES_STORE=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert (f"no image has a caption: {name} is no key of its event" in done.stderr) == told
 
 
 def test_the_columns_are_documented() -> None:

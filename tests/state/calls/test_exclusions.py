@@ -1,4 +1,4 @@
-"""exclude.lua, review_exclusions.lua, drop_queued.lua, and what heeds them."""
+"""exclude.lua, drop_queued.lua, and what heeds them."""
 
 from __future__ import annotations
 
@@ -361,23 +361,7 @@ async def test_a_leader_that_was_replaced_changes_nothing(state: State) -> None:
     fence = await start(state)
     assert not await state.scripts.exclude({"museum": ""}, fence=fence - 1)
     assert await state.scripts.include(["museum"], fence=fence - 1) == {}
-    assert await state.scripts.review_exclusions(fence - 1, ("0", "0"), count=9) == []
     assert await db(state).keys("crawl:excluded*") == []
-
-
-async def test_what_operators_do_by_key_is_noted(state: State) -> None:
-    fence = await start(state)
-    await enqueue(state, [image("http://a.example/1")])
-    await db(state).sadd(state.keys.excluded, "museum", b"\xff")
-    assert await state.scripts.review_exclusions(fence, ("0", "0"), count=100) == ["0", "0"]
-    assert json.loads(await db(state).hget(state.keys.excluded_by, "museum"))["by"] == "operator, by key"
-    await db(state).srem(state.keys.excluded, "museum")
-    await state.scripts.review_exclusions(fence, ("0", "0"), count=100)
-    await state.scripts.review_exclusions(fence, ("0", "0"), count=100)
-    assert [(one["event"], one["source"], one["by"]) for one in await audit(state)] == [
-        ("crawl_excluded", "museum", "operator, by key"),
-        ("crawl_included", "museum", "operator, by key"),
-    ]
 
 
 async def test_a_purge_is_noted_once_and_takes_no_more_than_waited(state: State) -> None:

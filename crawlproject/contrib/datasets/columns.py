@@ -1,0 +1,70 @@
+"""Which columns of a list become what of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from crawlproject.contrib.datasets.targets import ParquetTarget
+from crawlproject.errors import BadInput
+from crawlproject.ingest.seed_rows import Columns
+from crawlproject.texts import printable
+
+_URLS = ("url", "image_url")  # columns of URLs, in any case
+_KEYS = {"id": "uuid", "url": "url", "source": "source", "priority": "priority"}  # names to keys of a seed
+CAPTION = "caption"
+
+
+class Mapped(NamedTuple):
+    """What the options say: `columns` for the feed, `keep` for the dataset, as of its option --keep.
+
+    `pairs` are names in the dataset to columns, `ignored` the columns that nothing takes.
+    """
+
+    pairs: Mapping[str, str]
+    columns: Columns
+    keep: str
+    has_caption: bool
+    ignored: list[str]
+
+
+def mapped(name: str, found: Mapping[str, str], wanted: str | None, form: type[ParquetTarget]) -> Mapped:
+    """Return what `caption=TEXT,id=key,LICENSE` makes of the file `name`; `found` are its columns, with kinds.
+
+    Raises:
+        BadInput: a column is not there, or there is none of URLs.
+        ValueError: `wanted` cannot be read, or a dataset of this `form` has such a column by itself.
+
+    """
+    pairs: dict[str, str] = {}
+    for part in filter(None, map(str.strip, (wanted or "").split(","))):
+        key, equals, column = (one.strip() for one in part.partition("="))
+        if not key or (equals and not column) or key in pairs:
+            raise ValueError(f"--columns {part!r:.80}: expected NAME=COLUMN, or COLUMN, each name once")
+        pairs[key] = column or key
+    is_plain = any("://" in column for column in found)  # a list of URLs, without a header
+    has = "a plain list of URLs" if is_plain else f"only {printable(', '.join(found), 1000)}"
+    for column in pairs.values():
+        if is_plain or column not in found:
+            raise BadInput(f"{name} has no column {column!r:.80}, {has}")
+    if is_plain:
+        return Mapped({}, Columns(), "", False, [])
+    lower = {column.lower(): column for column in reversed(list(found))}
+    if "url" not in pairs:
+        urls = [lower[one] for one in _URLS if one in lower]
+        if not urls:
+            raise BadInput(f"{name} has no column of URLs, {has}: name it, as in --url COLUMN")
+        pairs["url"] = urls[0]
+    named = {key: pairs[of] for of, key in _KEYS.items() if of in pairs}
+    if "uuid" in named:
+        named["identifier"] = ""  # the other name of the same
+    kept = {of: column for of, column in pairs.items() if of not in _KEYS}
+    columns = Columns(named, kept)
+    kinds = {of: found[column].replace("json", "string") for of, column in kept.items()}
+    has_caption = CAPTION in form.more and kinds.pop(CAPTION, None) is not None
+    keep = ",".join(f"{of}:{kind}" for of, kind in kinds.items())
+    try:
+        form.kept_columns(keep)
+    except ValueError as error:
+        raise ValueError(f"--columns {error}, as in listed_width=WIDTH") from None
+    return Mapped(pairs, columns, keep, has_caption, columns.ignored(name, list(found)))

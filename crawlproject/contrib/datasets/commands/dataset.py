@@ -1,0 +1,244 @@
+"""`scrapy dataset`: from a list of URLs to a dataset, in one line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
+
+from crawlproject import cli, config, plugins
+from crawlproject.errors import CrawlprojectError
+from crawlproject.ingest import files, seed_files
+from crawlproject.screen import Screen
+from crawlproject.state.client import crawl_dir
+from crawlproject.texts import counted, printable, visible
+
+if TYPE_CHECKING:
+    from crawlproject.contrib.datasets.columns import Mapped
+    from crawlproject.contrib.datasets.targets import ParquetTarget
+
+_FORMS = ("webdataset", "parquet")
+_STORE = "IMAGES_STORE"
+
+
+class Command(cli.Command):
+    """Crawl the images of lists (Parquet, CSV, TSV, JSON lines or plain lists of URLs, as for scrapy feed), with a
+    worker for each core, and write them to a folder or s3://BUCKET/PREFIX: as WebDataset's shards, or as Parquet
+    files with the images in images/. It shows how far it is, and sums up at the end. After Ctrl-C or a crash the
+    same command goes on: each row of the lists is in the dataset once. A site whose size is unknown gets a request
+    every five seconds: its size in a catalogue, or scrapy rate, gives it more.
+    """
+
+    arguments = "[options] FILE... --to FOLDER"
+    summary = "Make a dataset of a list of URLs: WebDataset, or Parquet"
+    examples = (
+        "scrapy dataset images.parquet --to out/ --size 256 --crop --columns caption=TEXT,id=key",
+        "scrapy dataset urls.txt --to s3://bucket/out/ --format parquet",
+    )
+    json_help = "print the summary as one JSON document"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        whole: dict[str, Any] = {"type": int, "metavar": "N"}
+        parser.add_argument("--to", metavar="FOLDER", help="where the dataset is, or will be")
+        parser.add_argument("--format", choices=_FORMS, default=_FORMS[0], help=f"(default: {_FORMS[0]})")
+        parser.add_argument("--size", **whole, help="pixels of the longest side of an image (default: 640)")
+        parser.add_argument("--crop", action="store_true", help="images are squares, of their middle")
+        parser.add_argument("--enlarge", action="store_true", help="images that are smaller become as large")
+        parser.add_argument(
+            "--columns",
+            metavar="NAME=COLUMN,...",
+            help="columns of the lists that the dataset has, as caption=TEXT,id=key,LICENSE; id, url, source and "
+            "priority are those of a seed",
+        )
+        parser.add_argument("--caption", metavar="COLUMN", help="the same as --columns caption=COLUMN")
+        parser.add_argument("--url", metavar="COLUMN", help="the column of URLs; by default url or image_url")
+        parser.add_argument("--catalogue", metavar="FILE", help="sizes of sites, which set their rates")
+        parser.add_argument("--workers", **whole, help="processes that crawl (default: one for each core)")
+        parser.add_argument("--rows", **whole, help="rows of a part at most (default: 50,000)")
+        parser.add_argument("--samples", **whole, help="samples of a shard at most (default: 10,000)")
+
+    @cli.reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        from crawlproject.sources.catalogue_reader import check_catalogue  # here: it would slow every command
+
+        settings = self.settings
+        assert settings is not None
+        if not args or not opts.to or seed_files.STDIN in args:
+            raise UsageError("expected at least one FILE, and --to FOLDER")
+        if opts.workers is not None and not 0 < opts.workers <= 256:
+            raise UsageError(f"--workers {opts.workers}: expected 1 to 256")
+        form = load_object(plugins.offered("readers")[opts.format])
+        mapped = _mapped(args, settings, opts, form)
+        namespace, has_parts = _namespace(opts.to, settings)
+        given = _given(settings, opts, namespace)
+        for name, value in given.items():
+            settings.set(name, value, priority="cmdline")
+        own = config.load(settings)
+        config.check_contact(own)
+        if own.shards > 1:
+            raise CrawlprojectError(
+                "CRAWL_SHARDS is for several machines: leave it out, or run scrapy feed, crawl and events"
+            )
+        if own.sources is not None:
+            check_catalogue(own.sources)
+        logs = crawl_dir() / "logs" / own.namespace
+        with _alone(own.namespace, opts.to):
+            said = self._make(args, opts, form, given, mapped, logs, has_parts)
+        if said["whole"] and _thumbnails(own.namespace) == Path(given.get(_STORE, ".")):
+            shutil.rmtree(_thumbnails(own.namespace), ignore_errors=True)  # they are in the shards
+        if opts.json:
+            print(json.dumps(said))
+        else:
+            print(visible("\n".join(_words(said, opts.to, own.namespace, logs))))
+        if not said["whole"]:
+            self.exitcode = 130
+
+    def _make(
+        self,
+        names: list[str],
+        opts: argparse.Namespace,
+        form: type[ParquetTarget],
+        given: dict[str, str],
+        mapped: Mapped,
+        logs: Path,
+        has_parts: bool,
+    ) -> dict[str, Any]:
+        from crawlproject.contrib.datasets.making import Feeding, Making
+        from crawlproject.contrib.datasets.workers import Workers
+
+        assert self.settings is not None
+        screen = Screen()
+        if mapped.ignored:
+            screen.say(f"ignored: {printable(', '.join(mapped.ignored), 500)}; take them with --columns")
+        read = argparse.Namespace(
+            follow=True, skip_lost=False, reader=None, every=None, originals=False, json=True,
+            rows=opts.rows, samples=opts.samples, keep=mapped.keep,
+            caption="caption" if mapped.has_caption else None,
+        )  # fmt: skip
+        options = [word for pair in (*opts.set, *(f"{k}={v}" for k, v in given.items())) for word in ("-s", pair)]
+        count = opts.workers or len(os.sched_getaffinity(0))
+        own = config.load(self.settings)
+        about = {
+            "images": f"{','.join(map(str, own.thumbnail_sizes))} {own.thumbnail_mode}"
+            f"{' enlarged' if own.thumbnail_enlarge else ''}",
+            "columns": ",".join(f"{name}={column}" for name, column in mapped.pairs.items()) or None,
+        }
+        making = Making(self.settings, form, opts.to, read, screen, about)
+        feeding = Feeding(self.settings, names, mapped.columns, screen.say)
+
+        async def run() -> dict[str, Any]:
+            async with cli.opened_state(self) as state:
+                workers = Workers(count, options, logs, screen.say)
+                return await making.run(state, feeding, workers, has_parts=has_parts)
+
+        try:
+            return asyncio.run(run())
+        finally:
+            screen.close()
+
+
+def _given(settings: BaseSettings, opts: argparse.Namespace, namespace: str) -> dict[str, str]:
+    """Return the settings that the options stand for, and where thumbnails go, unless users have said that."""
+    given: dict[str, str] = {}
+    if opts.size is not None:
+        given["CRAWL_THUMBNAIL_SIZES"] = str(opts.size)
+    if opts.crop:
+        given["CRAWL_THUMBNAIL_MODE"] = "center_crop"
+    if opts.enlarge:
+        given["CRAWL_THUMBNAIL_ENLARGE"] = "True"
+    if opts.catalogue is not None:
+        given["CRAWL_SOURCES"] = opts.catalogue
+    given["CRAWL_NAMESPACE"] = namespace
+    if settings.get(_STORE) == ".crawl/thumbnails":
+        beside = f"{opts.to.rstrip('/')}/images/"
+        given[_STORE] = beside if opts.format == "parquet" else str(_thumbnails(namespace))
+    return given
+
+
+def _namespace(where: str, settings: BaseSettings) -> tuple[str, bool]:
+    """Return the namespace of a dataset's crawl, which is noted in the dataset, and whether that has parts.
+
+    Each has a crawl of its own: seeds that another one has seen would be dropped, and its events would be rows. A
+    new one has a new namespace: its folder may be that of one that was deleted.
+    """
+    from crawlproject.contrib.datasets.dataset import namespace_of
+    from crawlproject.contrib.datasets.parts import parts_of
+
+    is_there = "://" in where or Path(where).is_dir()
+    noted, has_parts = namespace_of(parts_of(where, settings)) if is_there else (None, False)
+    if own := settings.get("CRAWL_NAMESPACE"):
+        return own, has_parts
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", where.rstrip("/").rpartition("/")[2])[:32]
+    return noted or f"dataset-{name}-{secrets.token_hex(3)}", has_parts
+
+
+def _thumbnails(namespace: str) -> Path:
+    return crawl_dir() / "datasets" / namespace / "thumbnails"
+
+
+def _mapped(
+    names: list[str], settings: BaseSettings, opts: argparse.Namespace, form: type[ParquetTarget]
+) -> Mapped:
+    """Return what the columns of the lists, those of the first one, are for."""
+    from crawlproject.contrib.datasets.columns import mapped
+
+    pairs = [opts.columns, opts.caption and f"caption={opts.caption}", opts.url and f"url={opts.url}"]
+    first = seed_files.find(names[:1], settings)[0]
+    try:
+        return mapped(first.name, files.columns_of(first), ",".join(filter(None, pairs)), form)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+@contextmanager
+def _alone(namespace: str, where: str) -> Iterator[None]:
+    """Keep other datasets of this project waiting: each would send sites the whole rate."""
+    folder = crawl_dir() / "datasets"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise CrawlprojectError(
+                f"another dataset is being made here, {printable(lock.read(), 500)}: wait for it, as two at once "
+                "would send sites twice their rates"
+            ) from None
+        lock.truncate(0)
+        lock.write(where)
+        lock.flush()
+        yield
+
+
+def _words(said: dict[str, Any], where: str, namespace: str, logs: Path) -> Iterator[str]:
+    """Yield the lines of the summary."""
+    total = said["ok"] + said["gone"] + said["failed"]
+    more = [f"{said[name]} {name}" for name in ("duplicates", "excluded", "rejected") if said[name]]
+    yield (
+        f"{where}: {counted(total, 'row')}, {said['ok']} ok, {said['gone']} gone, {said['failed']} failed"
+        f"{'; left out: ' + ', '.join(more) if more else ''} ({said['seconds']:.0f} s)"
+    )
+    if not said["whole"]:
+        yield f"stopped, with {said['waiting']} to do: the same command goes on"
+    if said["slowest"]:
+        yield "slowest sources:"
+        yield from (f"  {line}" for line in said["slowest"])
+    if said["failed"]:
+        yield f"failed, see CRAWL_NAMESPACE={namespace} scrapy dead list:"
+        yield from (f"  {count} {reason}" for reason, count in said["reasons"].items())
+    yield from (f"note: {remark}" for remark in said["remarks"])
+    yield f"logs: {logs}"

@@ -1,0 +1,194 @@
+"""Makes a dataset of lists of URLs: feeds them, has workers crawl them, and writes what comes, all at once."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from crawlproject import cli, config
+from crawlproject.commands.events import read_shards
+from crawlproject.contrib.datasets.targets import ParquetTarget
+from crawlproject.contrib.datasets.workers import Workers
+from crawlproject.errors import BadInput, CrawlprojectError
+from crawlproject.ingest.file_feed import FileFeed
+from crawlproject.ingest.seed_rows import Columns
+from crawlproject.screen import Screen
+from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.health import fault_of
+from crawlproject.status.progress import Progress
+from crawlproject.status.sample import Survey
+from crawlproject.status.snapshot import CrawlSample
+from crawlproject.status.source_status import said_of_minimum
+from crawlproject.streams.streams import dead_letters
+from crawlproject.texts import printable
+
+_SOON_S = 0.05
+_EVERY_S = 1.0  # between two looks
+_LINE_S = 10.0  # between two lines where there is no terminal
+_GRACE_S = 10.0  # that workers have to end, beyond CRAWL_SHUTDOWN_GRACE
+_COUNTED = 10_000  # dead letters whose reasons are counted
+_REASONS = 5
+_PECULIAR = re.compile(r", | \(|: ?b?['\"]")  # what begins what is peculiar to one
+
+
+class Feeding(threading.Thread):
+    """Feeds the lists, behind what was fed before. `begun` is set when they can be read, or there is a `fault`."""
+
+    def __init__(self, settings: Any, names: list[str], columns: Columns, say: Callable[[str], object]) -> None:
+        super().__init__(daemon=True)  # it may wait for room
+        self.begun = threading.Event()
+        self.stopped = threading.Event()
+        self.fault: BaseException | None = None
+        self.rejected = 0
+        self._settings, self._names, self._columns, self._say = settings, names, columns, say
+
+    def run(self) -> None:
+        """Feed."""
+        try:
+            with cli.connected(config.load(self._settings)) as redis:
+                feed = FileFeed(redis.state, redis.run, self._names, self._columns, self._tell)
+                try:
+                    feed.begin(self._settings, resume=True)
+                except BadInput as error:
+                    feed.begin(self._settings, resume=False)
+                    self._say(f"{error}; fed anew: images that the dataset has are left out")
+                self.begun.set()
+                feed.push(lambda _: None, self.stopped.is_set)
+        except BaseException as error:  # the main thread raises it
+            self.fault = error
+        finally:
+            self.begun.set()
+
+    def _tell(self, text: str) -> None:
+        if not text.startswith("scrapy feed: waiting"):  # workers make room
+            self.rejected += 1
+            self._say(text)
+
+
+class Making:
+    """One run. `read` is what the events are read with: the options of `scrapy events`."""
+
+    def __init__(
+        self,
+        settings: Any,
+        target: type[ParquetTarget],
+        where: str,
+        read: argparse.Namespace,
+        screen: Screen,
+        about: dict[str, str | None],
+    ) -> None:
+        self.settings, self.screen = settings, screen
+        self._target, self._where, self._read, self._about = target, where, read, about
+        self._progress = Progress(whole=True)
+        self._said_slow = False
+        self._shown_at = 0.0
+
+    async def run(self, state: State, feeding: Feeding, workers: Workers, *, has_parts: bool) -> dict[str, Any]:
+        """Return the summary, when all is written, or at a stop.
+
+        `has_parts`: the dataset was begun before; then its crawl must be there, too.
+
+        Raises:
+            CrawlprojectError, OSError: it cannot go on; what has come so far is written.
+
+        """
+        if has_parts and not await state.redis.exists(state.keys.totals):
+            raise CrawlprojectError(
+                f"{self._where} has a dataset, whose crawl this Redis does not know: all images would come twice; "
+                "name an empty folder, or set REDIS_URL to the Redis that it was begun with"
+            )
+        target = self._target(state, self._where, self._read, self.settings)
+        target.about_it = self._about
+        ending, self._read.follow = threading.Event(), True
+        sink = target.sink(state, ending.is_set)
+        began, survey, is_whole = time.monotonic(), Survey(state), False
+        sample: CrawlSample | None = None
+        with cli.stoppable() as stop:
+            reading = asyncio.create_task(read_shards({state: sink}, ending, self._read))
+            while not (sink.is_open or reading.done() or stop.is_set()):
+                await asyncio.wait((reading,), timeout=_SOON_S)
+            try:
+                if sink.is_open:
+                    feeding.start()
+                    await asyncio.to_thread(feeding.begun.wait)
+                while not (stop.is_set() or reading.done() or feeding.fault):
+                    try:
+                        is_whole = not feeding.is_alive() and (await state.scripts.idleness()).is_idle
+                        if not is_whole:
+                            workers.look()
+                        sample = await survey.take()
+                        self._show(sample)
+                    except REDIS_TROUBLE as error:
+                        self.screen.show(fault_of(error))
+                    if is_whole:
+                        break
+                    await asyncio.wait((reading,), timeout=_EVERY_S)
+            finally:
+                feeding.stopped.set()
+                grace = config.load(self.settings).shutdown_grace + _GRACE_S
+                await asyncio.to_thread(workers.stop, grace)
+                self._read.follow = False  # what there is by now is read to its end
+                faults = await reading
+        for fault in filter(None, (feeding.fault, *faults)):
+            raise fault
+        try:
+            sample = await survey.take()
+        except REDIS_TROUBLE:  # at this moment: all is written
+            if sample is None:
+                raise
+        if is_whole:
+            self._show(sample)
+        return {
+            "whole": is_whole,
+            "seconds": round(time.monotonic() - began, 1),
+            "rows": sink.written,
+            **{name: sample.overview.totals.get(of, 0) for name, of in _OUTCOMES.items()},
+            "rejected": feeding.rejected,
+            "waiting": sample.overview.outstanding + sample.overview.overflow + sample.overview.seeds,
+            "reasons": dict((await _reasons(state)).most_common(_REASONS)),
+            "slowest": self._progress.slowest(),
+            "remarks": list(target.remarks()),
+        }
+
+    def _show(self, sample: CrawlSample) -> None:
+        slow = said_of_minimum(one.row for one in sample.sources.values())
+        if slow and not self._said_slow:
+            self._said_slow = True
+            self.screen.say(f"slow: {self.pasteable(slow)}")
+        line = self._progress.line(sample)
+        if self.screen.is_live:
+            self.screen.show(line)
+        elif time.monotonic() >= self._shown_at + _LINE_S:
+            self._shown_at = time.monotonic()
+            self.screen.say(line)
+
+    def pasteable(self, text: str) -> str:
+        """Return a text in which a command of scrapy is about this crawl."""
+        return text.replace("scrapy ", f"CRAWL_NAMESPACE={config.load(self.settings).namespace} scrapy ", 1)
+
+
+# In the summary, by the totals that they are.
+_OUTCOMES = {
+    "ok": "thumbnails",
+    "gone": "link_rot",
+    "failed": "failed",
+    "duplicates": "duplicates",
+    "excluded": "excluded",
+}
+
+
+async def _reasons(state: State) -> Counter[str]:
+    """Return how many dead letters there are for each reason, without what is peculiar to one."""
+    found: Counter[str] = Counter()
+    async for _, fields in dead_letters(state):
+        reason = fields.get(b"reason", b"").decode(errors="replace")
+        found[printable(_PECULIAR.split(reason)[0], 80)] += 1
+        if found.total() >= _COUNTED:
+            break
+    return found

@@ -1,0 +1,84 @@
+"""The workers of `scrapy dataset`: processes of this machine, each with its log in a file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crawlproject.errors import CrawlprojectError
+from crawlproject.texts import counted, printable
+
+_IDLE_S = 30  # until one closes that nobody stops any more, as this process was killed
+_MOST_KILLED = 10  # workers, by a signal: more are no accidents
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+class Workers:
+    """`count` workers with these `options`, in a process group of their own: Ctrl-C is for who started them.
+
+    `say` is told of the start.
+    """
+
+    def __init__(self, count: int, options: Sequence[str], logs: Path, say: Callable[[str], object]) -> None:
+        self._options = [*options, "-s", f"MAX_IDLE_TIME_BEFORE_CLOSE={_IDLE_S}"]
+        self._count = count
+        self._logs = logs
+        self._say = say
+        self._running: list[_Worker] = []
+        self._killed = 0
+        self._started = False
+
+    def look(self) -> None:
+        """Start those that do not run: one that was killed, or has found nothing to do, is replaced.
+
+        Raises:
+            CrawlprojectError: one has ended for a reason, and others would; the message has its last words.
+
+        """
+        for worker in [one for one in self._running if one.process.poll() is not None]:
+            self._running.remove(worker)
+            self._killed += worker.process.returncode < 0
+            if worker.process.returncode > 0 or self._killed > _MOST_KILLED:
+                lines = worker.log.read_text(errors="replace").split("\n")
+                last = next((line for line in reversed(lines) if line.strip()), "without a word")
+                raise CrawlprojectError(
+                    f"a worker has ended with {worker.process.returncode}: {printable(last, 500)} ({worker.log})"
+                )
+        if not self._started:
+            self._started = True
+            self._say(f"{counted(self._count, 'worker')}, logs: {self._logs}; Ctrl-C stops them")
+        names = {one.log.name for one in self._running}
+        for number in range(1, self._count + 1):
+            if (name := f"worker-{number}.log") not in names:
+                self._running.append(self._start(self._logs / name))
+
+    def _start(self, log: Path) -> _Worker:
+        command = [sys.executable, "-m", "scrapy", "crawl", "images", *self._options, "--logfile", str(log)]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as said:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
+            )
+        return _Worker(process, log)
+
+    def stop(self, within_s: float) -> None:
+        """Stop them in good order: they finish what they have begun. Blocks, and kills who takes longer."""
+        for worker in self._running:
+            worker.process.terminate()
+        end = time.monotonic() + within_s
+        for worker in self._running:
+            try:
+                worker.process.wait(max(end - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+        self._running.clear()

@@ -1,0 +1,49 @@
+"""Which columns of a list become what of a dataset."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawlproject.contrib.datasets.columns import mapped
+from crawlproject.contrib.datasets.targets import ParquetTarget, WebDatasetTarget
+from crawlproject.errors import BadInput
+from crawlproject.ingest.seed_rows import Columns
+
+LAION = dict.fromkeys(["URL", "TEXT", "hash", "key"], "string") | {"WIDTH": "int64", "similarity": "double"}
+
+
+def test_names_of_the_dataset_are_given_to_columns_of_the_list() -> None:
+    found = mapped("f", LAION, "caption=TEXT,id=key,similarity", WebDatasetTarget)
+    assert found.columns == Columns(
+        {"uuid": "key", "url": "URL", "identifier": ""}, {"caption": "TEXT", "similarity": "similarity"}
+    )
+    assert (found.keep, found.has_caption) == ("similarity:double", True)
+    assert found.ignored == ["hash", "WIDTH"]
+    assert mapped("f", LAION, "caption=TEXT", ParquetTarget).keep == "caption:string"
+
+
+@pytest.mark.parametrize("column", ["url", "URL", "Image_URL", "image_url"])
+def test_the_column_of_urls_is_found(column: str) -> None:
+    assert mapped("f", {"a": "string", column: "string"}, None, ParquetTarget).columns.named == {"url": column}
+
+
+def test_a_plain_list_has_no_columns() -> None:
+    assert mapped("f", {"http://h/a": "string", "b.jpg": "string"}, None, ParquetTarget).columns == Columns()
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "error", "reason"),
+    [
+        (LAION, "caption=text", BadInput, "f has no column 'text', only URL, TEXT, hash, key, WIDTH, similarity"),
+        ({"link": "string"}, None, BadInput, "f has no column of URLs, only link: name it, as in --url COLUMN"),
+        ({"http://h/a": "string"}, "caption=TEXT", BadInput, "no column 'TEXT', a plain list of URLs"),
+        (LAION, "a=TEXT,a=key", ValueError, "each name once"),
+        (LAION, "width=WIDTH", ValueError, "width: a dataset has a column of that name: .* listed_width=WIDTH"),
+        (LAION, "key", ValueError, "key: a dataset has a column of that name"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    found: dict[str, str], wanted: str | None, error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        mapped("f", found, wanted, WebDatasetTarget)
