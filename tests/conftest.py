@@ -96,6 +96,7 @@ _SLOW_FILES = (
     "scripts/test_two_spiders.py",
     "datasets/test_webdataset.py",
     "sources/test_names.py",
+    "sources/test_parquet.py",
     "state/test_circuit_script.py",
     "state/test_shared_clock.py",
     "status/test_reporter.py",

@@ -51,6 +51,7 @@ CHOICES = {
     "CRAWL_EVENTS_UNREAD": ("keep", "drop"),
     "CRAWL_THUMBNAIL_MODE": ("keep_ratio_largest", "keep_ratio", "center_crop", "border"),
     "CRAWL_THUMBNAIL_FORMAT": ("JPEG", "WebP"),
+    "CRAWL_TLS_FAILURES": ("refuse", "record"),
     "CRAWL_LOG_FORMAT": ("text", "json"),
 }
 TEXTS = ("AWS_ENDPOINT_URL", "CRAWL_SOURCES", "CRAWL_EXCLUDE")

@@ -98,7 +98,7 @@ def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest
 # The leader
 
 
-async def test_a_catalogue_that_redis_has_lost_is_read_again_at_once(
+async def test_what_is_deleted_of_the_catalogue_is_written_again_at_once(
     scheduler: FrontierScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
@@ -108,10 +108,11 @@ async def test_a_catalogue_that_redis_has_lost_is_read_again_at_once(
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=500_000_000)):
         monkeypatch.setattr(leaders, "_REFRESH_S", 1800.0)
-        await until_async(is_whole)
-        await asyncio.sleep(0.2)  # it waits for the next reading
-        await redis.delete(keys.catalogue, keys.hosts)
-        await until_async(is_whole)
+        for key in (keys.catalogue, keys.hosts):
+            await until_async(is_whole)
+            await asyncio.sleep(0.2)  # it waits for the next reading
+            await redis.delete(key)
+            await until_async(is_whole)
 
 
 async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(

@@ -130,14 +130,14 @@ def crawl_https(crawl: Crawl, port: int, settings: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "refused"),
+    ("name", "known", "refused", "recorded"),
     [
-        ("museum.org", False, "certificate verify failed"),
-        ("gallery.org", True, "certificate is for another name"),
+        ("museum.org", False, "tls: certificate verify failed", "unable to get local issuer certificate"),
+        ("gallery.org", True, "tls: certificate is for another name", "certificate is for another name"),
     ],
 )
-def test_an_invalid_certificate_is_refused_unless_scrapy_is_not_to_verify_it(
-    crawl: Crawl, authority: trustme.CA, trusted: str, name: str, known: bool, refused: str
+def test_an_invalid_certificate_is_refused_or_recorded(
+    crawl: Crawl, authority: trustme.CA, trusted: str, name: str, known: bool, refused: str, recorded: str
 ) -> None:
     authorities = {"SSL_CERT_FILE": trusted} if known else {"SSL_CERT_FILE": str(crawl.folder / "none.pem")}
     (crawl.folder / "none.pem").write_text("")
@@ -145,11 +145,11 @@ def test_an_invalid_certificate_is_refused_unless_scrapy_is_not_to_verify_it(
         crawl_https(crawl, port, authorities)
         assert crawl.events(KEYS.image_events) == []
         # robots.txt is requested first, and cannot be fetched
-        assert refused in crawl.dead()["a"]
+        assert refused.removeprefix("tls: ") in crawl.dead()["a"]
         crawl.redis.flushall()
-        crawl.options += ["-s", "DOWNLOAD_VERIFY_CERTIFICATES=False"]
-        crawl_https(crawl, port, {})
-    assert len(crawl.events(KEYS.image_events)) == 1
+        crawl_https(crawl, port, {"CRAWL_TLS_FAILURES": "record"})
+    (event,) = crawl.events(KEYS.image_events)
+    assert event["tls_failure"] == recorded
 
 
 # Idle connections
