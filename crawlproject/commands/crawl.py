@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +20,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.screen import Screen
 from crawlproject.state.client import check_redis
 from crawlproject.state.clock import local_time
-from crawlproject.storage.blobs import check_storage, is_same_place
+from crawlproject.storage.blobs import check_storage, is_same_place, refusing
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class Command(crawl.Command):
             check_catalogue(settings.sources)
         if settings.exclude is not None:
             read_exclusions(settings.exclude)
+        if not settings.shard and settings.shards > 1:
+            self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.unserved.UnservedShards"] = 400
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
         if (concurrent := fit_open_files(wanted)) < wanted:
             logger.warning(
@@ -102,6 +106,10 @@ class Command(crawl.Command):
         if settings.shard and len(args) == 1:
             self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
+        from crawlproject.frontier.worker import MOVES_TO  # here: it would slow every command
+
+        if MOVES_TO in os.environ and signal.getsignal(signal.SIGTERM) == self.crawler_process._signal_shutdown:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nobody has told it to stop
 
     def _show_progress(self, screen: Screen) -> None:
         from crawlproject.extensions.progress_line import ProgressLine
@@ -133,6 +141,11 @@ class Command(crawl.Command):
             from crawlproject.storage.warc_store import check_page_store
 
             check_page_store(self.settings)
+        if settings.overflow_store is not None:
+            from crawlproject.storage.packs import open_packs
+
+            with refusing("CRAWL_OVERFLOW_STORE", settings.overflow_store):
+                open_packs(settings.overflow_store, self.settings)
 
 
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:

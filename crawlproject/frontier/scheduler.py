@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections import deque
 from dataclasses import replace
@@ -29,7 +30,7 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
-from crawlproject.frontier.worker import Worker, collect_rarely
+from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
 from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
 from crawlproject.net.handler import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
@@ -43,7 +44,6 @@ from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.blobs import refusing
 from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
@@ -187,7 +187,8 @@ class FrontierScheduler(Scheduler):
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
-        self.state = State(self.config, spider.name)
+        moved = os.environ.pop(MOVES_TO, None)
+        self.state = State(self.config, spider.name, None if moved is None else int(moved))
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
@@ -253,13 +254,8 @@ class FrontierScheduler(Scheduler):
         """Spill and refill; also for spiders that this one finds requests for.
 
         Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
-
-        Raises:
-            ConfigError: the store cannot be used at all.
-
         """
-        with refusing("CRAWL_OVERFLOW_STORE", store):
-            packs = open_packs(store, self.crawler.settings)
+        packs = open_packs(store, self.crawler.settings)
         for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
             overflow = Overflow(state, packs)
             self._loops.start(overflow.keep, overflow.keep_sweeping)

@@ -105,7 +105,8 @@ def refusing(setting: str, uri: str) -> Iterator[None]:
         yield
     except Exception as error:  # whatever boto and the file system find wrong
         shown = printable(without_secrets(uri), 500)
-        raise ConfigError(f"{setting}={shown} cannot be used: {described(error)}") from None
+        said = str(error) if isinstance(error, ConfigError) else described(error)
+        raise ConfigError(f"{setting}={shown} cannot be used: {said}") from None
 
 
 def described(error: Exception) -> str:

@@ -36,6 +36,11 @@ TRAPS = str(Path(__file__).parents[1] / "traps")
         ),
         (
             [],
+            {"CRAWL_OVERFLOW_STORE": "s3://bucket/", "PYTHONPATH": "{tmp}/without"},
+            "CRAWL_OVERFLOW_STORE=s3://bucket/ cannot be used: s3:// needs boto3: pip install 'crawlproject[s3]'",
+        ),
+        (
+            [],
             {"CRAWL_ANALYSES": "crawlproject.models:phish"},
             "CRAWL_ANALYSES: crawlproject.models:phish cannot be loaded: AttributeError: module ",
         ),
@@ -50,6 +55,8 @@ def test_a_crawl_that_cannot_be_is_refused_in_a_sentence(
     scrapy: Scrapy, tmp_path: Path, args: list[str], environ: dict[str, str], sentence: str
 ) -> None:
     (tmp_path / "bad.json").write_text('[{"source_name": "a", "image_count": -1}, {"source_name": "b"}]')
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "boto3.py").write_text("raise ImportError\n")
     given: dict[str, Any] = {name: value.format(tmp=tmp_path) for name, value in environ.items()}
     done = scrapy("crawl", "images", *args, **given)
     assert done.returncode == 1

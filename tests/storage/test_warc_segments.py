@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -53,6 +54,22 @@ def begun(folder: Path, *numbers: int) -> Segment:
 
 def open_files(folder: Path) -> list[Path]:
     return sorted((folder / OPEN).iterdir())
+
+
+def test_a_segment_is_locked_before_a_sweep_can_find_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, found = fcntl.flock, []
+
+    def late(file: int, how: int) -> None:
+        if not how & fcntl.LOCK_NB:  # the maker's
+            found.extend([*take_over(folder), closed_segments(folder)])
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    segment = begun(folder, 1)
+    assert found == [[]]
+    assert list(take_over(folder)) == []
+    segment.close()
+    assert closed_segments(folder) == [segment.name]
 
 
 # Processes that died
