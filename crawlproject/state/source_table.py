@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from crawlproject.sources.rates import limit_of, rate_of
@@ -145,13 +144,3 @@ class RateSum:
                 self._sum, self._read = math.fsum(self._read), []
                 break
         return self._sum
-
-
-async def count_due(state: State, sources: Sequence[str]) -> int:
-    """Return how many of `sources` have requests that wait."""
-    if not sources:
-        return 0
-    async with state.redis.pipeline(transaction=False) as pipe:
-        for key in state.keys.due:
-            pipe.zmscore(key, list(sources))
-        return sum(any(at is not None for at in scores) for scores in zip(*await pipe.execute(), strict=True))

@@ -143,9 +143,26 @@ async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None
         scheduler.flush()
 
 
+@pytest.mark.parametrize(
+    ("named", "value", "sentence"),
+    [
+        ("redis_key", "other:list", "its seeds are read from images:start_urls"),
+        ("download_delay", 0.5, "which would hold requests until their send slots have passed"),
+    ],
+)
+async def test_a_spider_that_cannot_be_crawled_with_is_refused(
+    redis_url: str, named: str, value: object, sentence: str
+) -> None:
+    one = scheduler_for(redis_url)
+    setattr(one.crawler.spider, named, value)
+    with pytest.raises(ConfigError, match=sentence):
+        await one._open(one.crawler.spider)  # type: ignore[arg-type]
+    await maybe_deferred_to_future(one.close("finished"))
+
+
 async def test_without_redis_it_does_not_open_and_still_closes() -> None:
     one = scheduler_for("redis://127.0.0.1:1/0")
     assert one.crawler.spider is not None
     with pytest.raises(RedisUnavailable, match=r"127\.0\.0\.1:1"):
-        await maybe_deferred_to_future(one.open(one.crawler.spider))
+        await one._open(one.crawler.spider)
     await maybe_deferred_to_future(one.close("finished"))

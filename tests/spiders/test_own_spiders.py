@@ -24,8 +24,10 @@ KEYS = Keys("crawl", "shop")
 SPIDERS = '''
 import json
 import scrapy
-from scrapy.spiders import CrawlSpider
 from scrapy.exceptions import DropItem
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+from scrapy_redis.spiders import RedisSpider
 
 HOME = "http://127.0.0.1:{port}"
 
@@ -65,14 +67,26 @@ class Seeded(scrapy.Spider):
         yield {{"failed": failure.request.url, "status": failure.value.response.status}}
 
 
-class Elsewhere(scrapy.Spider):
-    name = "elsewhere"
-    redis_key = "other:list"
-
-
 class Rules(CrawlSpider):
     name = "rules"
+    allowed_domains = ["127.0.0.1"]
     start_urls = [HOME + "/0"]
+    rules = (Rule(LinkExtractor(), callback="parse_page", errback="page_failed", follow=True),)
+
+    def parse_page(self, response):
+        yield {{"url": response.url, "text": response.meta["link_text"]}}
+
+    def page_failed(self, failure):
+        yield {{"failed": failure.request.url}}
+
+
+class Pushed(RedisSpider):
+    """As scrapy-redis documents it."""
+
+    name = "pushed"
+
+    def parse(self, response):
+        yield {{"url": response.url}}
 
 
 class Delays(scrapy.Spider):
@@ -248,17 +262,30 @@ def test_a_spider_of_scrapy_redis_gets_its_seeds_and_each_failure_once(project: 
     assert int(project.redis.hget(Keys("crawl", "seeded").counters, "outstanding") or 0) == 0
 
 
-@pytest.mark.parametrize(
-    ("spider", "sentence"),
-    [
-        ("elsewhere", "its seeds are read from elsewhere:start_urls"),
-        ("rules", "is a CrawlSpider"),
-        ("delays", "DOWNLOAD_DELAY=0.5 would hold requests"),
-    ],
-)
-def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project, spider: str, sentence: str) -> None:
-    said, _ = project.start("crawl", spider).communicate(timeout=PATIENCE_S)
-    assert sentence in said
+def test_a_crawl_spider_follows_its_rules_and_sees_each_page_once(project: Project) -> None:
+    said = project.run("crawl", "rules")
+    pages = [f"/{number}" for number in range(Pages.most)]
+    assert Counter(project.seen) == Counter(pages), said
+    assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == Counter(pages[1:])
+    assert {item["text"] for item in project.items()} == {"x"}
+    assert int(project.redis.hget(Keys("crawl", "rules").counters, "outstanding") or 0) == 0
+
+
+def test_a_redis_spider_leaves_its_seeds_to_the_frontier(project: Project) -> None:
+    seeds = [f"http://127.0.0.1:{project.server.server_port}/{number}" for number in (1, 2)]
+    project.redis.lpush("pushed:start_urls", seeds[0], json.dumps({"url": seeds[1], "uuid": "two"}))
+    said = project.run("crawl", "pushed")
+    assert sorted(item["url"] for item in project.items()) == seeds, said
+    assert project.counts("pushed")["fetched"] == 2
+    assert "Deprecat" not in said
+
+
+def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project) -> None:
+    process = project.start("crawl", "delays")
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "DOWNLOAD_DELAY=0.5 would hold requests" in said.splitlines()[-1]
+    assert "Traceback" not in said
     assert project.seen == []
 
 

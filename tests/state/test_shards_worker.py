@@ -182,21 +182,47 @@ async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: py
         assert MOVES_TO not in os.environ
 
 
-async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
-    worker: FrontierScheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest_asyncio.fixture
+async def keeper(worker: FrontierScheduler) -> Membership:
+    """What keeps that worker's membership; it does nothing by itself."""
+    one = Membership.from_crawler(worker.crawler)
+    one.config = replace(one.config, heartbeat_timeout=0.6)
+    one.spider_opened()
+    await one.spider_closed()
+    return one
+
+
+async def test_leases_whose_reply_was_lost_are_returned_by_the_second_beat(
+    worker: FrontierScheduler, keeper: Membership
 ) -> None:
-    keeper, stopped = Membership.from_crawler(worker.crawler), asyncio.Event()
-    monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
-    keeper.spider_opened()
-    await keeper.spider_closed()
-    state = worker.state
+    state: Any = worker.state
+    await put(worker, state)
+    await within(state.scripts, dead_maxlen=9).lease(state.worker_id, 1, rooms={}, room=9, horizon=0.25)
+    for left in (1, 0):
+        await keeper._beat()
+        await worker.queue.flush()
+        assert await state.redis.hlen(state.keys.leases_of + state.worker_id) == left
+
+
+async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
+    worker: FrontierScheduler,
+    keeper: Membership,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped, state = asyncio.Event(), worker.state
 
     async def close(reason: str) -> None:
         stopped.set()
 
     monkeypatch.setattr(worker.crawler.engine, "close_spider_async", close, raising=False)
+    await put(worker, state)
+    await worker.queue.fill()
+    assert worker.queue.leases
     await state.redis.zrem(state.keys.workers, state.worker_id)
+    await state.redis.delete(state.keys.leases_of + state.worker_id)
     await keeper._beat()
+    assert not worker.queue.leases  # others may have them
     assert "This worker was silent for too long: its leases have been returned" in caplog.text
     assert await state.redis.zscore(state.keys.workers, state.worker_id) is not None
     assert not stopped.is_set()
