@@ -106,7 +106,7 @@ async def test_a_redis_out_of_memory_lets_nothing_out_late(state: State) -> None
 
 
 async def test_a_slot_far_ahead_is_not_used_if_its_source_was_halted_meanwhile(state: State) -> None:
-    await leases(state, 1, rate=2)  # so the next slot is half a second ahead
+    await leases(state, 1, rate=1)  # so the next slot is a second ahead
     taking = asyncio.create_task(try_send_slot(state, source="museum", host="museum.example"))
     await asyncio.sleep(0.2)
     await state.redis.sadd(state.keys.halted, "museum")
