@@ -251,8 +251,11 @@ def test_the_core_runs_without_a_plugin_or_all_of_them(tmp_path: Path, gone: str
     commands = set(re.findall(r"^  ([a-z]+) ", copy.scrapy("--help"), flags=re.MULTILINE))
     assert {"crawl", "events", "feed"} <= commands
     assert not had & commands
-    for name in ("events", "feed", "monitor"):
-        copy.scrapy(name, "--help")
+    helps = {name: copy.scrapy(name, "--help") for name in ("events", "feed", "monitor")}
+    options = set(re.findall(r"^  (--[a-z]+)", helps["feed"], flags=re.MULTILINE))
+    assert {"--columns", "--resume"} <= options
+    assert ({"--probe", "--again"} <= options) == (gone not in {"", "probes"})
+    assert ("--kafka" in options) == (gone not in {"", "kafka"})
 
 
 def test_without_all_of_them_a_crawl_fetches_what_it_is_fed(tmp_path: Path, environment: dict[str, str]) -> None:
