@@ -162,13 +162,16 @@ class Leader:
         await self._rest(_REFRESH_S - time.time() % _REFRESH_S if published else _TICK_S)
 
     async def _rest(self, seconds: float) -> None:
-        """Wait until the next reading, or until Redis has lost the last one."""
+        """Wait until the next reading, or until somebody has deleted what the last one has written."""
+        written = await source_table.count_rows(self.state)
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
         while loop.time() < ends:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(min(_TICK_S, max(ends - loop.time(), 0.0)))
             with suppress(*REDIS_TROUBLE):
-                if not await source_table.has_rates(self.state):
+                held = await source_table.count_rows(self.state)
+                if any(now < before for now, before in zip(held, written, strict=True)):
+                    logger.warning("Somebody has deleted what Redis holds of the catalogue: it is read again")
                     return
 
     def _report(self, catalogue: Catalogue) -> None:

@@ -27,6 +27,7 @@ SLOT = "slot"  # Slot: the send slot of a request for a robots.txt; None once it
 REQUESTED = "requested"  # Requested: what a request for a robots.txt has sent
 PASSAGE = "passage"  # net.send_slot.Passage: what a request that passed the gate goes out with
 AGAIN = "again"  # bool: skip the seen filter
+TLS_FAILURE = "tls_failure"  # str: what is wrong with the site's certificate, where that is only recorded
 FETCH_TIME = "fetch_time"  # float: seconds of the last download, to its last byte or its failure; None: not known
 HEADS = "heads"  # net.protocol.Heads: as they went over the wire, for spiders that keep exchanges
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
@@ -350,6 +351,7 @@ class FetchedImage:
     body: bytes = field(repr=False)
     codings: tuple[str, ...] = ()  # the body's content codings, in the order in which they were applied
     opt_out: tuple[str, ...] = ()
+    tls_failure: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
     extra: Mapping[str, Any] | None = None
     etag: str | None = None
@@ -388,7 +390,7 @@ class ImageEvent(Event):
     STREAM: ClassVar[str] = "image_metadata_updates"
     OPTIONAL: ClassVar[frozenset[str]] = frozenset(
         (
-            *("exif", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
+            *("exif", "tls_failure", *OF_FOUND, "thumbnails", "original", "analysis", "analysis_errors"),
             *(EXTRA, "etag", "last_modified"),
         )
     )
@@ -412,6 +414,7 @@ class ImageEvent(Event):
     fetch_s: float | None
     opt_out: tuple[str, ...] = ()
     exif: dict[str, Any] | None = None
+    tls_failure: str | None = None
     found_on: str | None = None
     licence: str | None = None
     alt: str | None = None

@@ -29,6 +29,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state import embedded
 from crawlproject.state.client import State
+from demo.redis_servers import Server
 from tests.forks import forks
 
 __all__ = ["Zone"]
@@ -91,11 +92,12 @@ _SLOW_FILES = (
     "net/test_resolver.py",
     "politeness/test_robots_txt.py",
     "robots/test_cache.py",
-    "scripts/test_exclusions.py",
-    "scripts/test_seen_filter.py",
-    "scripts/test_two_spiders.py",
+    "calls/test_exclusions.py",
+    "calls/test_seen_filter.py",
+    "calls/test_two_spiders.py",
     "datasets/test_webdataset.py",
     "sources/test_names.py",
+    "sources/test_parquet.py",
     "state/test_circuit_script.py",
     "state/test_shared_clock.py",
     "status/test_reporter.py",
@@ -196,6 +198,14 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
     """A client of the empty Redis."""
     with redis.Redis.from_url(redis_url) as one:
         yield one
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A Redis of this test alone, to be hurt."""
+    one = Server(tmp_path)
+    yield one
+    one.close()
 
 
 @pytest.fixture

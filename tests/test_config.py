@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crawlproject import __version__, plugins
-from crawlproject.config import SETTINGS, environment, load, project_dir
+from crawlproject.config import RESOLVER, SETTINGS, check_guarded, environment, load, project_dir
 from crawlproject.errors import ConfigError
 from crawlproject.models import OPT_OUTS
 
@@ -51,6 +51,7 @@ CHOICES = {
     "CRAWL_EVENTS_UNREAD": ("keep", "drop"),
     "CRAWL_THUMBNAIL_MODE": ("keep_ratio_largest", "keep_ratio", "center_crop", "border"),
     "CRAWL_THUMBNAIL_FORMAT": ("JPEG", "WebP"),
+    "CRAWL_TLS_FAILURES": ("refuse", "record"),
     "CRAWL_LOG_FORMAT": ("text", "json"),
 }
 TEXTS = ("AWS_ENDPOINT_URL", "CRAWL_SOURCES", "CRAWL_EXCLUDE")
@@ -236,6 +237,22 @@ def test_a_shared_frontier_is_never_flushed_at_the_start(value: Any) -> None:
     with pytest.raises(ConfigError, match="SCHEDULER_FLUSH_ON_START"):
         load({"SCHEDULER_FLUSH_ON_START": value})
     load({"SCHEDULER_FLUSH_ON_START": False})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"HTTPPROXY_ENABLED": True},
+        {"TWISTED_DNS_RESOLVER": "scrapy.resolver.CachingThreadedResolver"},
+        {"TWISTED_REACTOR_ENABLED": "False"},
+        {"DOWNLOAD_DELAY": "0.5"},
+        {"AUTOTHROTTLE_ENABLED": 1},
+    ],
+)
+def test_no_setting_of_scrapy_leads_past_the_address_guard_or_holds_requests_up(setting: dict[str, Any]) -> None:
+    check_guarded({"TWISTED_DNS_RESOLVER": RESOLVER})
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        check_guarded({"TWISTED_DNS_RESOLVER": RESOLVER} | setting)
 
 
 def test_the_environment_gives_our_settings_and_whatever_looks_like_one() -> None:

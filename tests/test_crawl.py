@@ -18,7 +18,6 @@ import pytest
 import redis
 from PIL import Image
 
-from crawlproject.politeness.slots import tolerance
 from crawlproject.state.keys import Keys
 from demo.gallery import Arrival, Fault, Gallery, set_faults
 from tests.forks import forks
@@ -284,42 +283,6 @@ def test_an_opt_out_in_robots_txt_counts_like_one_in_a_header(crawl: Crawl) -> N
 
 
 @pytest.mark.judges
-def test_all_workers_together_keep_each_source_at_its_own_rate(crawl: Crawl) -> None:
-    rates = {"fast": 60.0, "middle": 8.0, "slow": 0.5}
-    for (name, rate), count in zip(rates.items(), (240, 32, 2), strict=True):
-        crawl.source(name, rate, pictures=count)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        for name, count in zip(rates, (240, 32, 2), strict=True):
-            crawl.seed(name, *(f"{n}.jpg" for n in range(count)))
-        crawl.run(2)
-        for name, rate in rates.items():
-            arrivals = crawl.arrivals(name)
-            times = [arrival["t"] for arrival in arrivals]
-            assert worst_second(arrivals) <= 1.1 * rate + 1
-            assert len(times) - 1 <= 1.02 * rate * (max(times) - min(times) + tolerance(rate))
-    assert set(crawl.outcomes().values()) == {1}
-    assert len(crawl.outcomes()) == 274
-
-
-def test_killing_one_of_two_workers_neither_loses_nor_doubles_a_seed(crawl: Crawl) -> None:
-    crawl.source("photos", 60, pictures=300)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(300)))
-        crawl.start(2, CRAWL_HEARTBEAT_TIMEOUT="2")
-        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 60)
-        victim = next(
-            worker
-            for worker in crawl.workers
-            for name in crawl.redis.zrange(KEYS.workers, 0, -1)
-            if f":{worker.pid}:".encode() in name and crawl.redis.hlen(KEYS.leases_of + name.decode())
-        )
-        victim.kill()
-        crawl.finish()
-    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(300))
-    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
-
-
-@pytest.mark.judges
 def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Crawl) -> None:
     crawl.source("museum", 20, pictures=1)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
@@ -336,12 +299,6 @@ def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Cra
         assert len(before) < 400
         crawl.command("resume museum")
         crawl.until(lambda: len(crawl.arrivals("museum")) > len(before))
-
-
-def sha1_folder(identifier: str) -> str:
-    from crawlproject.storage.blobs import thumbnail_name
-
-    return thumbnail_name(identifier)
 
 
 def test_a_catalogue_that_never_answers_delays_neither_start_nor_stop(crawl: Crawl) -> None:
@@ -405,12 +362,3 @@ def test_an_exclusion_in_mid_crawl_lets_nothing_more_out_and_loses_no_count(craw
         assert counted() > 100
         assert not [reason for reason in crawl.dead().values() if "500" not in reason]
         assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
-
-        # Included again, what was dropped is crawled when it is fed again, and only that.
-        dropped = counted()
-        crawl.command("include gone.example")
-        crawl.redis.lpush(KEYS.seeds, *lines)
-        crawl.run(2)
-        assert counted() == dropped
-        assert crawl.outcomes() == dict.fromkeys(map(str, range(380)), 1)
-        assert int(crawl.redis.hget(KEYS.totals, "duplicates")) == len(ends)

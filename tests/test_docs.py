@@ -90,19 +90,6 @@ def test_every_link_between_the_documents_leads_somewhere() -> None:
                 assert anchor in spelled, f"{file.name}: {target}#{anchor}"
 
 
-def test_the_fences_of_samples_stand_alone_on_their_lines() -> None:
-    files = documents()
-    found = fences = 0
-    for file in files:
-        text = file.read_text(encoding="utf-8")
-        lines = [line.strip() for line in text.splitlines() if "```" in line]
-        assert [line for line in lines if not re.fullmatch(r"```\w*", line)] == [], file.name
-        assert len(lines) % 2 == 0, f"{file.name}: a sample is not closed"
-        fences, found = fences + len(lines), found + bool(lines)
-    assert found > 4
-    assert fences > 20
-
-
 def test_the_keys_that_users_write_to_are_those_of_the_code() -> None:
     spelled = {spelling for _, spelling in Keys("crawl", "images").items()}
     named = [row[0].strip("`").removesuffix("SOURCE") for row in rows(section("flow.md", "Keys"))]

@@ -98,7 +98,7 @@ def test_a_catalogue_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest
 # The leader
 
 
-async def test_a_catalogue_that_redis_has_lost_is_read_again_at_once(
+async def test_what_is_deleted_of_the_catalogue_is_written_again_at_once(
     scheduler: FrontierScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
@@ -108,10 +108,11 @@ async def test_a_catalogue_that_redis_has_lost_is_read_again_at_once(
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=500_000_000)):
         monkeypatch.setattr(leaders, "_REFRESH_S", 1800.0)
-        await until_async(is_whole)
-        await asyncio.sleep(0.2)  # it waits for the next reading
-        await redis.delete(keys.catalogue, keys.hosts)
-        await until_async(is_whole)
+        for key in (keys.catalogue, keys.hosts):
+            await until_async(is_whole)
+            await asyncio.sleep(0.2)  # it waits for the next reading
+            await redis.delete(key)
+            await until_async(is_whole)
 
 
 async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
@@ -306,54 +307,39 @@ async def test_one_leads_and_another_takes_over_when_it_is_gone(
         assert await redis.get(keys.fence) == b"8"
 
 
-async def test_what_else_the_catalogue_says_of_a_source_goes_along_and_goes_again(
+async def test_what_else_the_catalogue_says_of_sources_goes_along_and_goes_again(
     scheduler: FrontierScheduler, tmp_path: Path
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = tmp_path / "c"
-    row = {"source_name": "museum", "image_count": 1, "robots": "ignore", "circuit": {"errors": 0.5, "open": 2}}
-    path.write_text(json.dumps([row | {"hosts": ["img.museum.org"], "source_url": "https://museum.example/"}]))
-    async with leading(scheduler, path):
-        await until_async(lambda: redis.hget(keys.catalogue, "museum"))
-        stored: Any = await redis.hget(keys.catalogue, "museum")
-        rate, domains, options = stored.split(b"\t")
-        assert json.loads(options) == {
-            "circuit": {"errors": 0.5, "open": 2_000_000},
-            "robots": "ignore",
-            "hosts": ["img.museum.org"],
-        }
-        assert (rate, domains) == (b"0.2", b" museum.org ")
-        path.write_text(json.dumps([{"source_name": "museum", "image_count": 1}]))
-
-        async def gone() -> bool:
-            return bool(await redis.hget(keys.catalogue, "museum") == b"0.2\t\t")
-
-        await until_async(gone)
-
-
-async def test_with_source_trust_hosts_every_row_is_bound_to_its_domains(
-    scheduler: FrontierScheduler, tmp_path: Path
-) -> None:
-    redis, keys = scheduler.state.redis, scheduler.state.keys
-    path = tmp_path / "c"
-    rows = [
-        {"source_name": "museum", "image_count": 1, "hosts": ["img.museum.org"]},
+    plain = {"source_name": "museum", "image_count": 1}
+    more = {"robots": "ignore", "circuit": {"errors": 0.5, "open": 2}, "hosts": ["img.museum.org"]}
+    others = [
         {"source_name": "photos", "image_count": 1, "source_url": "https://www.photos.org/"},
         {"source_name": "nowhere", "image_count": 1},
     ]
-    path.write_text(json.dumps(rows))
+    options = {"circuit": {"errors": 0.5, "open": 2_000_000}, "robots": "ignore", "hosts": ["img.museum.org"]}
     for trust, bound in (
         ("hosts", {"museum": " museum.org ", "photos": " photos.org ", "nowhere": " "}),
-        ("catalogue", {"museum": " museum.org "}),
+        ("catalogue", {"museum": " museum.org ", "photos": "", "nowhere": ""}),
     ):
+        path.write_text(json.dumps([plain | more, *others]))
 
         async def as_said(bound: dict[str, str] = bound) -> bool:
             found: Any = await redis.hgetall(keys.catalogue)
-            claims = {name.decode(): row.split(b"\t")[1].decode() for name, row in found.items()}
-            return {name: domains for name, domains in claims.items() if domains} == bound
+            rows = {name.decode(): row.decode().split("\t") for name, row in found.items()}
+            said = {name: domains for name, (_, domains, _) in rows.items()} == bound
+            return said and json.loads(rows["museum"][2]) == options
 
         async with leading(scheduler, path, source_trust=trust):
             await until_async(as_said)
+            path.write_text(json.dumps([plain]))
+
+            async def gone() -> bool:
+                stored: Any = await redis.hgetall(keys.catalogue)
+                return {name: row.split(b"\t")[2] for name, row in stored.items()} == {b"museum": b""}
+
+            await until_async(gone)
 
 
 async def test_rates_that_were_deleted_are_set_again(scheduler: FrontierScheduler, tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -14,11 +13,9 @@ from scrapy.settings import Settings
 
 from crawlproject.logs import JsonFormatter, TextFormatter, install
 from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.storage.blobs import thumbnail_name
 from demo.gallery import Fault, Gallery, set_faults
-from tests.test_crawl import Crawl, sha1_folder
-
-if TYPE_CHECKING:
-    pass
+from tests.test_crawl import Crawl
 
 SECRET = "S3CRET/key+x"
 REQUEST = Request("http://museum.org/1.jpg", meta={SOURCE: "museum", IDENTIFIER: "b-1\nFORGED"})
@@ -42,19 +39,6 @@ def test_a_line_about_a_request_names_source_and_identifier() -> None:
     assert "identifier" not in line
 
 
-def test_no_line_has_what_a_terminal_obeys() -> None:
-    nasty = "coding '\x1b]0;owned\x07\x9b31m\u202e'"
-    text = TextFormatter("%(message)s")
-    assert text.format(record(nasty)) == "coding '?]0;owned??31m?'"
-    assert "\x1b" not in JsonFormatter().format(record(nasty))
-    try:
-        raise ValueError(nasty)
-    except ValueError:
-        line = record("failed")
-        line.exc_info = sys.exc_info()
-        assert text.format(line).endswith("\nValueError: coding '?]0;owned??31m?'")
-
-
 def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
     """Crawl what succeeds, fails, is too large, moves, and cannot be stored; as talkative as can be."""
     photos = crawl.source("photos", 100, pictures=4)
@@ -66,7 +50,7 @@ def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
     }
     set_faults(photos, faults)
     (crawl.folder / "thumbnails").mkdir()
-    (crawl.folder / "thumbnails" / sha1_folder("photos-3.jpg")[:2]).write_text("in the way")
+    (crawl.folder / "thumbnails" / thumbnail_name("photos-3.jpg")[:2]).write_text("in the way")
     crawl.options = ["-L", "DEBUG", "-s", f"AWS_SECRET_ACCESS_KEY={SECRET}", *options]
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         names = [f"{n}.jpg" for n in range(4)]

@@ -42,13 +42,6 @@ def test_a_shell_takes_each_word_as_it_is(words: list[str], names: list[str]) ->
     assert pasted(scrapy_command("halt", *words, of=names)) == [["halt", *shown]]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("url", ["https://a.example/?x={}", "https://a.example/{}.jpg?b=1&c"])
-def test_a_url_is_one_word(name: str, url: str) -> None:
-    whole = url.format(name)
-    assert pasted(scrapy_command("explain", of=[whole])) == [["explain", seen(whole)]]
-
-
 async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
     await state.redis.sadd(state.keys.halted, *HOSTILE)
     for name in HOSTILE:

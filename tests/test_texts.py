@@ -65,13 +65,6 @@ def test_json_of_one_line_has_null_for_numbers_that_json_has_not() -> None:
     assert one_line(data) == '{"title":"馬","a":null,"b":[1.5,null,[null,null]]}'
 
 
-def test_json_of_one_line_keeps_letters_and_escapes_control_characters() -> None:
-    text = one_line({"title": "馬 😀 " + NASTY})
-    assert text.startswith('{"title":"馬 😀 ')
-    assert text.isprintable()
-    assert len(text.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -69,6 +71,8 @@ class Command(crawl.Command):
             check_catalogue(settings.sources)
         if settings.exclude is not None:
             read_exclusions(settings.exclude)
+        if not settings.shard and settings.shards > 1:
+            self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.unserved.UnservedShards"] = 400
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
         if (concurrent := fit_open_files(wanted)) < wanted:
             logger.warning(
@@ -102,6 +106,10 @@ class Command(crawl.Command):
         if settings.shard and len(args) == 1:
             self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
+        from crawlproject.frontier.worker import MOVES_TO  # here: it would slow every command
+
+        if MOVES_TO in os.environ and signal.getsignal(signal.SIGTERM) == self.crawler_process._signal_shutdown:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nobody has told it to stop
 
     def _show_progress(self, screen: Screen) -> None:
         from crawlproject.extensions.progress_line import ProgressLine

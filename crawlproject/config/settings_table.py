@@ -88,7 +88,7 @@ class Config:
     download_timeout: float = setting(
         30, number(0, above=True), "longest time for one download", unit="s", name="DOWNLOAD_TIMEOUT"
     )
-    sources: str | None = setting(None, text, "the catalogue of sources: a file of JSON or an HTTP URL")
+    sources: str | None = setting(None, text, "the catalogue of sources: a file (JSON, Parquet) or an HTTP URL")
     unknown_sources: str = setting(
         "minimum",
         choice("minimum", "refuse"),
@@ -285,6 +285,11 @@ class Config:
     allow_ports: tuple[int, ...] = setting((), ports, "ports that may be crawled besides 80 and 443", unit="ports")
     dns_servers: tuple[str, ...] = setting(
         (), servers, "name servers, as `address` or `address:port`; none: the system's"
+    )
+    tls_failures: str = setting(
+        "refuse",
+        choice("refuse", "record"),
+        "a site with an invalid certificate: `refuse` it, or crawl it and `record` that in the event",
     )
     shutdown_grace: float = setting(
         30, number(0), "time that requests in flight get to finish at a stop", unit="s"

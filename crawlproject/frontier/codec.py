@@ -45,6 +45,7 @@ from crawlproject.models import (
     SITEMAP,
     SLOT,
     SOURCE,
+    TLS_FAILURE,
 )
 from crawlproject.sources.domains import domain_of_url, url_fault
 from crawlproject.sources.names import is_name
@@ -79,7 +80,7 @@ _METHODS = re.compile(r"(parse|failed)(_[a-z0-9_]+)?")  # of the spider: those t
 _OF_ONE_REQUEST = frozenset(
     {
         *(LEASE, LED_BY, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
-        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, FETCH_TIME),
+        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
     }
 )
 _OF_ONE_DOWNLOAD = ("redirect_", "download_")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections import deque
 from dataclasses import replace
@@ -29,7 +30,7 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
-from crawlproject.frontier.worker import Worker, collect_rarely
+from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
 from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
 from crawlproject.net.handler import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
@@ -186,7 +187,8 @@ class FrontierScheduler(Scheduler):
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
-        self.state = State(self.config, spider.name)
+        moved = os.environ.pop(MOVES_TO, None)
+        self.state = State(self.config, spider.name, None if moved is None else int(moved))
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")

@@ -13,6 +13,9 @@ from crawlproject.net.resolver import Resolver
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Runtime, runtime_of
 
+# In the environment of a process: the shard that this worker serves when it has executed itself again.
+MOVES_TO = "_CRAWLPROJECT_MOVES_TO"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker(Runtime):

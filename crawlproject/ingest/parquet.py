@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, time
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Layout, Line, line_of
+from crawlproject.sources.parquet import in_bounds
 
 MAGIC = b"PAR1"
 
@@ -20,45 +18,8 @@ MAGIC = b"PAR1"
 _ROWS = 256
 _BATCH = 16 * 2**20
 _LONGEST_ROW = 2**20  # bytes, of the columns that are read
-_MOST_MEMORY = 320 * 2**20  # bytes that reading a file may take: some hundred bytes may stand for gigabytes
 _NO_TEXT = "a value is not UTF-8"
 _BUFFER = 2**20  # bytes of a column that are read at a time, instead of all that a row group has of it
-
-T = TypeVar("T")
-
-
-def in_bounds(groups: Iterable[int], rows_of: Callable[[int], Iterator[T]]) -> Iterator[T]:
-    """Yield what `rows_of` yields of each row group, each step with `_MOST_MEMORY` more at most. Blocks.
-
-    Nothing in a file says before it is read how much that takes: a page may claim anything, and a value may be
-    repeated at will. So the kernel refuses the memory, where it can (Linux).
-
-    Raises:
-        MemoryError: a row group takes more; the message gives its number, from 0.
-
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    for group in groups:
-        rows, step = rows_of(group), None
-        while True:
-            if sys.platform == "linux":
-                pages = int(Path("/proc/self/statm").read_text().split()[5])  # of data, and of stacks
-                most = pages * resource.getpagesize() + _MOST_MEMORY
-                resource.setrlimit(
-                    resource.RLIMIT_DATA, (most if soft == resource.RLIM_INFINITY else min(most, soft), hard)
-                )
-            try:
-                step = next(rows, None)
-            except MemoryError:
-                raise MemoryError(
-                    f"row group {group} takes more than {_MOST_MEMORY >> 20} MiB of memory: write the file with "
-                    "smaller row groups and shorter values"
-                ) from None
-            finally:
-                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-            if step is None:
-                break
-            yield step
 
 
 KINDS = ("string", "int64", "double", "bool", "json")  # of values; "json" is all that is none of the others

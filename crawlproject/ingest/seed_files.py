@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from crawlproject.errors import BadInput
+from crawlproject.sources.parquet import ALLOCATOR
 from crawlproject.texts import without_pyarrow
-
-# How pyarrow is to allocate, for who imports it first: its own allocators reserve a gigabyte, beyond any bound.
-ALLOCATOR = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 STDIN = "-"
 REMOTE = ("s3://", "gs://")

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from OpenSSL import SSL
 from scrapy import Request, signals
@@ -15,8 +17,9 @@ from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, StopDownload
 from scrapy.http import Response
-from service_identity import VerificationError
+from scrapy.utils.misc import build_from_crawler
 
+from crawlproject import config
 from crawlproject.errors import MemoryShort, Paused, StaleConnection, Stopped, TlsFailed
 from crawlproject.models import (
     FETCH_TIME,
@@ -26,6 +29,7 @@ from crawlproject.models import (
     REQUESTED,
     SLOT,
     SOURCE,
+    TLS_FAILURE,
     Lease,
     Requested,
 )
@@ -33,6 +37,7 @@ from crawlproject.net import pool
 from crawlproject.net.protocol import Heads
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
+from crawlproject.net.tls import RecordingContextFactory, tls_failure
 from crawlproject.politeness.outcomes import Sample, of_exception
 from crawlproject.runtime import Runtime, runtime_of
 from crawlproject.sources.domains import domain_of_url
@@ -120,8 +125,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     A spider with a method `wanted_bytes(request)` gets no more of a body than the piece with the last of these;
     with `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers
-    is limited (net/protocol.py). Few idle connections are kept, and only for a short time. How long a download
-    took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
+    is limited (net/protocol.py). Few idle connections are kept, and only for a short time. Certificates are
+    verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in `meta["tls_failure"]`. How long a
+    download took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
     (`DownloadBudget`). Requests still in flight when the shutdown grace ends are aborted, and fail as
     `Stopped`.
     """
@@ -133,6 +139,11 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         self._pool = pool.BoundedPool(reactor)
         self._budget = budget_of_process()
         self._under_way: dict[Request, Body] = {}
+        self._failures: WeakKeyDictionary[SSL.Connection, str] | None = None
+        if config.load(crawler.settings).tls_failures == "record":
+            recording = build_from_crawler(RecordingContextFactory, crawler)
+            recording.failures = self._failures = WeakKeyDictionary()
+            self._contextFactory = recording  # type: ignore[assignment]
         self._stop: asyncio.Task[None] | None = None
 
     async def download_request(self, request: Request) -> Response:
@@ -155,8 +166,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is None:
             self._begin(runtime)
         leave: Passage | None = request.meta.pop(PASSAGE, None)
-        pool.passage.set(leave)
-        pool.heads.set(self._heads_of(request))
+        carriers = self._tell_pool(request, leave)
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
@@ -195,11 +205,21 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta.pop("download_latency", None)
         elif leave is not None:
             request.meta["download_latency"] -= leave.waited
+        if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
+            request.meta[TLS_FAILURE] = failure
         return response
 
     def _begin(self, runtime: Runtime) -> None:
         self._stop = asyncio.create_task(self._abort_after_grace(runtime.shutdown.grace_over))
         self._crawler.signals.connect(self._received, signal=signals.bytes_received)
+
+    def _tell_pool(self, request: Request, leave: Passage | None) -> list[Any]:
+        """Tell the pool what this task connects for; return the list that the transports come to."""
+        carriers: list[Any] = []
+        pool.passage.set(leave)
+        pool.carriers.set(carriers if self._failures is not None else None)
+        pool.heads.set(self._heads_of(request))
+        return carriers
 
     def _heads_of(self, request: Request) -> Heads | None:
         """Return where the heads of a request and its response go; None if this spider does not want them."""
@@ -245,20 +265,9 @@ def _cause_of(error: Exception, runtime: Runtime, began: float) -> Exception:
     """Return why a download that began at `began` has failed: `error`, or what is behind it."""
     if runtime.pauses.overlap(began) and of_exception(error).sample is Sample.ERROR:
         return Paused(f"this worker stood still meanwhile ({type(error).__name__}: {error})")
-    if isinstance(error, DownloadFailedError) and (failure := _tls_failure(error)):
+    if isinstance(error, DownloadFailedError) and (failure := tls_failure(error)):
         return TlsFailed(failure)
     return error
-
-
-def _tls_failure(error: DownloadFailedError) -> str | None:
-    """Return what was wrong with a TLS connection, None if something else failed."""
-    for reason in getattr(error.__cause__, "reasons", ()):
-        if isinstance(reason.value, VerificationError):
-            return "certificate is for another name"
-        if isinstance(reason.value, SSL.Error):
-            details = reason.value.args[0] if reason.value.args else ()
-            return ", ".join(str(part[-1]) for part in details) or "connection aborted"
-    return None
 
 
 def _time_taken(runtime: Runtime, began: float, leave: Passage | None, lease: Lease | None) -> float | None:

@@ -24,6 +24,7 @@ _LEAST_CONCURRENT = 16
 _OTHER_FILES = 256  # Redis, the storage, the log, name servers, pictures being decoded
 
 passage: ContextVar[Passage | None] = ContextVar("passage", default=None)  # of the request that connects
+carriers: ContextVar[list[Any] | None] = ContextVar("carriers", default=None)  # its transports: sockets, or TLS
 heads: ContextVar[Heads | None] = ContextVar("heads", default=None)  # where its heads go
 
 
@@ -53,20 +54,24 @@ class BoundedPool(HTTPConnectionPool):
             return defer.fail(SlotMissedHere("the slot was missed on the way from the gate"))
         got = super().getConnection(key, endpoint)
         self._forget(key)
-        return got.addCallback(self._admit, key, leave, heads.get())
+        return got.addCallback(self._admit, key, leave, carriers.get(), heads.get())
 
     def _newConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
         made: Deferred[Any] = super()._newConnection(key, endpoint)
         return made.addCallback(BoundedProtocol.when_ready)
 
-    def _admit(self, connection: Any, key: Any, leave: Passage | None, wanted: Heads | None) -> Any:
+    def _admit(
+        self, connection: Any, key: Any, leave: Passage | None, noted: list[Any] | None, wanted: Heads | None
+    ) -> Any:
+        if noted is not None:
+            noted.append(connection.transport.getHandle())
         connection.heads = wanted
         if leave is None or leave.is_open:
             if leave is not None:
                 leave.use()
             return connection
         renewed = deferred_from_coro(self._renewed(connection, key, leave))
-        return renewed.addCallback(self._admit, key, leave, wanted)  # the reactor has been round meanwhile
+        return renewed.addCallback(self._admit, key, leave, None, wanted)  # the reactor has been round meanwhile
 
     async def _renewed(self, connection: Any, key: Any, leave: Passage) -> Any:
         """Return the connection when its request has another slot, and that has come.

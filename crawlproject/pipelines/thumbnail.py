@@ -173,6 +173,7 @@ class ThumbnailPipeline:
             status=200,
             **asdict(item.fetch),
             opt_out=item.opt_out,
+            tls_failure=item.tls_failure,
             extra=item.extra,
             **item.found,
             thumbnails=thumbnails,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -21,6 +22,8 @@ from crawlproject.sources.rates import rate_for
 MOST_BAD = 10  # bad rows that are kept with their reasons
 _LONGEST_ROW = 1_000_000  # bytes
 _LONGEST_ARRAY = 32 * 2**20  # bytes: an array is held as a whole
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
 
 _TABLES = """
 PRAGMA journal_mode = OFF;
@@ -206,18 +209,36 @@ def _rows(chunks: Iterable[bytes]) -> Iterator[Any]:
         raise CatalogueError("the catalogue is not JSON: it must be an array of rows, or JSON lines")
 
 
-def _array(chunks: Iterable[bytes]) -> list[Any]:
+def _array(chunks: Iterable[bytes]) -> Iterator[Any]:
+    """Yield the rows one by one: all at once would hold up the threads beside."""
     whole = bytearray()
     for chunk in chunks:
         whole += chunk
         if len(whole) > _LONGEST_ARRAY:
             raise CatalogueError(
-                f"the catalogue is an array of more than {_LONGEST_ARRAY} bytes: write it as JSON lines"
+                f"the catalogue is an array of more than {_LONGEST_ARRAY} bytes: write it as JSON lines, a row in "
+                "each, or as Parquet"
             )
+    at = 0
     try:
-        return list(json.loads(whole))
-    except (ValueError, RecursionError) as error:
-        raise CatalogueError(f"the catalogue is not JSON: {error}") from None
+        text = whole.decode().strip()
+        while at == 0 or text[at : at + 1] == ",":
+            at = _behind_blanks(text, at + 1)
+            if text[at] == "]" and not text[1:at].strip():
+                break
+            row, at = _DECODER.raw_decode(text, at)
+            yield row
+            at = _behind_blanks(text, at)
+        if text[at:] != "]":
+            raise ValueError("expected , or ]")
+    except (ValueError, IndexError, RecursionError) as error:
+        raise CatalogueError(f"the catalogue is not JSON after character {at}: {error}") from None
+
+
+def _behind_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    assert blanks is not None
+    return blanks.end()
 
 
 def _json_lines(chunks: Iterable[bytes]) -> Iterator[Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import tempfile
 import urllib.request
 from collections.abc import Generator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from crawlproject.errors import CatalogueError
+from crawlproject.sources import parquet
 from crawlproject.sources.catalogue import Catalogue, parse_catalogue
 from crawlproject.texts import without_secrets
 
@@ -19,7 +22,7 @@ _CHECKED = 1000  # rows that a start looks at
 
 
 def read_catalogue(place: str, most: int | None = None) -> Catalogue:
-    """Read the catalogue from a file or an HTTP URL, or its first `most` rows. Blocks.
+    """Read the catalogue, JSON or Parquet, from a file or an HTTP URL, or its first `most` rows. Blocks.
 
     Raises:
         CatalogueError: it cannot be read, or is invalid.
@@ -27,7 +30,7 @@ def read_catalogue(place: str, most: int | None = None) -> Catalogue:
     """
     shown = without_secrets(place)
     try:
-        with closing(_content(place)) as chunks:
+        with closing(_chunks(place)) as chunks:
             return parse_catalogue(chunks, most)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise CatalogueError(f"CRAWL_SOURCES={shown} cannot be read: {without_secrets(str(error))}") from None
@@ -46,8 +49,22 @@ def check_catalogue(place: str) -> None:
         read_catalogue(place, _CHECKED).close()
 
 
+def _chunks(place: str) -> Generator[bytes]:
+    """Yield what `parse_catalogue` reads; of a Parquet file, its rows as JSON lines."""
+    with closing(_content(place)) as content:
+        first = next(content, b"")
+        if not first.startswith(parquet.MAGIC):
+            yield from chain([first], content)
+        elif _is_url(place):
+            with tempfile.NamedTemporaryFile(prefix="catalogue-") as copy:
+                copy.writelines(chain([first], content))
+                copy.flush()
+                yield from parquet.json_lines(copy.name)
+        else:
+            yield from parquet.json_lines(str(_path(place)))
+
+
 def _content(place: str) -> Generator[bytes]:
-    """Yield what `parse_catalogue` reads."""
     read = 0
     with _opened(place) as file:
         while chunk := file.read(_CHUNK):
@@ -63,7 +80,11 @@ def _opened(place: str) -> Any:
     if _is_url(place):
         request = urllib.request.Request(place, headers={"Accept": "application/json, */*;q=0.5"})
         return urllib.request.urlopen(request, timeout=30)
-    return Path(place.removeprefix("file://")).open("rb")
+    return _path(place).open("rb")
+
+
+def _path(place: str) -> Path:
+    return Path(place.removeprefix("file://"))
 
 
 def _is_url(place: str) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from crawlproject.sources.rates import limit_of, rate_of
@@ -94,6 +93,11 @@ async def has_rates(state: State) -> bool:
     return bool(await state.redis.hlen(state.keys.catalogue))
 
 
+async def count_rows(state: State) -> tuple[int, int]:
+    """Return how many sources and how many domains of the catalogue Redis holds."""
+    return await state.redis.hlen(state.keys.catalogue), await state.redis.hlen(state.keys.hosts)
+
+
 async def scan_catalogue(state: State, cursor: int) -> tuple[int, list[str]]:
     """Return the cursor of the next page and this page of the sources with a row; 0 begins and ends."""
     following, page = await state.redis.hscan(state.keys.catalogue, cursor, count=_PAGE)
@@ -140,13 +144,3 @@ class RateSum:
                 self._sum, self._read = math.fsum(self._read), []
                 break
         return self._sum
-
-
-async def count_due(state: State, sources: Sequence[str]) -> int:
-    """Return how many of `sources` have requests that wait."""
-    if not sources:
-        return 0
-    async with state.redis.pipeline(transaction=False) as pipe:
-        for key in state.keys.due:
-            pipe.zmscore(key, list(sources))
-        return sum(any(at is not None for at in scores) for scores in zip(*await pipe.execute(), strict=True))

@@ -18,8 +18,8 @@ from crawlproject.state.master import master_of
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.shards import shard_of
 from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
-from crawlproject.state.source_table import RateSum, count_due, count_sources
-from crawlproject.status.snapshot import CrawlSample, InFlight, Others, Snapshot, SourceSample, snapshot
+from crawlproject.state.source_table import RateSum, count_sources
+from crawlproject.status.snapshot import CrawlSample, InFlight, Snapshot, SourceSample, snapshot
 from crawlproject.status.source_status import statuses_of_shard
 from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
@@ -128,11 +128,10 @@ def _merged(
         excluded=max(one.excluded for one in overviews),
         redis_bytes=sum(nodes.values()),
     )
-    others = None
-    if any(sample.others for sample in samples):
+    limits = None
+    if any(sample.limits is not None for sample in samples):
         listed = (sum(one.row.rate_limit for one in sample.sources.values()) for sample in samples)
-        each = [sample.others or Others(limits, 0) for sample, limits in zip(samples, listed, strict=True)]
-        others = Others(*map(sum, zip(*each, strict=True)))
+        limits = sum(own if one.limits is None else one.limits for one, own in zip(samples, listed, strict=True))
     unread = summed([sample.unread for sample in samples])
     furthest = sorted(unread, key=lambda name: (-unread[name], name))[:MOST_READERS]
     sources = {
@@ -147,7 +146,7 @@ def _merged(
         overview,
         InFlight(*summed([sample.in_flight for sample in samples])),
         sources,
-        others,
+        limits,
         {name: unread[name] for name in furthest},
         tuple(sorted(by_number)),
         dict(sorted(faults.items())),
@@ -202,13 +201,10 @@ async def take_sample(
         for name, *more in zip(some, *[await one(state, some) for one in read], strict=True):
             row, counts = rows[name]
             sources[name] = SourceSample(row, more[0], counts, *more[1:])
-    others = None
-    if overview.known > len(names) and rate_sum is not None:
-        leased = [source for source in leases if source not in sources]
-        others = Others(await rate_sum.look(), len(leased) - await count_due(state, leased))
+    limits = await rate_sum.look() if overview.known > len(names) and rate_sum is not None else None
     in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
     behind = await furthest_behind(state) if unread else {}
-    return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, others, behind)
+    return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, limits, behind)
 
 
 def node_of(state: State) -> str:

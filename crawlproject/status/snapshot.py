@@ -41,23 +41,13 @@ class InFlight(NamedTuple):
     domains: int
 
 
-class Others(NamedTuple):
-    """Where not all sources are read one by one: the limits of all (rps), and how many others are only leased.
-
-    These have requests in flight, and none that wait.
-    """
-
-    limits: float
-    only_leased: int
-
-
 @dataclass(frozen=True, slots=True)
 class CrawlSample:
     """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` is of all workers.
 
-    `others` is None where every known source is in `sources`. `unread` are the events that readers have not read,
-    by reader: of those furthest behind. `shards` are the numbers of those that it is of, `stopped` says of which
-    nothing goes out, and why.
+    `limits` is the sum of the limits of all sources (rps), None where each is in `sources`. `unread` are the
+    events that readers have not read, by reader: of those furthest behind. `shards` are the numbers of those that
+    it is of, `stopped` says of which nothing goes out, and why.
     """
 
     time: str
@@ -65,7 +55,7 @@ class CrawlSample:
     overview: Overview
     in_flight: InFlight
     sources: Mapping[str, SourceSample]
-    others: Others | None = None
+    limits: float | None = None
     unread: Mapping[str, int] = field(default_factory=dict)
     shards: Sequence[int] = (0,)
     stopped: Mapping[int, str] = field(default_factory=dict)
@@ -120,7 +110,7 @@ def snapshot(before: CrawlSample, sample: CrawlSample) -> Snapshot | None:
 
 
 def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[str, Any]:
-    overview, totals, others = sample.overview, sample.overview.totals, sample.others
+    overview, totals = sample.overview, sample.overview.totals
 
     def grown(name: str) -> int:
         return increase(before.overview.totals.get(name, 0), totals.get(name, 0))
@@ -145,7 +135,7 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "shards_stopped": sample.stopped,
     }
     return {
-        "global_max_rps": others.limits if others else math.fsum(row.rate_limit for row in rows),
+        "global_max_rps": math.fsum(row.rate_limit for row in rows) if sample.limits is None else sample.limits,
         "success_rps": success,
         "error_rps": error,
         "processing_rate": round(success + error, 3),
@@ -177,8 +167,7 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "workers": overview.alive,
         "sources": overview.known,
         "sources_in_progress": overview.due
-        + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed)
-        + (others.only_leased if others else 0),
+        + sum(1 for row in rows if row.in_flight and not row.queued + row.delayed),
         "sources_in_flight": sample.in_flight.sources,
         "domains_in_flight": sample.in_flight.domains,
         "sources_listed": len(rows),

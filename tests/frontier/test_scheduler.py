@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.spiders import CrawlSpider
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
@@ -141,6 +142,25 @@ async def test_a_seed_taken_by_a_timed_out_call_is_read(scheduler: FrontierSched
 async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None:
     with pytest.raises(ConfigError, match="CRAWL_NAMESPACE"):
         scheduler.flush()
+
+
+@pytest.mark.parametrize(
+    ("named", "value", "sentence"),
+    [
+        ("redis_key", "other:list", "its seeds are read from images:start_urls"),
+        ("download_delay", 0.5, "which would hold requests until their send slots have passed"),
+    ],
+)
+async def test_a_spider_that_cannot_be_crawled_with_is_refused(
+    redis_url: str, named: str, value: object, sentence: str
+) -> None:
+    one = scheduler_for(redis_url)
+    setattr(one.crawler.spider, named, value)
+    with pytest.raises(ConfigError, match=sentence):
+        await maybe_deferred_to_future(one.open(one.crawler.spider))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="is a CrawlSpider"):
+        await maybe_deferred_to_future(one.open(CrawlSpider("rules")))
+    await maybe_deferred_to_future(one.close("finished"))
 
 
 async def test_without_redis_it_does_not_open_and_still_closes() -> None:

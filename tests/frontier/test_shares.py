@@ -94,25 +94,6 @@ def test_sources_that_hang_cost_another_nothing(count: int, latency: float | Non
     assert worker.rate_of("fast", 60) > 97
 
 
-@pytest.mark.parametrize("latency", [25.0, None])
-def test_a_newcomer_finds_room_among_sources_that_hang(latency: float | None) -> None:
-    sites = {f"hangs{n}": Site(20, latency) for n in range(200)}
-    worker = Worker(sites)
-    worker.run(40)
-    sites["fast"] = Site(100, 0.05)
-    worker.run(1)
-    assert worker.rate_of("fast", 30) > 97
-
-
-def test_more_newcomers_that_never_answer_than_there_is_room_for_leave_half_to_the_others() -> None:
-    sites = {"fast": Site(100, 0.05)}
-    worker = Worker(sites)
-    worker.run(3)
-    sites |= {f"new{n}": Site(0.2, None) for n in range(5000)}
-    assert worker.rate_of("fast", 20) > 99
-    assert worker.in_flight < 1100
-
-
 def test_sources_that_have_answered_take_no_places_from_newcomers() -> None:
     shares = Shares(16)
     for name in map(str, range(10)):
@@ -168,24 +149,6 @@ def test_sources_that_need_more_than_there_is_get_equal_shares() -> None:
     assert max(shares) - min(shares) < 60
     assert 1200 < sum(shares) < 1700
     assert worker.rate_of("modest", 20) > 4.9
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 5])
-def test_the_smallest_workers_crawl_too(capacity: int) -> None:
-    worker = Worker({"a": Site(20, 0.01), "b": Site(20, 0.01)}, capacity=capacity)
-    assert worker.rate_of("a", 10) > 0.5
-    assert worker.in_flight <= capacity
-
-
-def test_what_is_known_of_sources_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawlproject.frontier.shares._MAX_REMEMBERED", 10)
-    worker = Worker({f"s{n}": Site(0.2, 0.01) for n in range(100)})
-    worker.run(30)
-    for site in worker.sites.values():
-        site.rate = 0.0
-    worker.run(10)
-    assert worker.in_flight == 0
-    assert len(worker.shares._uses) <= 10
 
 
 def after(pace: Pace, in_time: int, missed: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -68,95 +69,51 @@ def guarded(tmp_path: Path, environment: dict[str, str], redis_url: str, zone: Z
         del zone.records[name]
 
 
-def test_no_spelling_answer_or_redirect_leads_to_a_private_address(guarded: Crawl, trap: Trap) -> None:
-    payloads = [f"http://{host}:{trap.port}/" for host in HOSTS]
-    payloads += [url.format(port=trap.port) for url in ODD]
-    assert len(payloads) > 60
-    Site.payloads = [*payloads, f"//127.0.0.1:{trap.port}/"]
-    server = ThreadingHTTPServer((SITE, 0), Site)
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve at the address that is open; the value is the base of URLs there."""
+    server = ThreadingHTTPServer((SITE, 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    site = f"http://{SITE}:{server.server_port}"
-    for number, url in enumerate(payloads):
-        seed = {"url": url, "uuid": f"seed-{number}", "source": "seeds"}
-        guarded.redis.lpush(KEYS.seeds, json.dumps(seed))
-    for number in range(len(Site.payloads)):
-        seed = {"url": f"{site}/{number}", "uuid": f"redirect-{number}", "source": "redirects"}
-        guarded.redis.lpush(KEYS.seeds, json.dumps(seed))
-    guarded.redis.lpush(KEYS.seeds, json.dumps({"url": f"{site}/picture.jpg", "uuid": "good", "source": "seeds"}))
     try:
-        guarded.run(
-            CRAWL_ALLOW_PORTS=str(trap.port), CRAWL_MAX_RETRIES="0", http_proxy=f"http://127.0.0.1:{trap.port}"
-        )
+        yield f"http://{SITE}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_no_spelling_answer_redirect_or_robots_txt_leads_to_a_private_address(guarded: Crawl, trap: Trap) -> None:
+    payloads = [f"http://{host}:{trap.port}/" for host in HOSTS]
+    payloads += [url.format(port=trap.port) for url in ODD]
+    assert len(payloads) > 60
+    Site.payloads = [*payloads, f"//127.0.0.1:{trap.port}/", f"http://localhost:{trap.port}/robots.txt"]
+
+    class Robots(Site):
+        """Its robots.txt is elsewhere: at the last of the payloads."""
+
+        def do_GET(self) -> None:
+            self.path = f"/{len(self.payloads) - 1}" if self.path == "/robots.txt" else self.path
+            super().do_GET()
+
+    def seed(name: str, url: str, source: str) -> None:
+        guarded.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": name, "source": source}))
+
+    with served(Site) as site, served(Robots) as other:
+        for number, url in enumerate(payloads):
+            seed(f"seed-{number}", url, "seeds")
+        for number in range(len(Site.payloads)):
+            seed(f"redirect-{number}", f"{site}/{number}", "redirects")
+        seed("good", f"{site}/picture.jpg", "seeds")
+        seed("robots", f"{other}/picture.jpg", "seeds")
+        guarded.run(
+            CRAWL_ALLOW_PORTS=str(trap.port), CRAWL_MAX_RETRIES="0", http_proxy=f"http://127.0.0.1:{trap.port}"
+        )
     assert trap.caught == []
     assert [event["identifier"] for event in guarded.events(KEYS.image_events)] == ["good"]  # it did crawl
     dead = guarded.dead()
     rot = guarded.events(KEYS.link_rot_events)  # a relative URL leads back to the site, which has no such page
-    assert guarded.redis.xlen(KEYS.dead) + len(rot) == len(payloads) + len(Site.payloads)
+    assert guarded.redis.xlen(KEYS.dead) + len(rot) == len(payloads) + len(Site.payloads) + 1
     reasons = {payloads[int(name[5:])]: reason for name, reason in dead.items() if name.startswith("seed-")}
     said = ("address refused: ", "URL ", "invalid URL", "dns: ")
     assert [pair for pair in reasons.items() if not pair[1].startswith(said)] == []
     assert sum(reason.startswith("address refused: ") for reason in reasons.values()) > 40
-
-
-def test_networks_are_closed_by_the_setting_and_behind_nat64(guarded: Crawl, trap: Trap, zone: Zone) -> None:
-    names = {"closed.museum.org": "127.0.0.1", "translated.museum.org": "2a00:6464::7f00:1"}
-    zone.records.update({name: [[address]] for name, address in names.items()})
-    hosts = ["127.0.0.1", "[::ffff:127.0.0.1]", "[64:ff9b::127.0.0.1]", "[2a00:6464::127.0.0.1]", *names]
-    hosts += ["168.63.129.16", "192.80.8.124"]
-    Site.payloads = [f"http://{host}:{trap.port}/" for host in hosts]
-    server = ThreadingHTTPServer((SITE, 0), Site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    site = f"http://{SITE}:{server.server_port}"
-    for number, url in enumerate(Site.payloads):
-        for kind, place in (("seeds", url), ("redirects", f"{site}/{number}")):
-            seed = {"url": place, "uuid": f"{kind}-{number}", "source": kind}
-            guarded.redis.lpush(KEYS.seeds, json.dumps(seed))
-    guarded.redis.lpush(KEYS.seeds, json.dumps({"url": f"{site}/picture.jpg", "uuid": "good", "source": "seeds"}))
-    try:
-        guarded.run(
-            CRAWL_ALLOW_NETWORKS="127.0.0.0/8",
-            CRAWL_DENY_NETWORKS="127.0.0.1/32",
-            CRAWL_NAT64_PREFIXES="2a00:6464::/96",
-            CRAWL_ALLOW_PORTS=str(trap.port),
-            CRAWL_MAX_RETRIES="0",
-        )
-    finally:
-        server.shutdown()
-        server.server_close()
-        for name in names:
-            del zone.records[name]
-    assert trap.caught == []
-    assert [event["identifier"] for event in guarded.events(KEYS.image_events)] == ["good"]
-    dead = guarded.dead()
-    assert dead.keys() == {f"{kind}-{number}" for kind in ("seeds", "redirects") for number in range(len(hosts))}
-    for name, reason in dead.items():
-        cloud = hosts[int(name.partition("-")[2])] in {"168.63.129.16", "192.80.8.124"}
-        assert reason.startswith("address refused: cloud " if cloud else "address refused: address "), reason
-        assert ("CRAWL_DENY_NETWORKS closes 127.0.0.1/32" in reason) is not cloud
-
-
-def test_a_robots_txt_that_leads_to_a_private_address_refuses_its_pictures(
-    guarded: Crawl, trap: Trap, tmp_path: Path
-) -> None:
-    class Robots(Site):
-        """Its robots.txt is elsewhere."""
-
-        def do_GET(self) -> None:
-            self.path = "/0" if self.path == "/robots.txt" else self.path
-            super().do_GET()
-
-    Site.payloads = [f"http://localhost:{trap.port}/robots.txt"]
-    server = ThreadingHTTPServer((SITE, 0), Robots)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    seed = {"url": f"http://{SITE}:{server.server_port}/picture.jpg", "uuid": "a", "source": "seeds"}
-    guarded.redis.lpush(KEYS.seeds, json.dumps(seed))
-    try:
-        guarded.run(CRAWL_ALLOW_PORTS=str(trap.port))
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert trap.caught == []
-    assert guarded.dead()["a"].startswith("robots.txt: robots.txt at a refused address: loopback address")
+    assert dead["robots"].startswith("robots.txt: robots.txt at a refused address: loopback address")

@@ -6,18 +6,13 @@ What a file means, in all its detail, is in tests/politeness/test_robots_txt.py.
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import re
-import threading
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import pytest
 import redis
@@ -27,14 +22,13 @@ from crawlproject.politeness.robots_txt import MAX_BYTES
 from crawlproject.state.keys import Keys
 from demo.gallery import Fault, Gallery, set_faults
 from tests.conftest import local_network
-from tests.test_crawl import Crawl, picture, size_for
+from tests.test_crawl import Crawl, picture
 
 KEYS = Keys("crawl", "images")
 
 ALL = "User-agent: *\n"
 NOT_B = ALL + "Disallow: /b\n"
 LINE_2 = "robots.txt: line 2, Disallow: /b"
-OTHERS = "User-agent: otherbot\n"
 LONG = b"# " + b"x" * 97 + b"\n"  # 100 bytes
 FULL = LONG * (MAX_BYTES // 100 - 1)  # nearly as much as is read
 
@@ -65,10 +59,6 @@ def moved(*places: str, code: int = 302) -> dict[str, Fault]:
     return {a: {"status": code, "headers": {"Location": b}} for a, b in pairwise(steps)}
 
 
-def answered(code: int, body: str) -> dict[str, Fault]:
-    return {"/robots.txt": {"status": code, "body": body}}
-
-
 def unreachable(why: str) -> dict[str, str]:
     return {"/a.jpg": f"robots unreachable: {why}"}
 
@@ -79,16 +69,9 @@ CASES = {
     # How it is had
     "ok": Case("2.3.1.1 successful: the rules count", NOT_B, ("/a.jpg",), REFUSED),
     "c404": Case("2.3.1.3 unavailable: all is allowed", NOT_B, BOTH, {}, status(404)),
-    "none": Case("2.3.1.3 there is none", None, BOTH),
     "c500": Case("2.3.1.4 unreachable: nothing is", None, (), unreachable("status 500"), status(500), TWICE),
     "hiccup": Case("2.3.1.4 until it is reached", NOT_B, ("/a.jpg",), REFUSED, status(500, times=1), TWICE),
     "dropped": Case("2.3.1.4 a network error", NOT_B, (), unreachable(""), {"/robots.txt": {"drop": True}}, TWICE),
-    "hangs": Case(
-        "2.3.1.4 a time-out", NOT_B, (), unreachable("DownloadTimeout"), {"/robots.txt": {"delay": 30}}, TWICE
-    ),
-    "moved301": Case(
-        "2.3.1.2 one redirect", None, ("/a.jpg",), REFUSED, moved("/r/1", code=301), ("/robots.txt", "/r/1")
-    ),
     "moved5": Case(
         "2.3.1.2 five in a row",
         None,
@@ -111,15 +94,6 @@ CASES = {
         ("/a.jpg",),
         REFUSED,
         moved("{ok@localhost}/robots.txt"),
-    ),
-    "to404": Case("2.3.1.3 a redirect to none", None, BOTH, {}, moved("/none.txt"), ("/robots.txt", "/none.txt")),
-    "to500": Case(
-        "2.3.1.4 a redirect to an error",
-        None,
-        (),
-        unreachable("status 500"),
-        {**moved("/r/0"), "/r/0": {"status": 500}},
-        ("/robots.txt", "/r/0", "/r/0"),
     ),
     "nowhere": Case(
         "2.3.1.4 an invalid redirect",
@@ -153,7 +127,7 @@ CASES = {
     ),
     "large": Case(
         "2.5 500 KiB are read of what is compressed, too",
-        gzip.compress(NOT_B.encode() + LONG * 1_000_000 + b"Disallow: /a\n"),
+        gzip.compress(NOT_B.encode() + LONG * 100_000 + b"Disallow: /a\n"),
         ("/a.jpg",),
         REFUSED,
         {"/robots.txt": {"headers": {"Content-Encoding": "gzip"}}},
@@ -164,23 +138,6 @@ CASES = {
         ("/a.jpg",),
         {"/b.jpg": f"robots.txt: line {FULL.count(10) + 2}, Disallow: /b"},
     ),
-    "beyond": Case("2.5 no more is", FULL + LONG * 1000 + NOT_B.encode(), BOTH),
-    "ours": Case(
-        "2.2.1 the group of our token alone",
-        ALL + "Disallow: /a\n\nUser-agent: crawlproject\nDisallow: /b",
-        ("/a.jpg",),
-        {"/b.jpg": "robots.txt: line 5, Disallow: /b"},
-    ),
-    "itself": Case(
-        "2.2.2 robots.txt itself is allowed",
-        ALL + "Disallow: /",
-        (),
-        {
-            "/a.jpg": "robots.txt: line 2, Disallow: /",
-            "/robots.txt?seed": "not a picture in a supported format",
-        },
-        requested=("/robots.txt", "/robots.txt?seed"),
-    ),
 }
 
 
@@ -189,9 +146,7 @@ def put_up(crawl: Crawl) -> dict[str, Path]:
     for name, case in CASES.items():
         folder = folders[name] = crawl.source(name, 100)
         for path in (*case.fetched, *case.refused):
-            file = folder / unquote(urlsplit(path).path).lstrip("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(picture(1, "PNG"))
+            (folder / path[1:]).write_bytes(picture(1, "PNG"))
         if name.startswith("moved"):
             (folder / "r").mkdir()
             (folder / "r" / "1").write_text(NOT_B)
@@ -252,12 +207,12 @@ def crawl_all(folder: Path, url: str) -> Outcome:
             for name, case in CASES.items():
                 set_faults(folders[name], placed(case.faults, crawl.gallery.urls))
                 crawl.seed(name, *(path.lstrip("/") for path in (*case.fetched, *case.refused)))
-            crawl.run(DOWNLOAD_TIMEOUT="1", DOWNLOAD_MAXSIZE="200000", CRAWL_RETRY_DELAY="1.2")
+            crawl.run(DOWNLOAD_MAXSIZE="200000", CRAWL_RETRY_DELAY="1.2")
             arrivals = crawl.gallery.arrivals()
         seen: dict[str, list[str]] = defaultdict(list)
         requested: dict[str, list[str]] = defaultdict(list)
         for arrival in arrivals:
-            about_rules = re.match(r"/(robots\.txt|r/|none\.txt)", arrival["path"])
+            about_rules = re.match(r"/(robots\.txt|r/)", arrival["path"])
             (requested if about_rules else seen)[arrival["source"]].append(arrival["path"])
         pictures: dict[str, set[str]] = defaultdict(set)
         for event in crawl.events(KEYS.image_events):
@@ -305,106 +260,10 @@ def test_who_redirects_to_a_robots_txt_shares_it(outcome: Outcome) -> None:
 
 def test_a_refusal_by_robots_txt_is_not_a_status_of_the_source(outcome: Outcome) -> None:
     for name, case in CASES.items():
-        pictures = len(case.fetched) + (name == "itself")
-        assert len(outcome.statuses[name]) == pictures, name
+        assert len(outcome.statuses[name]) == len(case.fetched), name
 
 
 def test_no_seed_is_left_and_no_internal_fault_occurred(outcome: Outcome) -> None:
     assert outcome.outstanding == b"0"
     assert "Traceback" not in outcome.log
     assert "frontier/faults" not in outcome.log
-
-
-class Endless(BaseHTTPRequestHandler):
-    """An endless robots.txt that begins with a valid rule."""
-
-    sent = 0
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        if self.path != "/robots.txt":
-            body = picture(1)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            return
-        self.end_headers()
-        self.wfile.write(NOT_B.encode())
-        try:
-            while type(self).sent < 200_000_000:
-                self.wfile.write(LONG * 100)
-                type(self).sent += len(LONG) * 100
-        except OSError:
-            pass
-
-    def log_message(self, *args: object) -> None:
-        """Be quiet."""
-
-
-def test_an_endless_robots_txt_is_read_only_as_far_as_it_counts(
-    tmp_path: Path, environment: dict[str, str], redis_url: str
-) -> None:
-    crawl = Crawl(tmp_path, environment, redis_url)
-    rows = [{"source_name": "endless", "image_count": size_for(100)}]
-    (tmp_path / "catalogue.json").write_text(json.dumps(rows))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        base = f"http://127.0.0.1:{server.server_address[1]}"
-        for name in ("a.jpg", "b.jpg"):
-            crawl.redis.lpush(KEYS.seeds, json.dumps({"url": f"{base}/{name}", "source": "endless"}))
-        try:
-            crawl.run()
-        finally:
-            crawl.stop()
-            server.shutdown()
-        assert [event["url"] for event in crawl.events(KEYS.image_events)] == [f"{base}/a.jpg"]
-        assert list(crawl.dead().values()) == [LINE_2]
-    assert MAX_BYTES < Endless.sent < 20_000_000  # socket buffers included
-
-
-class Bomb(BaseHTTPRequestHandler):
-    """A robots.txt of 49 kB that expands to 48 MB of nothing, in two layers."""
-
-    body = gzip.compress(zlib.compress(bytes(48_000_000), level=0))
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        if self.path == "/robots.txt":
-            self.send_header("Content-Encoding", "deflate, gzip")
-            body = self.body
-        else:
-            body = picture(1)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        """Be quiet."""
-
-
-def test_a_compressed_robots_txt_does_not_stop_the_crawl(
-    tmp_path: Path, environment: dict[str, str], redis_url: str
-) -> None:
-    crawl = Crawl(tmp_path, environment, redis_url)
-    crawl.source("museum", 100, pictures=100)
-    crawl.source("bomb", 5)
-    with (
-        Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery,
-        ThreadingHTTPServer(("127.0.0.1", 0), Bomb) as server,
-    ):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/a.jpg"
-        try:
-            crawl.start(CRAWL_MAX_RETRIES="0")
-            crawl.seed("museum", "0.jpg")
-            crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) == 1)
-            crawl.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": "bomb", "source": "bomb"}))
-            crawl.until(lambda: crawl.redis.exists(KEYS.statuses_of + "bomb") or crawl.dead())
-            crawl.seed("museum", *(f"{n}.jpg" for n in range(1, 100)))
-            crawl.finish()
-        finally:
-            crawl.stop()
-            server.shutdown()
-    assert crawl.outcomes() == {"bomb": 1} | {f"museum-{n}.jpg": 1 for n in range(100)}
-    assert not crawl.dead()  # nothing in it is a rule
-    assert "pulse" not in crawl.log()

@@ -82,9 +82,3 @@ def test_a_head_with_bare_line_feeds_ends_where_it_ends() -> None:
     protocol.dataReceived(b"HTTP/1.0 200 OK\nA: 1\n\nB: 2\r\n\r\n")
     assert protocol.heads
     assert protocol.heads.response == b"HTTP/1.0 200 OK\nA: 1\n\n"
-
-
-def test_half_a_head_is_none() -> None:
-    heads = Heads()
-    heads.received += [b"HTTP/1.1 200 OK\r\n", b"A: 1\r\n"]
-    assert heads.response == b""

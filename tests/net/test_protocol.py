@@ -50,14 +50,6 @@ def get() -> Any:
     return _newclient.Request(b"GET", b"/a.jpg", Headers({b"Host": [b"museum.org"]}), None, persistent=True)
 
 
-def test_a_request_is_sent_before_the_reactor_goes_on(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, site = pair
-    protocol = BoundedProtocol(lambda _: None)
-    protocol.makeConnection(connected(ours, protocol))
-    protocol.request(get())  # the reactor does not run
-    assert site.recv(1000).startswith(b"GET /a.jpg HTTP/1.1\r\n")
-
-
 def secured(
     ours: socket.socket, site: socket.socket, protocol: BoundedProtocol
 ) -> tuple[tcp.Connection, ssl.SSLSocket]:
@@ -86,12 +78,17 @@ def secured(
     return connection, sides[0]
 
 
-def test_a_request_is_sent_before_the_reactor_goes_on_with_tls_too(
-    pair: tuple[socket.socket, socket.socket],
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_request_is_sent_before_the_reactor_goes_on(
+    pair: tuple[socket.socket, socket.socket], tls: bool
 ) -> None:
+    ours, site = pair
     protocol = BoundedProtocol(lambda _: None)
-    _, site = secured(*pair, protocol)
-    protocol.request(get())
+    if tls:
+        _, site = secured(ours, site, protocol)
+    else:
+        protocol.makeConnection(connected(ours, protocol))
+    protocol.request(get())  # the reactor does not run
     assert site.recv(1000).startswith(b"GET /a.jpg HTTP/1.1\r\n")
 
 

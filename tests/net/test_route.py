@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import resource
-import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request
+from scrapy.http import Response
+from twisted.internet.error import ConnectError
 
+from crawlproject.errors import NoRoute
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.net.route import Route
 from crawlproject.state.source_counts import counts_in
 from tests.test_crawl import KEYS, Crawl
 
@@ -98,40 +101,6 @@ def is_paused(crawl: Crawl, why: str) -> Callable[[], bool]:
     return lambda: "Leasing paused: this worker reaches no site" in crawl.log() and why in crawl.log()
 
 
-@pytest.mark.parametrize("how", ["closed", "dropped", "no files"])
-def test_a_worker_that_no_longer_reaches_any_site_pauses_and_charges_none(
-    crawl: Crawl, sites: list[Site], how: str
-) -> None:
-    feed(crawl, *(site.address for site in sites))
-    crawl.start()
-    crawl.until(lambda: done(crawl) > 2 * len(sites))
-    pid = crawl.workers[0].pid
-    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    blocking: list[socket.socket] = []
-    if how == "no files":
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, limits[1]))
-    else:
-        for site in sites:
-            site.stop_listening()  # all at the same moment
-        for site in sites:
-            site.close()
-            if how == "dropped":
-                blocking += dropping(site.address)
-    crawl.until(is_paused(crawl, "Too many open files" if how == "no files" else "127.0.0.12"))
-    assert errors(crawl) == {}
-    if how == "no files":
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-    else:
-        for one in blocking:
-            one.close()
-        for site in sites:
-            site.open()
-    crawl.finish()
-    assert done(crawl) == len(sites) * _SEEDS
-    assert (errors(crawl), crawl.dead()) == ({}, {})
-    assert crawl.log().count("Leasing paused") == 1
-
-
 def dropping(address: tuple[str, int]) -> list[socket.socket]:
     """Have the kernel drop every packet to an address: its backlog is full."""
     server = socket.socket()
@@ -145,22 +114,35 @@ def dropping(address: tuple[str, int]) -> list[socket.socket]:
     return [server, *waiting]
 
 
-@pytest.mark.parametrize("lacks", ["a route", "its address"])
-def test_a_worker_without_a_route_leaves_the_crawl_to_others(crawl: Crawl, sites: list[Site], lacks: str) -> None:
+def test_a_worker_that_no_longer_reaches_any_site_pauses_and_charges_none(crawl: Crawl, sites: list[Site]) -> None:
     feed(crawl, *(site.address for site in sites))
-    command = [sys.executable, "-m", "scrapy", "crawl", "images"]
-    if lacks == "a route":
-        prefix = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
-        if not shutil.which("unshare") or subprocess.run([*prefix, "true"], check=False).returncode:
-            pytest.skip("no network namespace may be made here")
-        command = prefix + command
-    else:
-        command += ["-s", "DOWNLOAD_BIND_ADDRESS=203.0.113.9"]
-    with (crawl.folder / "worker-0.log").open("wb") as log:
-        crawl.workers.append(subprocess.Popen(command, env=crawl.environ, stdout=log, stderr=log))
-    names = {"a route": "Network is unreachable", "its address": "Cannot assign requested address"}
-    crawl.until(is_paused(crawl, names[lacks]))
+    crawl.start()
+    crawl.until(lambda: done(crawl) > 2 * len(sites))
+    for site in sites:
+        site.stop_listening()  # all at the same moment
+    blocking: list[socket.socket] = []
+    for site in sites:
+        site.close()
+        blocking += dropping(site.address)
+    crawl.until(is_paused(crawl, "127.0.0.12"))
+    assert errors(crawl) == {}
+    for one in blocking:
+        one.close()
+    for site in sites:
+        site.open()
+    crawl.finish()
+    assert done(crawl) == len(sites) * _SEEDS
     assert (errors(crawl), crawl.dead()) == ({}, {})
+    assert crawl.log().count("Leasing paused") == 1
+
+
+def test_a_worker_without_its_address_leaves_the_crawl_to_others(crawl: Crawl, sites: list[Site]) -> None:
+    feed(crawl, *(site.address for site in sites))
+    crawl.options = ["-s", "DOWNLOAD_BIND_ADDRESS=203.0.113.9"]
+    crawl.start()
+    crawl.until(is_paused(crawl, "Cannot assign requested address"))
+    assert (errors(crawl), crawl.dead()) == ({}, {})
+    crawl.options = []
     crawl.start()
     crawl.until(lambda: done(crawl) == len(sites) * _SEEDS)
     crawl.workers[0].send_signal(signal.SIGTERM)
@@ -179,3 +161,18 @@ def test_sites_that_have_never_answered_are_charged(crawl: Crawl, sites: list[Si
             site.open()
     assert len(crawl.dead()) == 2 * len(sites)
     assert "Leasing paused: this worker reaches no site" not in crawl.log()
+
+
+@pytest.mark.parametrize(("number", "has_route"), [(errno.EMFILE, True), (errno.ENETUNREACH, False)])
+async def test_a_fault_of_the_own_stack_needs_no_trial(
+    scheduler: FrontierScheduler, number: int, has_route: bool
+) -> None:
+    route = Route(scheduler.crawler, scheduler.state)
+    route._stack_fault = lambda: None if has_route else OSError(number, "")  # type: ignore[method-assign]
+
+    async def download() -> Response:
+        raise ConnectError(number)  # type: ignore[no-untyped-call]
+
+    with pytest.raises(NoRoute, match=os.strerror(number)):
+        await route.watch(Request("http://museum.example/"), "museum", download())
+    route.breaker.close()

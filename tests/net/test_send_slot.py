@@ -9,7 +9,7 @@ import pytest
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Lease, Slot
 from crawlproject.net.send_slot import Passage, try_send_slot
-from crawlproject.politeness.slots import LATE_S, tolerance
+from crawlproject.politeness.slots import HORIZON_S, LATE_S, tolerance
 from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import State
 from tests.leading import lead
@@ -106,7 +106,7 @@ async def test_a_redis_out_of_memory_lets_nothing_out_late(state: State) -> None
 
 
 async def test_a_slot_far_ahead_is_not_used_if_its_source_was_halted_meanwhile(state: State) -> None:
-    await leases(state, 1, rate=1)  # so the next slot is a second ahead
+    await leases(state, 1, rate=1 / (1.5 * HORIZON_S))  # so the next slot is further ahead than those of leases
     taking = asyncio.create_task(try_send_slot(state, source="museum", host="museum.example"))
     await asyncio.sleep(0.2)
     await state.redis.sadd(state.keys.halted, "museum")

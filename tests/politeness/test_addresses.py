@@ -138,19 +138,6 @@ def test_behind_a_prefix_of_the_operators_network_is_the_ipv4_address(prefix: st
     assert replace(guard, allow=(ipaddress.ip_network(prefix),)).refusal([address], 80)  # it opens no IPv4 address
 
 
-@given(st.ip_addresses(v=4), st.sampled_from([32, 40, 48, 56, 64, 96]))
-def test_an_address_behind_any_prefix_is_judged_as_itself(address: ipaddress.IPv4Address, length: int) -> None:
-    prefix = ipaddress.IPv6Network((int(ipaddress.IPv6Address("2a00:6464::")), length))
-    octets = prefix.network_address.packed
-    whole = octets[: length // 8] + address.packed
-    if length < 96:
-        whole = (whole[:8] + b"\0" + whole[8:]).ljust(16, b"\0")
-    within = ipaddress.IPv6Address(whole)
-    assert GUARD.refusal([within], 80) is None  # nothing says that there is a translator
-    guard = AddressGuard(nat64=(prefix,))
-    assert (guard.refusal([within], 80) is None) is (GUARD.refusal([address], 80) is None)
-
-
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

@@ -174,13 +174,6 @@ def test_the_budget_of_attempts(
         assert (verdict.retries, verdict.free_retries) == expected
 
 
-def test_every_failure_ends_after_a_bounded_number_of_attempts() -> None:
-    busy, retries, free_retries, attempts = failure(TOO_MANY), 0, 0, 1
-    while isinstance(verdict := decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=2), 0.5), Retry):
-        retries, free_retries, attempts = verdict.retries, verdict.free_retries, attempts + 1
-    assert attempts == 1 + MOST_FREE_RETRIES + 2
-
-
 @pytest.mark.parametrize(
     ("retries", "free_retries", "reason"),
     [(0, 0, "status"), (1, 0, "status (after 2 attempts)"), (1, 5, "status (after 7 attempts)")],

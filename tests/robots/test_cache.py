@@ -3,98 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import gzip
+import threading
 import time
+import zlib
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from statistics import median
 from typing import Any
 
-import msgpack
 import pytest
 from scrapy.http import Response
 
 from crawlproject.controls import expire_copies
 from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.imaging.codings import decoded_beginning
 from crawlproject.middlewares.gate import TokenMiddleware
-from crawlproject.politeness.slots import tolerance
+from crawlproject.robots import fetcher
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
 from tests.leading import lead
 from tests.robots_copies import copy_of, keep_copy, run_out, set_copy, unpacked
-from tests.test_crawl import Crawl, worst_second
+from tests.test_crawl import Crawl
 from tests.waiting import until_async
 
 KEYS = Keys("crawl", "images")
 NONE_OF_P = "User-agent: *\nDisallow: /p/\n"
 
 
-def gallery_of(crawl: Crawl) -> Gallery:
-    return Gallery(crawl.sites, crawl.folder / "arrivals.jsonl")
-
-
-def site(crawl: Crawl, name: str, rate: float, robots: str = NONE_OF_P, pictures: int = 0) -> Path:
-    folder = crawl.source(name, rate, pictures)
-    (folder / "p").mkdir()
-    (folder / "robots.txt").write_text(robots)
-    return folder
-
-
-def options(crawl: Crawl, source: str, **more: Any) -> None:
-    """Add options of a source to the catalogue."""
-    file = crawl.folder / "catalogue.json"
-    rows = json.loads(file.read_text())
-    next(row for row in rows if row["source_name"] == source).update(more)
-    file.write_text(json.dumps(rows))
-
-
-def push(crawl: Crawl, site: str, source: str, *names: str) -> None:
-    """Push seeds of one source on the site of another."""
-    for name in names:
-        seed = {"url": f"{crawl.gallery.urls[site]}/{name}", "uuid": f"{source}-{name}", "source": source}
-        crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
-
-
-def robots_requests(crawl: Crawl, source: str) -> int:
-    """Return how often a source's robots.txt was requested."""
-    return sum(a["source"] == source and a["path"] == "/robots.txt" for a in crawl.gallery.arrivals())
-
-
-def times(crawl: Crawl, source: str) -> list[float]:
-    """Return when requests arrived at a source, those for its robots.txt included."""
-    return [a["t"] for a in crawl.gallery.arrivals() if a["source"] == source]
-
-
-def origin(crawl: Crawl, source: str) -> str:
-    return f"{crawl.gallery.urls[source]}/robots.txt"
-
-
-def copies(crawl: Crawl) -> list[dict[str, Any]]:
-    return [unpacked(crawl.redis.get(key)) for key in crawl.redis.keys(KEYS.robots_of + "*")]
-
-
-def ended_well(crawl: Crawl) -> None:
-    """Nothing is left, nothing was lost or doubled, and nothing was delivered in vain."""
-    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
-    assert not crawl.redis.keys(KEYS.leases_of + "*")
-    assert not any("token" in copy for copy in copies(crawl))
-    assert crawl.redis.hget(KEYS.totals, "lost") is None
-    for number in range(len(crawl.workers)):
-        log = crawl.log(number)
-        assert "Traceback" not in log
-        assert "frontier/faults" not in log
-        assert "left the engine" not in log
-
-
 # --- one for all ------------------------------------------------------------------------------------------------
 
 
 def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(crawl: Crawl) -> None:
-    folder = site(crawl, "museum", 200)
+    folder = crawl.source("museum", 200)
+    (folder / "robots.txt").write_text(NONE_OF_P)
     set_faults(folder, {"/robots.txt": {"delay": 0.6}})  # so that workers wait for each other
     names = [f"p/{n}.jpg" for n in range(30)]
-    with gallery_of(crawl) as crawl.gallery:
+    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.redis.set(KEYS.override_rate_of + "museum", "0")  # until all workers are there
         crawl.seed("museum", *names)
         crawl.start(3)
@@ -104,66 +49,21 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
         )
         crawl.redis.delete(KEYS.override_rate_of + "museum")
         crawl.finish()
-        assert crawl.arrivals("museum") == []
-        assert robots_requests(crawl, "museum") == 1
+        assert [arrival["path"] for arrival in crawl.gallery.arrivals()] == ["/robots.txt"]
     assert crawl.dead() == {f"museum-{name}": "robots.txt: line 2, Disallow: /p/" for name in names}
     assert crawl.redis.xlen(KEYS.dead) == len(names)  # each once
     assert {fields[b"deliveries"] for _, fields in crawl.redis.xrange(KEYS.dead)} == {b"0"}
-    assert "robots/parked" in "".join(crawl.log(number) for number in range(3))
-    ended_well(crawl)
-
-
-# --- its place among the requests --------------------------------------------------------------------------------
-
-
-@pytest.mark.judges
-def test_a_fetch_takes_a_slot_of_its_source_and_does_not_count_in_its_circuit(crawl: Crawl) -> None:
-    first = site(crawl, "museum", 8, pictures=4)
-    second = site(crawl, "second", 8, pictures=4)
-    set_faults(first, {"/robots.txt": {"status": 301, "headers": {"Location": "/moved.txt"}}})
-    set_faults(second, {"/robots.txt": {"status": 500, "times": 1}})
-    with gallery_of(crawl) as crawl.gallery:
-        crawl.seed("museum", *(f"{n}.jpg" for n in range(4)))
-        push(crawl, "second", "museum", *(f"{n}.jpg" for n in range(4)))
-        crawl.run(CRAWL_RETRY_DELAY="0.3", CRAWL_MAX_RETRIES="9")
-        everything = crawl.gallery.arrivals()
-    moments = sorted(arrival["t"] for arrival in everything)
-    assert len(moments) == 8 + 2 + 2  # pictures; a redirect and where it leads; an error and the next try
-    assert min(b - a for a, b in pairwise(moments)) > 0.125 - tolerance(8) - 0.03
-    assert worst_second(everything) <= 9
-    assert crawl.redis.lrange(KEYS.statuses_of + "museum", 0, -1) == [b"200"] * 8
-    results = msgpack.unpackb(crawl.redis.get(KEYS.window_of + "museum"), raw=True)[b"results"]
-    assert (sum(results[1::4]), sum(results[3::4])) == (8, 0)  # successes and errors
-    ended_well(crawl)
+    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
+    assert not crawl.redis.keys(KEYS.leases_of + "*")
+    [copy] = [unpacked(crawl.redis.get(key)) for key in crawl.redis.keys(KEYS.robots_of + "*")]
+    assert "token" not in copy
+    logs = "".join(crawl.log(number) for number in range(3))
+    assert "robots/parked" in logs
+    assert "Traceback" not in logs
+    assert "left the engine" not in logs
 
 
 # --- how often ---------------------------------------------------------------------------------------------------
-
-
-def test_the_requested_delay_is_the_time_between_requests(crawl: Crawl) -> None:
-    asks = {"delay": "Crawl-delay: 0.5", "rate": "Request-rate: 4/2s", "clamped": "Crawl-delay: 300"}
-    late = site(crawl, "late", 100, "User-agent: *\nCrawl-delay: 0.5\n", pictures=60)
-    set_faults(late, {"/robots.txt": {"delay": 0.8}})  # leases are granted meanwhile
-    for name, line in asks.items():
-        site(crawl, name, 100, f"User-agent: *\n{line}\n", pictures=5)
-    site(crawl, "ignored", 100, "User-agent: *\nDisallow: /\nCrawl-delay: 9\n", pictures=5)
-    options(crawl, "ignored", robots="ignore", hosts=["127.0.0.1"])
-    with gallery_of(crawl) as crawl.gallery:
-        for name in (*asks, "ignored"):
-            crawl.seed(name, *(f"{n}.jpg" for n in range(5)))
-        crawl.seed("late", *(f"{n}.jpg" for n in range(60)))
-        crawl.start(CRAWL_ROBOTS_DELAY_MAX="0.6")
-        crawl.until(
-            lambda: all(len(crawl.arrivals(name)) == 5 for name in asks) and len(crawl.arrivals("late")) > 3
-        )
-        for name, delay in {"delay": 0.5, "rate": 0.5, "clamped": 0.6, "late": 0.5}.items():
-            gaps = [b - a for a, b in pairwise(times(crawl, name))]  # the first is that after robots.txt itself
-            slack = tolerance(1 / delay) + 0.05  # a slot may be used so late, the next one on time
-            assert min(gaps) > delay - slack, name
-            assert sum(gaps) > len(gaps) * delay - slack, name
-            assert median(gaps[1:]) < 2 * delay, name
-        assert len(crawl.arrivals("ignored")) == 5
-        assert robots_requests(crawl, "ignored") == 0
 
 
 async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(state: State) -> None:
@@ -245,36 +145,6 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
     assert await asked(other) == 50
 
 
-# --- whose -------------------------------------------------------------------------------------------------------
-
-
-def test_a_redirect_needs_the_permission_of_the_host_it_leads_to(crawl: Crawl) -> None:
-    museum = site(crawl, "museum", 100)
-    cdn = site(crawl, "cdn", 100, pictures=1)
-    crawl.source("localhost", 100)  # the source that pays for the host of that name
-    with gallery_of(crawl) as crawl.gallery:
-        there = crawl.gallery.urls["cdn"].replace("127.0.0.1", "localhost")
-        set_faults(
-            museum,
-            {
-                "/a.jpg": {"status": 302, "headers": {"Location": f"{there}/0.jpg"}},
-                "/b.jpg": {"status": 302, "headers": {"Location": f"{there}/p/0.jpg"}},
-                "/c.jpg": {"status": 302, "headers": {"Location": "/p/0.jpg"}},
-            },
-        )
-        crawl.seed("museum", "a.jpg", "b.jpg", "c.jpg")
-        crawl.run()
-        assert [arrival["path"] for arrival in crawl.arrivals("cdn")] == ["/0.jpg"]
-        assert sorted(a["path"] for a in crawl.arrivals("museum")) == ["/a.jpg", "/b.jpg", "/c.jpg"]
-        assert (robots_requests(crawl, "museum"), robots_requests(crawl, "cdn")) == (1, 1)
-    assert cdn.exists()
-    assert crawl.redis.exists(f"{KEYS.robots_of}{there}/robots.txt")
-    reason = "robots.txt: line 2, Disallow: /p/"
-    assert crawl.dead() == {"museum-b.jpg": reason, "museum-c.jpg": reason}
-    assert [event["identifier"] for event in crawl.events(KEYS.image_events)] == ["museum-a.jpg"]
-    ended_well(crawl)
-
-
 # --- fetched by one, for all -------------------------------------------------------------------------------------
 
 ORIGIN = "http://museum.example/robots.txt"
@@ -343,16 +213,6 @@ async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state
     assert await state.scripts.keep_robots("first", hosts[0], kind="none", ttl=60, **PAUSES)
 
 
-async def test_a_target_that_cannot_be_fetched_is_not_tried_by_each_who_is_sent_there(state: State) -> None:
-    other, target = "http://other.example/robots.txt", "http://down.example/robots.txt"
-    for origin in (ORIGIN, other):
-        await redirect(state, origin, target)
-    assert await looked(state, "first") == ("fetch", target)
-    assert await state.scripts.keep_robots("first", target, kind="unreachable", reason="status 503", **PAUSES)
-    reply = await state.scripts.look_robots("second", other, "museum")
-    assert (reply.what, reply.reason, round(reply.seconds)) == ("unreachable", "status 503", 60)
-
-
 @pytest.mark.parametrize(("redirects", "what"), [(5, "rules"), (6, "none")])
 async def test_five_redirects_are_followed(state: State, redirects: int, what: str) -> None:
     urls = [ORIGIN, *(f"http://hop{n}.example/robots.txt" for n in range(redirects))]
@@ -369,10 +229,18 @@ async def test_five_redirects_are_followed(state: State, redirects: int, what: s
 class Downloader:
     """The engine's downloader with the gate before it, and a site that answers at once."""
 
-    def __init__(self, scheduler: FrontierScheduler, missed: int = 0, takes: float = 0.0) -> None:
+    def __init__(
+        self,
+        scheduler: FrontierScheduler,
+        missed: int = 0,
+        takes: float = 0.0,
+        body: bytes = NONE_OF_P.encode(),
+        headers: dict[str, str] | None = None,
+    ) -> None:
         self.gate = TokenMiddleware(scheduler.crawler)
         self.missed = missed
         self.takes = takes
+        self.answer = {"body": body, "headers": headers}
         self.tries = 0
 
     async def __call__(self, request: Any) -> Response:
@@ -381,7 +249,7 @@ class Downloader:
             time.sleep(0.3)  # a busy worker: the slot passes
         await self.gate.process_request(request)
         await asyncio.sleep(self.takes)
-        return Response(request.url, body=NONE_OF_P.encode(), request=request)
+        return Response(request.url, request=request, **self.answer)  # type: ignore[arg-type]
 
 
 async def rule(scheduler: FrontierScheduler, rate: float) -> None:
@@ -467,3 +335,38 @@ async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(schedu
         return bool((await copy_of(scheduler.state, ORIGIN))["fresh"] > before["fresh"])
 
     await until_async(is_fresh)
+
+
+@pytest.mark.parametrize(("line", "delay"), [("Request-rate: 4/2s", 0.5), ("Crawl-delay: 300", 0.6)])
+async def test_the_delay_that_a_site_asks_for_binds_its_source_up_to_the_bound(
+    scheduler: FrontierScheduler, line: str, delay: float
+) -> None:
+    await rule(scheduler, 50)
+    scheduler.robots.config = replace(scheduler.robots.config, robots_delay_max=0.6)
+    body = f"User-agent: *\n{line}\n".encode()
+    scheduler.crawler.engine.download_async = Downloader(scheduler, body=body)  # type: ignore[method-assign]
+    assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum") is not None
+    [standing] = await scheduler.state.scripts.inspect(["museum"])
+    assert (standing.robots_delay, standing.effective) == (delay, 1 / delay)
+
+
+async def test_a_compressed_robots_txt_is_read_beside_the_crawl(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def decode(*args: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return decoded_beginning(*args)
+
+    monkeypatch.setattr(fetcher, "decoded_beginning", decode)
+    bomb = gzip.compress(zlib.compress(bytes(48_000_000), level=0))  # 49 kB of 48 MB of nothing, in two layers
+    await rule(scheduler, 50)
+    scheduler.crawler.engine.download_async = Downloader(  # type: ignore[method-assign]
+        scheduler, body=bomb, headers={"Content-Encoding": "deflate, gzip"}
+    )
+    verdict = await scheduler.robots.look_up("http://museum.example/p/a.jpg", "museum")
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
+    assert verdict is not None
+    assert verdict.allowed  # nothing in it is a rule

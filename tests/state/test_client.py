@@ -110,22 +110,28 @@ def test_without_a_url_a_server_of_the_project_folder_is_started(
         assert embedded.stop(tmp_path / ".crawl")
 
 
-def test_a_redis_that_may_evict_is_refused_at_the_start(tmp_path: Path, scrapy: Scrapy) -> None:
-    server = Server(tmp_path)
-    try:
-        server.client.config_set("maxmemory-policy", "allkeys-lru")
-        for command in (("crawl", "images"), ("monitor",)):
-            done = scrapy(*command, REDIS_URL=server.url)
-            assert (done.returncode, done.stdout) == (1, "")
-            assert done.stderr.splitlines()[-1] == (
-                f"scrapy {command[0]}: Redis at {server.url} may evict keys of the crawl "
-                "(maxmemory-policy allkeys-lru): set it to noeviction"
-            )
-        assert scrapy("stats", REDIS_URL=server.url).returncode == 0  # operators are let in
-        server.client.config_set("maxmemory-policy", "noeviction")
-        asyncio.run(check_redis(config.load({"REDIS_URL": server.url})))
-    finally:
-        server.close()
+def test_a_redis_that_may_evict_is_refused_at_the_start(server: Server, scrapy: Scrapy) -> None:
+    server.client.config_set("maxmemory-policy", "allkeys-lru")
+    for command in (("crawl", "images"), ("monitor",)):
+        done = scrapy(*command, REDIS_URL=server.url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.splitlines()[-1] == (
+            f"scrapy {command[0]}: Redis at {server.url} may evict keys of the crawl "
+            "(maxmemory-policy allkeys-lru): set it to noeviction"
+        )
+    assert scrapy("stats", REDIS_URL=server.url).returncode == 0  # operators are let in
+    server.client.config_set("maxmemory-policy", "noeviction")
+    asyncio.run(check_redis(config.load({"REDIS_URL": server.url})))
+
+
+@pytest.mark.slow
+def test_a_user_without_the_rights_is_told(server: Server, scrapy: Scrapy) -> None:
+    """With no more than those that it needs: test_cluster_tls.py."""
+    server.client.execute_command("ACL", "SETUSER", "crawl", "on", ">S3CRET", "~*", "+@read")
+    done = scrapy("stats", REDIS_URL=server.url.replace("://", "://crawl:S3CRET@"))
+    assert done.returncode == 1
+    assert "no permissions" in done.stderr
+    assert "S3CRET" not in done.stderr
 
 
 async def test_each_master_of_a_cluster_is_asked_whether_it_may_evict(cluster: Cluster, cluster_url: str) -> None:

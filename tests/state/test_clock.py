@@ -84,6 +84,17 @@ def test_a_longer_way_raises_none() -> None:
     assert not any(answer(clock, 100.0 + number * 0.1, 0.4) for number in range(1, 200))
 
 
+def test_a_machine_that_was_suspended_sends_nothing_when_it_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asleep = 0.0
+    monkeypatch.setattr(module, "local_time", lambda: 100.0)
+    monkeypatch.setattr(module, "uptime", lambda: 100.0 + asleep)
+    clock = RedisClock()
+    answer(clock, 100.0)
+    assert clock.permits(100.1)
+    asleep = 0.5  # its own clock has stood still
+    assert [clock.permits(100.0 + later) for later in (0.1, DOUBT_S - 0.1, DOUBT_S + 0.1)] == [False, False, True]
+
+
 # A crawl of two workers in simulated time: the shared clock as clock.lua keeps it, slots as slots.lua gives them.
 
 TICK_S = 0.01

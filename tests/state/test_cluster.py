@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,13 +73,9 @@ def test_a_namespace_without_one_hash_tag_stops_the_start(name: str) -> None:
         config.load({"REDIS_URL": "redis+cluster://a", "CRAWL_NAMESPACE": name})
 
 
-async def test_one_redis_is_no_cluster(redis_url: str, tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    try:
-        with pytest.raises(RedisUnavailable, match="cluster support disabled"):
-            await State(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}), "images").open()
-    finally:
-        server.close()
+async def test_one_redis_is_no_cluster(redis_url: str, server: Server) -> None:
+    with pytest.raises(RedisUnavailable, match="cluster support disabled"):
+        await State(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}), "images").open()
 
 
 async def test_a_node_of_a_cluster_is_not_taken_for_the_one_redis(cluster: Cluster) -> None:
@@ -233,27 +228,6 @@ async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
     lead = partial(state.scripts.lead, "leader", ready=True)
     assert await until_async(lead, despite=redis.RedisError) == 1
     await state.close()
-
-
-async def test_a_name_in_the_url_is_not_asked_for_while_nodes_answer(
-    cluster: Cluster, cluster_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    look_up = socket.getaddrinfo
-
-    def noted(host: str, *args: Any, **options: Any) -> Any:
-        asked.append(host)
-        return look_up(host, *args, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", noted)
-    nodes = (("localhost", cluster.nodes[1].port), ("redis-3.invalid", 6379))
-    slot = Master(MasterAddress(nodes), "{crawl}")
-    master = await slot.find()
-    asked.clear()
-    for _ in range(20):
-        slot.doubt(master)
-        await slot.find()
-    assert set(asked) == {"127.0.0.1"}
 
 
 async def test_a_name_that_hangs_holds_up_nothing(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import ssl
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import redis
 
 from benchmarks.ours import events_in
 from crawlproject import config, plugins
@@ -70,36 +67,6 @@ async def test_every_shard_is_reached_over_tls_as_a_user(secured: Cluster, certi
     for shard in state.shards:
         assert await shard.scripts.lead("leader", ready=True) == 1
     assert len({secured.owner_of(shard.keys.leader).port for shard in state.shards}) == 3
-    await state.close()
-
-
-async def test_certificates_are_read_once_and_again_when_they_have_changed(
-    secured: Cluster, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_user(*secured.nodes)
-    mine = tmp_path / "mine"
-    shutil.copytree(certificates, mine)
-    other = certified(tmp_path / "other", "127.0.0.1")
-    settings = in_shards(url_as_user(secured.nodes[1], options_of(mine)), 8)
-    read: list[ssl.SSLContext] = []
-    make = ssl.create_default_context
-
-    def counted(*args: Any, **options: Any) -> ssl.SSLContext:
-        read.append(make(*args, **options))
-        return read[-1]
-
-    monkeypatch.setattr(ssl, "create_default_context", counted)
-    state = State(settings, "images")
-    await state.open()
-    for shard in state.shards:
-        await shard.scripts.lead("leader", ready=True)
-    assert len(read) == 1
-    shutil.copy(other / "ca.pem", mine / "ca.pem")
-    await state.redis.connection_pool.disconnect()
-    with pytest.raises(redis.ConnectionError, match="certificate verify failed"):
-        await state.scripts.lead("leader", ready=True)
-    shutil.copy(certificates / "ca.pem", mine / "ca.pem")
-    assert await state.scripts.lead("leader", ready=True)
     await state.close()
 
 

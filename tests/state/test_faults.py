@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -28,13 +27,6 @@ from tests.test_crawl import KEYS, Crawl, worst_second
 from tests.waiting import PATIENCE_S
 
 RATE = 60
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    one = Server(tmp_path)
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -69,15 +61,6 @@ def all_once(crawl: Crawl, count: int) -> None:
     assert worst_second(crawl.arrivals("photos")) <= 1.1 * RATE + 1
 
 
-def hang(port: int) -> None:
-    """Run a function that does not end until it is killed."""
-    with redis.Redis(port=port) as client:
-        run: Any = client.execute_command
-        run("FUNCTION LOAD", "#!lua name=hang\nredis.register_function('hang', function() while true do end end)")
-        with pytest.raises(redis.ResponseError):
-            run("FCALL hang", 0)
-
-
 @pytest.mark.judges
 def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server: Server) -> None:
     crawl.start()
@@ -99,50 +82,6 @@ def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server
     (line,) = lines(crawl)[:1]
     assert "Redis is out of memory (maxmemory), and the crawl pauses: raise maxmemory" in line
     assert sum("out of memory" in line and "ERROR" in line for line in lines(crawl)) == 1
-
-
-@pytest.mark.judges
-def test_a_restart_a_flush_of_functions_a_demotion_and_a_function_that_hangs(crawl: Crawl, server: Server) -> None:
-    crawl.start()
-    seed(crawl, 300)
-    crawl.until(lambda: fetched(crawl) > 30)
-
-    server.client.execute_command("FUNCTION FLUSH")
-    before = fetched(crawl)
-    crawl.until(lambda: fetched(crawl) > before + 30)
-    assert lines(crawl) == []
-
-    server.kill()
-    time.sleep(2)
-    server.start()
-    before = fetched(crawl)
-    crawl.until(lambda: fetched(crawl) > before + 30)
-
-    server.client.replicaof("127.0.0.1", "1")
-    time.sleep(2)
-    server.client.replicaof("NO", "ONE")
-    before = fetched(crawl)
-    crawl.until(lambda: fetched(crawl) > before + 30)
-
-    server.client.config_set("lua-time-limit", "200")
-    hanging = threading.Thread(target=hang, args=(server.port,))
-    hanging.start()
-    time.sleep(2)
-    server.client.execute_command("FUNCTION KILL")
-    hanging.join()
-    crawl.finish()
-
-    all_once(crawl, 300)
-    said = lines(crawl)
-    for words in (
-        "Redis does not answer",
-        "Redis is a read-only replica",
-        "Redis runs a script that does not end",
-    ):
-        assert sum(words in line and "ERROR" in line for line in said) == 1, said
-    assert len(said) <= 8  # LOADING may be met, too; and the first is over by the end
-    assert not any("Redis fails" in line for line in said)
-    assert "'frontier/settled_stale'" not in crawl.log()
 
 
 @pytest.mark.judges

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from redis.crc import key_slot
 
 from crawlproject import config
 from crawlproject.state import functions
-from crawlproject.state.calls import Scripts
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from tests.state.servers import Server
-from tests.waiting import until
 
 LUA = resources.files("crawlproject.state") / "lua"
 FILES = [file for folder in ("modules", "functions") for file in (LUA / folder).iterdir()]
@@ -72,37 +69,15 @@ def test_lua_spells_keys_as_python_does(redis_url: str, keys: Keys) -> None:
     assert spelled.keys() == used
 
 
-async def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    try:
-        state = State(config.load({"REDIS_URL": server.url}), "images")
-        await state.open()
-        for _ in range(2):
-            await state.scripts.alive(timeout=1)
-            library = functions.crawl_library().name
-            assert names_of(server.client) == {library: {f"{library}_{verb}" for verb in VERBS}}
-            server.client.execute_command("FUNCTION FLUSH")
-        await state.close()
-    finally:
-        server.close()
-
-
-async def test_so_does_a_workers_also_when_it_waits_for_a_replica(tmp_path: Path) -> None:
-    master = Server(tmp_path)
-    replica = Server(tmp_path, replicaof=f"127.0.0.1 {master.port}", repl_diskless_sync_delay="0")
-    state = State(config.load({"REDIS_URL": master.url}), "images")
-    try:
-        until(lambda: replica.client.info("replication").get("master_link_status") == "up")
-        await state.open()
-        master.client.execute_command("FUNCTION FLUSH")
-        scripts = Scripts(state.redis, state.keys, state.clock, waits=True)
-        assert await scripts.lead("leader", ready=True) == 1
-        master.client.wait(1, 1000)
-        assert names_of(master.client) == names_of(replica.client) != {}
-        await state.close()
-    finally:
-        replica.close()
-        master.close()
+async def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(server: Server) -> None:
+    state = State(config.load({"REDIS_URL": server.url}), "images")
+    await state.open()
+    for _ in range(2):
+        await state.scripts.alive(timeout=1)
+        library = functions.crawl_library().name
+        assert names_of(server.client) == {library: {f"{library}_{verb}" for verb in VERBS}}
+        server.client.execute_command("FUNCTION FLUSH")
+    await state.close()
 
 
 def test_two_versions_live_side_by_side(redis_url: str) -> None:

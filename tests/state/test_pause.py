@@ -58,16 +58,6 @@ async def test_without_workers_the_reason_is_what_is_missing_first(
     assert await asked(state) == (Pause(kind, reason), Pause(kind, reason))
 
 
-async def test_the_remedy_names_the_spider_that_it_is_for(state: State) -> None:
-    pages: Any = state.beside("pages")
-    await pages.redis.set(pages.keys.pulse, "x")
-    await pages.redis.hset(pages.keys.counters, "outstanding", 3)
-    assert (await asked(pages))[0].reason == "no worker is running: start one of the spider pages"
-    for _ in range(2):
-        await pages.redis.xadd(pages.keys.dead, {"reason": "x"})
-    assert "(scrapy dead --spider=pages)" in (await asked(pages))[0].reason
-
-
 @pytest.mark.parametrize("paused", [None, "full"])
 async def test_a_worker_that_leases_gets_the_same_reason(
     frontier: Frontier, state: State, paused: str | None

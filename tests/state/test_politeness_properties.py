@@ -114,6 +114,3 @@ def test_slots_keep_their_distance_whoever_requests_them_and_when(redis_url: str
                     slots.append(slot)
 
     run(redis_url, play)
-
-
-# The circuit

@@ -108,27 +108,6 @@ async def test_a_run_of_errors_is_not_broken_by_quiet_hours(crawl: Quiet) -> Non
     assert await crawl.db.ttl(CIRCUIT) == -1
 
 
-async def test_a_hundred_halts_and_resumes_are_all_noticed_a_few_at_a_time(crawl: Quiet) -> None:
-    names = [f"source{number}" for number in range(100)]
-
-    async def watch_until_all_are_in(stream: str) -> None:
-        said: list[str] = []
-        rounds = 0
-        while len(said) < len(names):
-            before = len(said)
-            await crawl.watch()
-            said = [event["source"] for event in await crawl.events(stream)]
-            assert len(said) - before <= 40
-            rounds += 1
-            assert rounds < 1000  # chance chooses: some are late
-        assert sorted(said) == sorted(names)
-
-    await crawl.db.sadd("crawl:halted", *names)
-    await watch_until_all_are_in("crawl:crawl_halted")
-    await crawl.db.delete("crawl:halted")
-    await watch_until_all_are_in("crawl:crawl_resumed")
-
-
 async def test_sources_of_every_spider_rest(crawl: Quiet) -> None:
     await crawl.db.zadd("crawl:spiders", {"pages": 1})
     for spider in ("images", "pages"):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,7 @@ from crawlproject import config, controls, healthcheck
 from crawlproject.exclusions.stored import excluded_names
 from crawlproject.metrics.collectors import CrawlCollector
 from crawlproject.state.client import State
-from crawlproject.status.reporter import Report, present_spiders
+from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
@@ -30,19 +29,6 @@ if TYPE_CHECKING:
 BY = "scrapy halt, alice@vm1"
 NAMES = [f"museum{number}" for number in range(12)]
 RATES = {name: float(number) for number, name in enumerate(NAMES, 1)}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """The server of the first shard."""
-    one = Server(tmp_path)
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def reports_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawlproject.status.reporter.INTERVAL_S", 0.1)
 
 
 @pytest.fixture
@@ -144,37 +130,10 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
     assert "the totals are those of all shards" in done.stderr
 
 
-def test_explain_finds_what_a_redirect_has_led_to_another_shard(
-    server: Server, shared: dict[str, Any], state: State, scrapy: Scrapy, redis_url: str
-) -> None:
-    names = map("s{}.example".format, range(99))
-    url = f"http://{next(name for name in names if state.shard_for(name).number == 1)}/1.jpg"
-    event = {"url": url, "identifier": "a", "source": "elsewhere", "thumbnail": "a.jpg", "status": 200}
-    server.client.xadd(state.shards[0].keys.image_events, {"event": json.dumps(event)})
-    done = scrapy("explain", "--json", url, **shared)
-    ended = json.loads(done.stdout)["ended"]
-    assert (ended["outcome"], ended["thumbnail"]) == ("image", "a.jpg"), done.stderr
-    server.kill()
-    done = scrapy("explain", "--json", url, **shared)
-    assert json.loads(done.stdout)["ended"] is None, done.stderr
-    assert "shard 0 of 2 does not answer" in done.stderr
-
-
 async def opened(environ: dict[str, Any], number: int) -> State:
     one = State(config.load(environ), "images", number)
     await one.open()
     return one
-
-
-@pytest.mark.usefixtures("reports_quickly")
-async def test_a_new_leader_shows_no_rates_of_shards_that_were_not_in_the_last_sample(state: State) -> None:
-    first = state.shards[0]
-    await first.redis.set(first.keys.leader, first.worker_id)
-    report = Report(first, always=False)
-    await report.step()
-    assert report.latest_sample is not None
-    assert report.latest_sample.shards == (0, 1)
-    assert report.latest is None
 
 
 def test_the_commands_work_on_all_shards(state: State, shared: dict[str, Any], scrapy: Scrapy) -> None:

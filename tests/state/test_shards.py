@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import redis
@@ -64,29 +63,24 @@ async def test_each_shard_has_its_keys_its_clock_and_its_sources(cluster: Cluste
     await state.close()
 
 
-async def test_one_redis_has_several_shards_and_so_has_one_a_shard(tmp_path: Path, redis_url: str) -> None:
-    server = Server(tmp_path)
-    try:
-        for url in (redis_url, f"{server.url} {redis_url}"):
-            state = await opened(settings_of(url, 2), 1)
-            assert state.number == 1
-            for shard in state.shards:
-                assert await shard.scripts.lead("w", ready=True) == 1
-            async with state.client_for("some key") as users:
-                await users.set("some key", url)
-            await state.close()
-        assert server.client.get("some key") == f"{server.url} {redis_url}".encode()
-        with redis.Redis.from_url(redis_url) as client:
-            assert client.get("some key") == redis_url.encode()
-            first, second = (shard_namespace("crawl", number, 2) for number in range(2))
-            assert client.exists(f"{first}:leader", f"{second}:leader") == 2
-            assert server.client.exists(f"{first}:leader", f"{second}:leader") == 1
-    finally:
-        server.close()
+async def test_one_redis_has_several_shards_and_so_has_one_a_shard(server: Server, redis_url: str) -> None:
+    for url in (redis_url, f"{server.url} {redis_url}"):
+        state = await opened(settings_of(url, 2), 1)
+        assert state.number == 1
+        for shard in state.shards:
+            assert await shard.scripts.lead("w", ready=True) == 1
+        async with state.client_for("some key") as users:
+            await users.set("some key", url)
+        await state.close()
+    assert server.client.get("some key") == f"{server.url} {redis_url}".encode()
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.get("some key") == redis_url.encode()
+        first, second = (shard_namespace("crawl", number, 2) for number in range(2))
+        assert client.exists(f"{first}:leader", f"{second}:leader") == 2
+        assert server.client.exists(f"{first}:leader", f"{second}:leader") == 1
 
 
-async def test_it_serves_none_that_is_away(tmp_path: Path, redis_url: str) -> None:
-    server = Server(tmp_path)
+async def test_it_serves_none_that_is_away(server: Server, redis_url: str) -> None:
     settings = settings_of(f"{server.url} {redis_url}", 2)
     state = await opened(settings, 1)
     await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)

@@ -128,18 +128,6 @@ def check(crawl: ShardedCrawl) -> None:
         assert own.items() <= counts.items()
 
 
-def test_workers_serve_a_shard_each_and_crawl_all(crawl: ShardedCrawl) -> None:
-    assert len({shard_of(museum, SHARDS) for museum in MUSEUMS}) == SHARDS
-    crawl.push_all()
-    crawl.run(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="3")
-    check(crawl)
-    assert [crawl.faults(worker) for worker in range(SHARDS)] == [[]] * SHARDS
-    # But for the first one: what its redirects have led to counts as its own in the other shard, too.
-    crawled = [crawl.crawled_by(worker) - {MUSEUMS[0]} for worker in range(SHARDS)]
-    assert sorted(museum for some in crawled for museum in some) == MUSEUMS[1:]
-    assert all(len({shard_of(museum, SHARDS) for museum in some}) == 1 for some in crawled)
-
-
 def test_a_worker_alone_crawls_all_shards(crawl: ShardedCrawl) -> None:
     crawl.push_all()
     crawl.run(1, CRAWL_SHARD=",".join(map(str, range(SHARDS))), MAX_IDLE_TIME_BEFORE_CLOSE="3")

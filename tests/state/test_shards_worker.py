@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,9 +17,12 @@ from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject import config
+from crawlproject.extensions import unserved
 from crawlproject.extensions.membership import Membership
+from crawlproject.extensions.unserved import UnservedShards
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.seeds import new_request
+from crawlproject.frontier.worker import MOVES_TO
 from crawlproject.leader import Leader
 from crawlproject.state.client import State
 from crawlproject.state.shards import shard_of
@@ -132,21 +136,93 @@ async def test_a_worker_closes_only_when_all_shards_are_idle(worker: FrontierSch
     assert not await looks(2)
 
 
-async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
-    worker: FrontierScheduler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper, stopped = Membership.from_crawler(worker.crawler), asyncio.Event()
-    monkeypatch.setattr(keeper, "config", replace(keeper.config, heartbeat_timeout=0.6))
-    keeper.spider_opened()
-    await keeper.spider_closed()
-    state = worker.state
+    monkeypatch.setattr(unserved, "_PATIENCE_S", 0.2)
+    monkeypatch.delenv(MOVES_TO, raising=False)
+    async with opened(redis_url, CRAWL_SHARD="1") as one, opened(redis_url, CRAWL_SHARD="1") as two:
+        first, second = sorted((one, two), key=lambda worker: worker.state.worker_id)
+        for number in (0, 3):
+            await one.state.shards[number].scripts.heartbeat("w", join=True, timeout=60, max_deliveries=3)
+        closed: list[str] = []
+
+        async def close(reason: str) -> None:
+            closed.append(reason)
+
+        lookers = {}
+        for worker in (first, second):
+            monkeypatch.setattr(worker.crawler.engine, "close_spider_async", close, raising=False)
+            lookers[worker] = UnservedShards.from_crawler(worker.crawler)
+            lookers[worker].spider_opened()
+            await lookers[worker]._loops.stop()
+        await lookers[first].look()
+        await asyncio.sleep(0.3)
+        await lookers[second].look()
+        assert MOVES_TO not in os.environ
+        await lookers[first].look()
+        await asyncio.sleep(0)
+        assert os.environ[MOVES_TO] == "2"
+        assert closed == ["moved"]
+        assert not await second.state.shards[2].join(0)  # one is enough
+        assert await second.state.shards[2].workers() == [first.state.worker_id]
+    monkeypatch.setenv(MOVES_TO, "2")
+    async with opened(redis_url) as moved:
+        assert moved.state.number == 2
+        assert MOVES_TO not in os.environ
+
+
+async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unserved, "_PATIENCE_S", 0)
+    async with opened(redis_url, CRAWL_SHARD="1") as one:
+        looker = UnservedShards.from_crawler(one.crawler)
+        looker.spider_opened()
+        await looker._loops.stop()
+        await looker.look()
+        assert MOVES_TO not in os.environ
+
+
+@pytest_asyncio.fixture
+async def keeper(worker: FrontierScheduler) -> Membership:
+    """What keeps that worker's membership; it does nothing by itself."""
+    one = Membership.from_crawler(worker.crawler)
+    one.config = replace(one.config, heartbeat_timeout=0.6)
+    one.spider_opened()
+    await one.spider_closed()
+    return one
+
+
+async def test_leases_whose_reply_was_lost_are_returned_by_the_second_beat(
+    worker: FrontierScheduler, keeper: Membership
+) -> None:
+    state: Any = worker.state
+    await put(worker, state)
+    await within(state.scripts, dead_maxlen=9).lease(state.worker_id, 1, rooms={}, room=9, horizon=0.25)
+    for left in (1, 0):
+        await keeper._beat()
+        await worker.queue.flush()
+        assert await state.redis.hlen(state.keys.leases_of + state.worker_id) == left
+
+
+async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
+    worker: FrontierScheduler,
+    keeper: Membership,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped, state = asyncio.Event(), worker.state
 
     async def close(reason: str) -> None:
         stopped.set()
 
     monkeypatch.setattr(worker.crawler.engine, "close_spider_async", close, raising=False)
+    await put(worker, state)
+    await worker.queue.fill()
+    assert worker.queue.leases
     await state.redis.zrem(state.keys.workers, state.worker_id)
+    await state.redis.delete(state.keys.leases_of + state.worker_id)
     await keeper._beat()
+    assert not worker.queue.leases  # others may have them
     assert "This worker was silent for too long: its leases have been returned" in caplog.text
     assert await state.redis.zscore(state.keys.workers, state.worker_id) is not None
     assert not stopped.is_set()

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,46 +162,16 @@ async def test_a_leader_that_died_with_the_old_clock_is_replaced(state: State) -
     assert await db(state).pttl(state.keys.pulse) <= 5000
 
 
-async def test_events_tell_the_time_of_the_server(state: State) -> None:
-    fence = await begin(state)
-    await set_clock(state, -HOUR)
-    await state.scripts.lead("leader", ready=True)
-    assert float(await db(state).hget(state.keys.clock, "ahead")) > 0.99 * HOUR * MICROS
-    await db(state).sadd(state.keys.halted, "fast")
-    await state.scripts.watch(fence)
-    ((_, fields),) = await db(state).xrange(state.keys.halted_events)
-    server = (await db(state).time())[0]
-    told = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(server))
-    assert f'"time":"{told}'.encode() in fields[b"event"] or server % 60 < 2
-
-
-async def test_no_lease_number_comes_twice_when_the_last_were_lost(state: State) -> None:
-    await begin(state)
-    sequence = await db(state).hget(state.keys.counters, "lease")
-    first = {grant.id.partition(".")[0] for grant in await lease(state)}
-    await db(state).delete(state.keys.leases_of + "w", state.keys.counters)
-    if sequence:
-        await db(state).hset(state.keys.counters, "lease", sequence)
-    await asyncio.sleep(0.3)
-    second = {grant.id.partition(".")[0] for grant in await lease(state)}
-    assert second
-    assert not first & second
-
-
-async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+async def test_slots_that_a_server_may_have_forgotten_are_not_given_out_again(server: Server) -> None:
     state = State(config.load({"REDIS_URL": server.url}), "images")
-    try:
-        await state.open()
-        await begin(state)
-        await lease(state)
-        kept = server.append_only_file.stat().st_size
-        forgotten = [grant.slot for grant in await until_async(lambda: lease(state))]
-        server.kill()
-        os.truncate(server.append_only_file, kept)
-        server.start()
-        again = [grant.slot for grant in await until_async(lambda: lease(state))]
-        assert min(again) >= max(forgotten) + MAX_LATE_S
-    finally:
-        await state.close()
-        server.close()
+    await state.open()
+    await begin(state)
+    await lease(state)
+    kept = server.append_only_file.stat().st_size
+    forgotten = [grant.slot for grant in await until_async(lambda: lease(state))]
+    server.kill()
+    os.truncate(server.append_only_file, kept)
+    server.start()
+    again = [grant.slot for grant in await until_async(lambda: lease(state))]
+    assert min(again) >= max(forgotten) + MAX_LATE_S
+    await state.close()

@@ -287,7 +287,6 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
         await crawl.feed(f"s{number}", 1 if number < 12 else 3)
     for _ in range(12):  # some have nothing but requests in flight, some have both
         await crawl.lease(2)
-    in_progress = {f"s{number}" for number in range(30)}
     reader = Survey(state)
     assert await reader.look() is None
     await asyncio.sleep(0.01)
@@ -295,7 +294,7 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
     assert made is not None
     assert len(made.specific) == made.general["sources_listed"] == 3
     assert made.general["global_max_rps"] == 2 * 200 + 30 * 50
-    assert made.general["sources_in_progress"] == len(in_progress)
+    assert 18 <= made.general["sources_in_progress"] <= 30  # of those that are not listed, with waiting requests
     assert 0 < made.general["sources_in_flight"] <= 24
 
 

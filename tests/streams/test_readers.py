@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from crawlproject.errors import CrawlprojectError, ReaderTaken
+from crawlproject.errors import ReaderTaken
 from crawlproject.state.calls.readers import LEASE_S, Held
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
@@ -24,8 +23,6 @@ from crawlproject.streams.readers import (
 )
 from crawlproject.streams.streams import START
 from crawlproject.texts import counted
-from tests.sinks.running import state_of
-from tests.state.servers import Server
 from tests.streams.records import packed, record, write
 from tests.waiting import until_async
 
@@ -95,24 +92,6 @@ async def test_a_clock_that_was_set_back_keeps_no_dead_process_in_its_place(
     with pytest.raises(ReaderTaken, match="wait 5 s"):
         await forget(state, "archive")
     assert until_of(client) <= LEASE_S
-
-
-async def test_a_lease_can_be_taken_renewed_and_given_back_without_memory(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    try:
-        async with state_of(server.client) as state:
-            await reader(state).take()
-            write(server.client, "archive", KEYS, until=1)
-            server.client.config_set("maxmemory", "100kb")
-            second = reader(state)
-            async with second.held():
-                second.last[STREAM] = "5-1"
-                await second.note(length=7)
-                await second.renew()
-            assert record(server.client, "archive", KEYS).last[STREAM] == "5-1"
-            assert (await forget(state, "archive"))[0][STREAM] == "5-1"
-    finally:
-        server.close()
 
 
 async def test_a_lease_is_kept_while_something_else_takes_long_and_given_back(
@@ -238,15 +217,6 @@ async def test_what_a_master_says_that_was_replaced_while_it_hung_is_not_read(
     with pytest.raises(EventsLost, match=": 1 event of"):  # as here nobody has it
         await one.read()
     assert [entry.id for entry in await one.read()] == ["1-0"]
-
-
-async def test_names_of_others_can_be_listed_and_forgotten(state: State, client: redis.Redis) -> None:
-    client.hset(KEYS.readers, b"h\xff\nx:/d", packed(last={STREAM: "0-0"}))
-    (one,) = await readers(state)
-    assert await forget(state, one.name) == ({STREAM: "0-0"}, 0)
-    assert not client.hkeys(KEYS.readers)
-    with pytest.raises(CrawlprojectError, match="there is no reader x; known readers: none"):
-        await forget(state, "x")
 
 
 async def test_what_all_have_read_is_dropped_a_part_at_a_time(state: State) -> None:

@@ -35,6 +35,7 @@ SCHEMA = pa.schema(
         ("original", pa.string()),
         ("etag", pa.string()),
         ("last_modified", pa.string()),
+        ("tls_failure", pa.string()),
         ("fetch_ms", pa.int32()),
         ("attempts", pa.int32()),
         ("at", pa.timestamp("ms", tz="UTC")),

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from crawlproject.errors import BadInput
-from crawlproject.ingest.parquet import in_bounds
 from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
+from crawlproject.sources.parquet import in_bounds
 
 _COLUMNS = ("identifier", "url", "status", "at")  # that tell which row is the latest; the others, what is known
 _GONE = "gone"  # statuses, as in contrib/datasets/event_rows.py

@@ -32,6 +32,7 @@ class ProbeEvent(Event):
     """Event `image_probes`: the picture is there, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "image_probes"
+    OPTIONAL: ClassVar[frozenset[str]] = Event.OPTIONAL | {"tls_failure"}
 
     identifier: str
     url: str
@@ -55,6 +56,7 @@ class ProbeEvent(Event):
     attempts: int
     fetch_s: float | None
     opt_out: tuple[str, ...] = ()
+    tls_failure: str | None = None
     extra: Mapping[str, Any] | None = None
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
@@ -13,14 +12,12 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
-from crawlproject.sources.domains import domain_of_url
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.state.calls import Attribution, DeadLetter, EnqueueReply, LeaseReply, Settlement
+from crawlproject.state.calls import Attribution, DeadLetter, EnqueueReply, Settlement
 from crawlproject.state.client import State
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
 from tests.state.calls.calls import change_packed, db, join, lease, outstanding, packed_at, rule
-from tests.waiting import until_async
 
 SPIDER = ImagesSpider()
 
@@ -124,30 +121,6 @@ async def test_of_a_domain_it_is_said_that_its_rate_is_lent_to_no_other(state: S
     assert await state.scripts.attribute(name, "victim.org") == Attribution("victim.org", "domain", [])
 
 
-async def test_where_unknown_sources_are_refused_neither_name_nor_domain_may_be_unknown(state: State) -> None:
-    await catalogue(state, {"museum": "museum.org"}, museum=50)
-    seeds = [
-        ("http://museum.org/1.jpg", "museum"),
-        ("http://museum.org/2.jpg", "made-up"),
-        ("http://victim.org/3.jpg", "museum"),
-        ("http://victim.org/4.jpg", None),
-    ]
-    assert (await feed(state, *seeds, refuse_unknown=True)).dead == 3
-    reasons = [letter[b"reason"] for _, letter in await db(state).xrange(state.keys.dead)]
-    assert reasons == [b"unknown source: made-up", b"unknown source: victim.org", b"unknown source: victim.org"]
-    assert await queued(state) == {"museum": 1}
-
-
-async def test_what_is_excluded_by_the_name_in_its_seed_or_by_its_source_does_not_come_in(state: State) -> None:
-    await catalogue(state)
-    await db(state).sadd(state.keys.excluded, "made-up", "closed.org")
-    reply = await feed(
-        state, ("http://a.org/1", "made-up"), ("http://closed.org/2", "other"), ("http://a.org/3", "other")
-    )
-    assert (reply.admitted, reply.excluded) == (1, 2)
-    assert await queued(state) == {"a.org": 1}
-
-
 async def put_with(state: State, source: str, *requests: Request) -> None:
     """Store requests in the queue of `source`, as an earlier version or catalogue had them."""
     items = [new_request(request, SPIDER, SeenFilter()) for request in requests]
@@ -242,83 +215,32 @@ async def test_a_request_belongs_to_the_source_that_it_is_said_to_be_of(state: S
         await db(state).delete(state.keys.slots)
 
 
-async def put_beyond_its_window(state: State, source: str, urls: list[str], high_water: int) -> None:
-    """Feed seeds of a source without hosts, as far as they fit its window; the rest overflows."""
-    urls_of = iter(urls)
-    while some := list(itertools.islice(urls_of, 50)):
-        await db(state).lpush(state.keys.seeds, *some)
-        seeds = await state.scripts.take_seeds("w", 50)
-        items = [new_request(request_to(url.decode(), source), SPIDER, SeenFilter()) for url in seeds]
-        reply = await within(state.scripts, high_water=high_water, overflow_maxlen=10_000).enqueue(
-            "w", items, seeds=seeds
-        )
-        assert reply is not None
-        assert reply.admitted == len(some)
-
-
-async def send_home(state: State, reply: LeaseReply, high_water: int) -> None:
-    """Settle strays as a worker does."""
-    back = []
-    for stray in reply.strays:
-        request = codec.decode(stray.entry, SPIDER)
-        domain, name = domain_of_url(request.url), codec.named_source(request)
-        source = stray.id.partition(":")[2]
-        back.append(Settlement(stray.id, source, stray.entry, domain=domain, name=name, stray=True))
-    await within(state.scripts, high_water=high_water).settle("w", back)
-
-
-async def urls_in(state: State, prefix: str, source: str) -> list[str]:
-    return [codec.url_of(entry) for entry in await db(state).lrange(f"{prefix}0:{source}", 0, -1)]
-
-
 async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(state: State) -> None:
-    fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
+    await catalogue(state, {"cdn": "cdn.example"}, photos=500, cdn=0.01)  # a window of 8
     await join(state)
-    urls = [f"http://cdn.example/{n}" for n in range(200)]
-    await put_beyond_its_window(state, "photos", urls, high_water=64)
-    assert (await queued(state), await outstanding(state)) == ({"photos": 16}, 16)
-    assert await state.scripts.forget(fence, ["photos"], [])
-    await db(state).sadd(state.keys.halted, "cdn")  # none of it goes out meanwhile
-
-    async def moved() -> bool:
-        await db(state).delete(state.keys.slots)
-        reply = await lease(state, high_water=64)
-        assert await outstanding(state) <= 64
-        await send_home(state, reply, high_water=64)
-        return not reply.strays and "photos" not in await queued(state)
-
-    await until_async(moved)
-    there = await urls_in(state, state.keys.queue_of, "cdn")
-    apart = await urls_in(state, state.keys.overflow_of, "cdn")
-    assert (len(there), there + apart) == (9, urls)  # a quarter of what was free
-    assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (
-        len(there),
-        b"%d" % len(apart),
-    )
-
-
-async def test_redirects_keep_to_the_window_of_the_source_that_they_lead_to(state: State) -> None:
-    await catalogue(state, {"cdn": "cdn.example"}, photos=500, cdn=0.02)
-    await join(state)
-    urls = [f"http://photos.example/{n}" for n in range(40)]
-    await put_beyond_its_window(state, "photos", urls, high_water=99)
+    await feed(state, *((f"http://cdn.example/{n}", None) for n in range(9)))
     await db(state).sadd(state.keys.halted, "cdn")
-    redirected: list[str] = []
+    await feed(state, *((f"http://photos.example/{n}", "photos") for n in range(2)))
+    redirected, stray = (await lease(state)).grants
+    ends = [
+        Settlement(
+            one.id, "photos", codec.encode(request_to(url), SPIDER), domain="cdn.example", stray=one is stray
+        )
+        for one, url in ((redirected, "http://cdn.example/first"), (stray, "http://cdn.example/last"))
+    ]
+    await state.scripts.settle("w", ends)
+    apart = await db(state).lrange(f"{state.keys.overflow_of}0:cdn", 0, -1)
+    assert [codec.url_of(entry).rpartition("/")[2] for entry in apart] == ["first", "8", "last"]
+    assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (8, b"3")
 
-    async def all_redirected() -> bool:
-        for grant in (await lease(state)).grants:
-            url = codec.url_of(grant.entry)
-            moved = request_to(f"http://cdn.example/{len(redirected)}", "photos", redirect_urls=[url])
-            back = Settlement(grant.id, "photos", codec.encode(moved, SPIDER), domain="cdn.example", answered=True)
-            await state.scripts.settle("w", [back])
-            redirected.append(url)
-        return len(redirected) == 40
 
-    await until_async(all_redirected)
-    assert redirected == urls
-    apart = await urls_in(state, state.keys.overflow_of, "cdn")
-    assert (len(apart), await outstanding(state)) == (28, 12)
-    assert await db(state).hget(state.keys.counters, "overflow") == b"28"
+async def test_while_the_frontier_is_full_what_moves_leaves_its_overflow_behind_the_last_one(state: State) -> None:
+    fence = await catalogue(state, photos=0.01)  # a window of 8
+    await join(state)
+    await feed(state, *((f"http://cdn.example/{n}", "photos") for n in range(9)))
+    assert await state.scripts.forget(fence, ["photos"], [])
+    assert len((await lease(state, high_water=8)).strays) == 7
+    assert await db(state).zcard(f"{state.keys.delayed_of}photos") == 1
 
 
 async def test_strays_of_a_half_open_circuit_take_no_place_of_its_probes(state: State) -> None:
@@ -410,17 +332,3 @@ async def test_it_is_said_which_source_a_request_belongs_to_and_why(state: State
     }
     for (name, domain), attribution in told.items():
         assert await state.scripts.attribute(name, domain) == attribution
-
-
-async def test_what_moves_from_a_slow_source_moves_while_the_frontier_is_full(state: State) -> None:
-    fence = await catalogue(state, {"cdn": "cdn.example"}, photos=0.05, cdn=0.02)
-    await join(state)
-    urls = [f"http://cdn.example/{n}" for n in range(40)]
-    await put_beyond_its_window(state, "photos", urls, high_water=64)
-    assert await outstanding(state) == 16
-    assert await state.scripts.forget(fence, ["photos"], [])
-    reply = await lease(state, high_water=16)
-    assert len(reply.strays) == 15
-    await send_home(state, reply, high_water=16)
-    assert list(await queued(state)) == ["cdn"]
-    assert await db(state).zcard(f"{state.keys.delayed_of}photos") == 1

@@ -92,18 +92,6 @@ async def test_under_overload_shares_fall_by_class_and_nobody_starves(state: Sta
     assert worst[0] < 15
 
 
-async def test_a_single_lease_at_a_time_starves_nobody_either(state: State) -> None:
-    await join(state)
-    sources = {"low": 0, "high": 4, "higher": 4}
-    await rule(state, *((name, 200) for name in sources))
-    for name, number in sources.items():
-        await put(state, [entry(f"{n}", priority=number) for n in range(400)], name)
-    clock = await Clock.of(state)
-    given, _ = await crawl(state, clock, 30, want=1)
-    assert given.total() == 200
-    assert 3 <= given[0] <= 40
-
-
 async def test_a_source_in_wrong_sets_is_leased_once_and_leaves_those_that_are_read(state: State) -> None:
     await begin(state, 20, "a", "b")
     for key in state.keys.due:

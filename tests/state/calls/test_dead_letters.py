@@ -26,19 +26,6 @@ async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
     assert await outstanding(state) == 0
 
 
-async def test_a_dead_letter_keeps_what_is_known_of_its_image(state: State) -> None:
-    await begin(state, 100, "a", "b")
-    grants = (await lease(state)).grants
-    images = ('{"width":9}', None)
-    ends = [
-        Settlement(grant.id, "museum", grant.entry, dead="JPEG: truncated", image=image)
-        for grant, image in zip(grants, images, strict=True)
-    ]
-    await state.scripts.settle("w", ends)
-    letters = await db(state).xrange(state.keys.dead)
-    assert [letter.get(b"image") for _, letter in letters] == [b'{"width":9}', None]
-
-
 async def test_dead_letters_live_again_once(state: State) -> None:
     await begin(state, 100)
     one = await db(state).xadd(state.keys.dead, {"entry": entry("a"), "source": "museum", "reason": "x"})

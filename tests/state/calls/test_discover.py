@@ -126,18 +126,6 @@ async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> 
         assert len((await stands(state, state.keys.queue_of))[1]) == queued
 
 
-async def test_a_source_whose_overflow_is_empty_needs_no_store(state: State) -> None:
-    await join(state)
-    await rule(state, ("museum.org", 100))
-    await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
-    await discover(state, group(*(f"{n:02}" for n in range(80))))
-    assert await db(state).zcard(state.keys.overflow_due) == 1
-    await db(state).hset(state.keys.rates, "museum.org", "100")
-    await lease(state, want=1)
-    assert await counters(state) == (80, 0)
-    assert await db(state).exists(state.keys.overflow_due) == 0
-
-
 async def one_lease(state: State) -> list[Grant]:
     return (await lease(state, want=1, horizon=1e6)).grants
 
@@ -268,17 +256,6 @@ async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(
     assert await discover(state, links["c.org"], overflow_maxlen=64) == "a" * 10 + "w" * 30
     totals = await db(state).hgetall(state.keys.totals)
     assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
-
-
-async def test_what_is_in_the_store_takes_none_of_that(state: State) -> None:
-    await lead(state)
-    await db(state).hset(state.keys.rates, "a.org", "0.01")  # a window of 8
-    links = group(*(f"a{n}" for n in range(40)), domain="a.org")
-    assert await discover(state, links, overflow_maxlen=64) == "a" * 24 + "w" * 16
-    await db(state).ltrim(f"{state.keys.overflow_of}1:a.org", 10, -1)  # ten of them are spilled
-    await db(state).rpush(f"{state.keys.extents_of}1:a.org", f"folder/1-ab:0:99:{DIGEST}:10")
-    await db(state).hset(state.keys.counters, "spilled", 10)
-    assert await discover(state, links, overflow_maxlen=64) == "k" * 24 + "a" * 10 + "w" * 6
 
 
 async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:

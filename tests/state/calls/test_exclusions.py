@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -219,29 +218,6 @@ async def test_what_waits_in_an_overflow_follows_dropped_requests_while_the_fron
     assert [status.queued for status in await state.scripts.inspect(["museum"])] == [4]
 
 
-async def test_a_drop_that_stops_in_between_leaves_what_is_crawled_to_its_end(state: State) -> None:
-    await start(state, 0.02)
-    await db(state).lpush(state.keys.seeds, *(str(number) for number in range(60)))
-    batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(60)]
-    seeds = await state.scripts.take_seeds("w", 60)
-    await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue("w", batch, seeds=seeds)
-    beyond = int(await db(state).hget(state.keys.counters, "overflow"))
-    assert beyond > 5
-    await db(state).hset(state.keys.rates, "museum", 200)
-    for count in (5, beyond, 3):  # purges that are interrupted
-        await state.scripts.drop_queued("museum", "purged", count=count)
-    left = 60 - 5 - beyond - 3
-    assert await outstanding(state) == left
-    assert int(await db(state).hget(state.keys.counters, "overflow")) == 0
-    ended = 0
-    while grants := (await lease(state, 40, high_water=40)).grants:
-        await state.scripts.settle("w", [Settlement(one.id, "museum", event=("link_rot", "{}")) for one in grants])
-        ended += len(grants)
-        await asyncio.sleep(0.1)
-    assert ended == left
-    assert (await state.scripts.idleness()).is_idle
-
-
 @pytest.mark.parametrize("name", ["museum", "gone.example"])
 async def test_what_comes_back_to_the_frontier_is_dropped_and_a_result_counts(state: State, name: str) -> None:
     await start(state)
@@ -372,11 +348,3 @@ async def test_a_purge_is_noted_once_and_takes_no_more_than_waited(state: State)
     [told] = await audit(state)
     assert (told["event"], told["by"]) == ("queue_purged", "operator, me")
     assert told["msg"] == "museum: its queue is emptied of 700 requests"
-
-
-async def test_an_excluded_source_says_so(state: State) -> None:
-    await start(state)
-    await db(state).sadd(state.keys.halted, "museum")
-    await state.scripts.exclude({"museum": ""}, by="me")
-    museum, other = await state.scripts.inspect(["museum", "other"])
-    assert (museum.state, other.state) == ("excluded", "closed")

@@ -42,20 +42,6 @@ async def test_who_was_silent_too_takes_nothing_though_somebody_else_has_joined_
     assert [beat.lost for beat in beats] == [[], [("w", 0, 0)]]
 
 
-async def test_one_call_takes_from_one_dead_worker(state: State) -> None:
-    await rule(state, ("museum", 1000))
-    await put(state, [entry(str(n)) for n in range(60)])
-    for worker in ("first", "second", "third"):
-        await join(state, worker)
-        assert len((await lease(state, want=20, worker=worker, room=20)).grants) == 20
-    await db(state).zadd(state.keys.workers, {"first": 1, "second": 2, "third": 3})
-    await join(state)
-    for dead in ("first", "second", "third"):
-        beat = await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
-        assert beat.lost == [(dead, 20, 0)]
-    assert (await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).lost == []
-
-
 async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
     await join(state, "other")
     await rule(state, ("museum", 100))

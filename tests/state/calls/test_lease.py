@@ -126,20 +126,6 @@ async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(stat
     assert sum(given.values()) == 40
 
 
-async def test_each_due_source_gets_its_turn_within_one_round(state: State) -> None:
-    await join(state)
-    sources = [f"s{n}" for n in range(120)]
-    await rule(state, *((name, 0.5) for name in sources))
-    for name in sources:
-        await put(state, [entry("x"), entry("y")], name)
-    served: list[str] = []
-    while len(served) < 120:
-        reply = await lease(state, want=25)
-        assert reply.grants
-        served += [grant.id.partition(":")[2] for grant in reply.grants]
-    assert set(served) == set(sources)
-
-
 async def test_a_source_that_gets_new_work_keeps_its_place(state: State) -> None:
     await join(state)
     sources = [f"s{n}" for n in range(200)]
@@ -166,13 +152,6 @@ async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) 
     assert min(b - a for a, b in itertools.pairwise(slots)) >= 25_000
     grants = [grant.entry for reply in replies for grant in reply.grants]
     assert len(set(grants)) == len(grants)
-
-
-async def test_leasing_pauses_at_the_bound_of_dead_letters(state: State) -> None:
-    await begin(state, 100, "a")
-    await db(state).xadd(state.keys.dead, {"reason": "x"})
-    assert "CRAWL_STREAM_MAXLEN" in (await lease(state, dead_maxlen=1)).reason
-    assert (await lease(state, dead_maxlen=2)).state == "ok"
 
 
 async def test_a_suspect_is_leased_beside_others_and_only_one_to_a_worker(state: State) -> None:
@@ -277,22 +256,6 @@ async def test_a_limit_over_robots_txt_lifts_its_delay_until_it_is_gone(state: S
     assert (status.limit, status.over_robots, status.effective) == (10.0, False, 1 / 9)
     assert status.next_slot - status.now > 8.0  # after the last one used
     assert (await lease(state)).grants == []
-
-
-async def test_a_resumed_source_over_robots_txt_does_not_wait_for_its_delay(state: State) -> None:
-    await join(state)
-    fence = await rule(state)
-    await state.scripts.set_rates(fence, [("museum", Limit(20.0, over_robots=True), 10.0)], {})
-    await put(state, [entry(str(n)) for n in range(9)])
-    await keep_copy(state, "http://museum/robots.txt", "museum", delay=50.0)
-    await lease(state, want=1)
-    await db(state).zincrby(state.keys.slots, 60e6, "museum")
-    await db(state).sadd(state.keys.halted, "museum")
-    await state.scripts.watch(fence)
-    await db(state).srem(state.keys.halted, "museum")
-    await state.scripts.watch(fence)
-    [status] = await state.scripts.inspect(["museum"])
-    assert status.next_slot - status.now < 0.1
 
 
 async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:

@@ -103,24 +103,3 @@ async def test_a_large_source_takes_a_window_of_the_frontier_and_no_more(state: 
     await db(state).delete(state.keys.seeds)
     reply = await feed(state, request("x", 10_000), high_water=40_000, overflow_maxlen=1000)
     assert (reply.admitted, reply.returned, await outstanding(state)) == (1, 0, 4097)
-
-
-async def test_halted_sources_leave_room_for_others(state: State) -> None:
-    await join(state)
-    await rule(state, *((f"halted{n}", 20.0) for n in range(6)), ("museum", 20.0))
-    for source in range(6):
-        batch = [request(f"{source}-{n}", 500 * source + n, source=f"halted{source}") for n in range(500)]
-        reply = await feed(state, *batch, high_water=400, overflow_maxlen=10_000)
-        assert (reply.admitted, reply.returned) == (500, 0)
-    assert await outstanding(state) < 350
-    reply = await feed(state, request("x", 10_000), high_water=400, overflow_maxlen=10_000)
-    assert (reply.admitted, await queued(state)) == (1, {0: "x"})
-
-
-async def test_seeds_apart_keep_the_crawl_open(state: State) -> None:
-    await begin(state)
-    await feed(state, *requests("abcdefghij"), high_water=99)
-    await db(state).hdel(state.keys.counters, "outstanding")
-    assert not (await state.scripts.idleness()).is_idle
-    await db(state).sadd(state.keys.halted, "museum")
-    assert not (await state.scripts.idleness()).is_idle

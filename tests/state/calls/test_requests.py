@@ -125,17 +125,6 @@ async def test_a_slow_answer_counts_in_its_second_and_a_very_late_one_alone(craw
     assert (hour.requests, hour.peak) == (7, 3)
 
 
-async def test_an_hour_is_small_and_ends(crawl: State) -> None:
-    at = await moment(crawl)
-    await send(crawl, [at])
-    client, keys = db(crawl), crawl.keys
-    [key] = [key async for key in client.scan_iter(match=keys.requests_of + "*")]
-    assert 90 * 86400 <= await client.ttl(key) <= 94 * 86400
-    [packed] = (await client.hgetall(key)).values()
-    assert len(packed) < 48
-    assert await client.memory_usage(key) < 200
-
-
 async def test_a_robots_txt_counts_for_who_pays_and_is_noted_for_who_asks(crawl: State) -> None:
     at = await moment(crawl)
     url = "https://other.example/robots.txt"

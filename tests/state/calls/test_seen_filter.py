@@ -11,8 +11,7 @@ from crawlproject.frontier.codec import digest_of
 from crawlproject.frontier.contents import seen_filter_fault
 from crawlproject.state.calls import EnqueueReply, NewRequest, Scripts
 from crawlproject.state.client import State
-from tests.settings_of_functions import within
-from tests.state.calls.calls import db, entry, rule
+from tests.state.calls.calls import db, rule
 
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]
 
@@ -52,18 +51,6 @@ async def test_an_exact_filter_grows_and_loses_nothing(state: State, redis_url: 
     assert sum([await db(state).scard(bucket) for bucket in buckets]) == 8000
     assert {await db(state).object("encoding", bucket) for bucket in buckets} == {b"intset"}
     await one.close()
-
-
-async def test_what_was_refused_is_not_seen(state: State) -> None:
-    await rule(state)
-    reply = await within(state.scripts, high_water=99, dead_maxlen=99, refuse_unknown=True).enqueue(
-        "w", [NewRequest(entry("x"), digest_of("", "x"), again=False, source="nobody")]
-    )
-    assert reply is not None
-    assert reply.dead == 1
-    assert (await enqueue(state, URLS)).admitted == 200
-    assert (await enqueue(state, URLS)).duplicates == 200
-    assert await db(state).hgetall(state.keys.seen_meta) == {b"generations": b"10000000", b"count": b"200"}
 
 
 async def test_to_look_changes_nothing(state: State) -> None:

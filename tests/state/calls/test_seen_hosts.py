@@ -68,11 +68,3 @@ async def test_it_does_not_where_all_hosts_fail_or_there_is_but_one(state: State
     await start(state)
     await crawl(state, *[("a.museum.org", True)] * 5, ("a.museum.org", False), ("b.museum.org", False))
     assert "all at" not in (await reasons(state))[-1]
-
-
-async def test_a_halt_after_errors_in_a_row_says_so(state: State) -> None:
-    await start(state)
-    await crawl(state, *[("good.museum.org", True)] * 30)
-    await crawl(state, *[("bad.museum.org", False)] * 50)
-    halts = [reason for reason in await reasons(state) if "in a row" in reason]
-    assert halts == ["50 errors in a row, all at bad.museum.org"]

@@ -108,31 +108,6 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
     assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
 
 
-async def test_a_redirect_to_an_unknown_source_is_dead_where_the_catalogue_names_all(state: State) -> None:
-    await join(state)
-    fence = await rule(state, ("museum", 100))
-    await state.scripts.set_rates(fence, [], {"museum.example": "museum"})
-    await put(state, [entry("a"), entry("b")])
-    ends = [
-        Settlement(grant.id, "museum", grant.entry, domain=domain)
-        for grant, domain in zip((await lease(state)).grants, ("museum.example", "elsewhere.example"), strict=True)
-    ]
-    await within(state.scripts, refuse_unknown=True).settle("w", ends)
-    letters = await db(state).xrange(state.keys.dead)
-    assert [fields[b"reason"] for _, fields in letters] == [b"unknown source: elsewhere.example"]
-    assert await outstanding(state) == 1
-
-
-async def test_only_the_last_fifty_statuses_are_kept(state: State) -> None:
-    await begin(state, 1000, *map(str, range(60)))
-    grants = (await lease(state, want=60)).grants
-    await state.scripts.settle(
-        "w", [Settlement(g.id, "museum", dead="x", status=str(n)) for n, g in enumerate(grants)]
-    )
-    statuses = await db(state).lrange(state.keys.statuses_of + "museum", 0, -1)
-    assert [int(status) for status in statuses] == list(range(59, 9, -1))
-
-
 def nonzero(histogram: Sequence[int]) -> dict[int, int]:
     return {index: count for index, count in enumerate(histogram) if count}
 

@@ -531,7 +531,7 @@ export function makePanel(spider, tag, alone, { order, askRate, pages }) {
       sources = Object.entries(snapshot.specific).map(([source, rest]) => ({ source, ...rest }));
       remember(snapshot.time, snapshot.general.success_rps, snapshot.general.error_rps);
       showTiles(snapshot.general);
-      $("pictures").parentElement.hidden = spider === "pages";
+      $("pictures").parentElement.hidden = spider !== "images";
       showChart();
       showSources();
       showOpen();

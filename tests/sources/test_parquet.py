@@ -1,0 +1,151 @@
+"""A catalogue in Parquet."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from crawlproject.errors import CatalogueError
+from crawlproject.sources.catalogue import Row
+from crawlproject.sources.catalogue_reader import check_catalogue, read_catalogue
+from tests.conftest import ROOT
+
+
+def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def rows_of(place: object, most: int | None = None) -> dict[str, Row]:
+    with read_catalogue(str(place), most) as catalogue:
+        return {row.source: row for rows in catalogue.rows(100) for row in rows}
+
+
+def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "source_name": "Flickr",
+            "image_count": 500_000_000,
+            "display_name": "F",
+            "source_url": "https://flickr.com",
+        },
+        {"source_name": "museum", "media_count": 5_000, "image_count": None, "hosts": ["img.museum.org"]},
+        {
+            "source_name": "archive",
+            "image_count": 1,
+            "hosts": ["a.example", "b.example"],
+            "robots": "ignore",
+            "gone": [403],
+        },
+        {
+            "source_name": "shaky",
+            "image_count": 1,
+            "hosts": ["s.example"],
+            "circuit": {"errors": 0.5, "open": None},
+        },
+    ]
+    names = {name: None for row in rows for name in row}
+    found = rows_of(write(tmp_path / "catalogue", [names | row for row in rows]))
+    assert {name: row.rate for name, row in found.items()} == {
+        "flickr": 200.0,
+        "museum": 0.2,
+        "archive": 0.2,
+        "shaky": 0.2,
+    }
+    assert found["flickr"].domains == " flickr.com "
+    assert found["museum"].domains == " museum.org "
+    assert '"robots": "ignore", "gone": [403]' in found["archive"].options
+    assert "circuit" in found["shaky"].options
+
+
+def test_a_bad_row_is_left_out_and_named(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]]
+    rows = [{"source_name": "museum", "image_count": Decimal(5)}, {"source_name": None, "image_count": Decimal(1)}]
+    with pytest.raises(
+        CatalogueError, match=r"row 1: image_count of museum must be a whole number from 0, not '5'"
+    ):
+        read_catalogue(str(write(tmp_path / "c.parquet", rows)))
+    rows = [{"source_name": name, "image_count": 1} for name in ("a", None, "b")]
+    path = write(tmp_path / "d.parquet", rows)
+    with read_catalogue(str(path)) as catalogue:
+        assert [(row.number, row.source) for row in catalogue.bad] == [(2, None)]
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_url_may_serve_parquet(tmp_path: Path) -> None:
+    rows = [{"source_name": f"source{number}", "image_count": number} for number in range(20_000)]
+    write(tmp_path / "catalogue.parquet", rows)
+    with served(tmp_path) as site:
+        assert len(rows_of(f"{site}/catalogue.parquet")) == 20_000
+
+
+def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "whole", [{"source_name": f"source{number}", "image_count": number} for number in range(9)]
+    )
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CatalogueError, match=r"CRAWL_SOURCES=.*cut\.parquet: not a Parquet file that can be read"):
+        check_catalogue(str(cut))
+    other = write(tmp_path / "other.parquet", [{"name": "museum", "size": 1}])
+    with pytest.raises(CatalogueError, match=r"no column source_name, only name, size"):
+        check_catalogue(str(other))
+
+
+CHECK = """
+import resource, sys
+from crawlproject.errors import CatalogueError
+from crawlproject.sources.catalogue_reader import check_catalogue
+try:
+    check_catalogue(sys.argv[1])
+except CatalogueError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+"""
+
+
+def test_a_kilobyte_that_stands_for_gigabytes_is_refused(tmp_path: Path) -> None:
+    names = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2_000, pyarrow.int32()), ["a" * 2**22])
+    path = tmp_path / "catalogue.parquet"
+    options: Any = {"compression": "zstd", "store_schema": False, "dictionary_pagesize_limit": 2**30}
+    parquet.write_table(pyarrow.table({"source_name": names}), path, write_statistics=False, **options)
+    assert path.stat().st_size < 1_100
+    command, environment = [sys.executable, "-c", CHECK, str(path)], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    said, grown = done.stdout.splitlines()
+    assert "row group 0 takes more than 320 MiB of memory" in said
+    assert int(grown) < 500, "MiB, with Python and pyarrow"
+
+
+def test_without_pyarrow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "catalogue.parquet", [{"source_name": "museum", "image_count": 1}])
+    absent = tmp_path / "absent" / "pyarrow"
+    absent.mkdir(parents=True)
+    (absent / "__init__.py").write_text("raise ImportError\n")
+    monkeypatch.syspath_prepend(absent.parent)
+    needed = r"a catalogue in Parquet needs pyarrow .*: pip install 'crawlproject\[parquet\]'"
+    with pytest.raises(CatalogueError, match=needed):
+        check_catalogue(str(path))
