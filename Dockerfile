@@ -8,7 +8,7 @@ COPY requirements.lock requirements-kafka.lock requirements-build.lock ./
 RUN python -m venv /venv && python -m venv /build \
     && /venv/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock -r requirements-kafka.lock \
     && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock
-COPY pyproject.toml setup.py README.md ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY crawlproject ./crawlproject
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --no-index --wheel-dir /wheels . \
     && /venv/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl

@@ -11,7 +11,7 @@ so nothing is written while requests come, and the report says how late this pro
 
 A listener may speak TLS, with the key and certificate in the file CERTIFICATE; it answers each handshake so many
 seconds late as its fourth part says. A fifth says how its site hangs: "robots" (no answer to a request for
-robots.txt), "connect" (no connection is accepted); "names" is a name server that answers for the root alone. A
+robots.txt), "connect" (no connection is accepted). A
 sixth is the delay of each picture (seconds). With a seventh, N, every host is a site of its own, and a source, of
 the pages `/0` to `/N-1`, HTML, each of which leads to those of `links_of`.
 
@@ -39,8 +39,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypedDict
+from typing import NamedTuple, Self, TypedDict
 
 from PIL import Image
 
@@ -56,7 +55,7 @@ class Report(TypedDict):
     """What was seen: moments of arrival by source (`time.monotonic`, one clock on this machine), lateness.
 
     What arrived during a lapse was noted at its end. `statuses` and `bytes` are those of the answers and their
-    bodies, by source; `epoch` is what the moments are short of Unix time.
+    bodies, by source.
     """
 
     arrivals: dict[str, list[float]]
@@ -65,7 +64,10 @@ class Report(TypedDict):
     pictures: dict[str, list[float]]  # the arrivals that were not for a robots.txt
     statuses: dict[str, dict[str, int]]
     bytes: dict[str, int]
-    epoch: float
+
+
+def _nothing_seen() -> Report:
+    return Report(arrivals={}, late=0.0, lapses=[], pictures={}, statuses={}, bytes={})
 
 
 class Listener(NamedTuple):
@@ -131,10 +133,7 @@ class _Sites:
     """What the connections of all ports share."""
 
     def __init__(self) -> None:
-        self.arrivals: dict[str, list[float]] = {}
-        self.pictures: dict[str, list[float]] = {}
-        self.statuses: dict[str, dict[str, int]] = {}
-        self.bytes: dict[str, int] = {}
+        self.report = _nothing_seen()
         self.authorities: dict[str | None, str] = {}
         self.open: set[asyncio.Transport] = set()
         self.silent = self.away = False
@@ -143,16 +142,17 @@ class _Sites:
 
     def note(self, source: str, path: str, now: float) -> None:
         """Note an arrival."""
-        self.arrivals.setdefault(source, []).append(now)
+        self.report["arrivals"].setdefault(source, []).append(now)
         if not path.endswith(ROBOTS):
-            self.pictures.setdefault(source, []).append(now)
+            self.report["pictures"].setdefault(source, []).append(now)
 
     def note_answer(self, source: str, answer: bytes) -> None:
         """Note what a request was answered with."""
-        statuses = self.statuses.setdefault(source, {})
+        statuses = self.report["statuses"].setdefault(source, {})
         status = answer[9:12].decode()
         statuses[status] = statuses.get(status, 0) + 1
-        self.bytes[source] = self.bytes.get(source, 0) + len(answer) - answer.index(b"\r\n\r\n") - 4
+        body = len(answer) - answer.index(b"\r\n\r\n") - 4
+        self.report["bytes"][source] = self.report["bytes"].get(source, 0) + body
 
     def answer(self, listener: Listener, path: str) -> bytes:
         """Return the answer to a request."""
@@ -252,23 +252,8 @@ class _Connection(asyncio.Protocol):
                 self._sites.say(self._transport, answer)
 
 
-class _Names(asyncio.DatagramProtocol):
-    """A name server that knows the root, and is silent about everything else: its sites' names hang."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        if data[12:13] == b"\0":
-            self._transport.sendto(data[:2] + b"\x81\x80" + data[4:6] + bytes(6) + data[12:17], addr)
-
-
-async def _hang(listener: Listener, stack: ExitStack) -> int:
-    """Open a port that gives no answers, or accepts no connections, until `stack` is closed; return it."""
-    if listener.hangs == "names":
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(_Names, (listener.host, 0))
-        return int(transport.get_extra_info("sockname")[1])
+def _hang(listener: Listener, stack: ExitStack) -> int:
+    """Open a port that accepts no connections, until `stack` is closed; return it."""
     unanswered = stack.enter_context(socket.create_server((listener.host, 0), backlog=0))
     for _ in range(3):  # until its queue is full
         caller = stack.enter_context(socket.socket())
@@ -301,15 +286,7 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     loop.add_signal_handler(signal.SIGUSR1, sites.toggle_silent)
     loop.add_signal_handler(signal.SIGUSR2, sites.toggle_away)
-    report = Report(
-        arrivals=sites.arrivals,
-        late=0.0,
-        lapses=[],
-        pictures=sites.pictures,
-        statuses=sites.statuses,
-        bytes=sites.bytes,
-        epoch=time.time() - time.monotonic(),
-    )
+    report = sites.report
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if certificate is not None:
         context.load_cert_chain(certificate)
@@ -318,8 +295,8 @@ async def _serve(listeners: Sequence[Listener], certificate: str | None) -> Repo
     stalled: list[asyncio.Task[None]] = []
     ports = []
     for listener in listeners:
-        if listener.hangs in {"names", "connect"}:
-            ports.append(await _hang(listener, stack))
+        if listener.hangs == "connect":
+            ports.append(_hang(listener, stack))
             continue
         server = socket.create_server((listener.host, 0), backlog=1024)
         server.setblocking(False)
@@ -354,7 +331,7 @@ class Sites:
         self._listeners = listeners
         self._certificate = [] if certificate is None else [str(certificate)]
         self.ports: list[int] = []
-        self.report = Report(arrivals={}, late=0.0, lapses=[], pictures={}, statuses={}, bytes={}, epoch=0.0)
+        self.report = _nothing_seen()
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "benchmarks.arrivals", json.dumps(self._listeners), *self._certificate]
@@ -374,9 +351,7 @@ class Sites:
         """Have the sites end every connection at once, or come back."""
         self._process.send_signal(signal.SIGUSR2)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *reason: object) -> None:
         self._process.terminate()
         try:
             output, _ = self._process.communicate(timeout=_PATIENCE)

@@ -36,10 +36,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,7 +50,7 @@ from PIL import Image
 
 from benchmarks.arrivals import Listener, Report, Sites, size_of, time_over
 from benchmarks.chaos_redis import Frontier
-from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, events_in, size_for, until
+from benchmarks.ours import ROOT, SCRAPY, Crawl, event_files, events_in, options, size_for, until
 from crawlproject.state.calls.readers import LEASE_S
 from crawlproject.state.keys import Keys
 from demo.redis_servers import Cluster, Server
@@ -184,7 +185,7 @@ class Chaos:
     ) -> None:
         self.plan = plan
         self.crawl = crawl
-        self.store = crawl.thumbnails  # what vanishes at times
+        self.store = Path(str(crawl.settings.get("CRAWL_PAGES_STORE", crawl.thumbnails)))  # it vanishes at times
         self.sites = sites
         self.rng = Random(plan.random)
         self.frontier = frontier
@@ -411,42 +412,42 @@ class Chaos:
 # The faults. Each tells whether it could strike now.
 
 
-def kill(chaos: Chaos) -> bool:
+def _of_a_worker(strike: Callable[[Chaos, Worker], None]) -> Callable[[Chaos], bool]:
+    """Return the fault that strikes a worker that runs."""
+
+    def fault(chaos: Chaos) -> bool:
+        if (worker := chaos.any_worker()) is not None:
+            strike(chaos, worker)
+        return worker is not None
+
+    return fault
+
+
+@_of_a_worker
+def kill(_: Chaos, worker: Worker) -> None:
     """kill -9 of a worker."""
-    worker = chaos.any_worker()
-    if worker is None:
-        return False
     worker.state = "killed"
     worker.process.kill()
-    return True
 
 
-def stop(chaos: Chaos) -> bool:
+@_of_a_worker
+def stop(chaos: Chaos, worker: Worker) -> None:
     """SIGTERM or SIGINT: a worker leaves in order, with status 0."""
-    worker = chaos.any_worker()
-    if worker is None:
-        return False
     worker.state, worker.since = "leaving", time.monotonic()
     worker.process.send_signal(chaos.rng.choice((signal.SIGTERM, signal.SIGINT)))
-    return True
 
 
-def stop_twice(chaos: Chaos) -> bool:
+@_of_a_worker
+def stop_twice(chaos: Chaos, worker: Worker) -> None:
     """Two signals: a worker ends at once."""
-    worker = chaos.any_worker()
-    if worker is None:
-        return False
     worker.state, worker.since = "leaving at once", time.monotonic()
     worker.process.terminate()
     chaos.after(chaos.rng.uniform(0.05, 0.5), worker.process.terminate)  # nothing, if it has ended by then
-    return True
 
 
-def sleep(chaos: Chaos) -> bool:
+@_of_a_worker
+def sleep(chaos: Chaos, worker: Worker) -> None:
     """SIGSTOP of a worker for longer than its heartbeat may be late, then SIGCONT."""
-    worker = chaos.any_worker()
-    if worker is None:
-        return False
     worker.state = "stopped"
     worker.process.send_signal(signal.SIGSTOP)
 
@@ -455,25 +456,13 @@ def sleep(chaos: Chaos) -> bool:
         worker.state = "up"
 
     chaos.after(chaos.plan.heartbeat_timeout + chaos.rng.uniform(0.5, 4), wake)
-    return True
 
 
-def restart_redis(chaos: Chaos) -> bool:
-    """Redis is shut down, and comes back with its data."""
-    return _without_redis(chaos, signal.SIGTERM)
+def without_redis(chaos: Chaos, how: signal.Signals) -> bool:
+    """Redis gets a signal, and comes back with its data.
 
-
-def kill_redis(chaos: Chaos) -> bool:
-    """kill -9 of Redis; it comes back with its data."""
-    return _without_redis(chaos, signal.SIGKILL)
-
-
-def hang_redis(chaos: Chaos) -> bool:
-    """SIGSTOP of Redis, then SIGCONT: what was sent and given up meanwhile is done then nevertheless."""
-    return _without_redis(chaos, signal.SIGSTOP)
-
-
-def _without_redis(chaos: Chaos, how: signal.Signals) -> bool:
+    After SIGSTOP what was sent and given up meanwhile is done nevertheless.
+    """
     server = chaos.any_redis()
     if server is None:
         return False
@@ -533,38 +522,27 @@ def store_away(chaos: Chaos) -> bool:
     return True
 
 
-def sites_silent(chaos: Chaos) -> bool:
-    """No site answers for a while; then the waiting requests are answered."""
-    return _sites_out(chaos, chaos.sites.toggle_silent)
-
-
-def sites_away(chaos: Chaos) -> bool:
-    """Every connection to a site breaks for a while."""
-    return _sites_out(chaos, chaos.sites.toggle_away)
-
-
-def _sites_out(chaos: Chaos, toggle: Callable[[], None]) -> bool:
+def sites_out(chaos: Chaos, toggle: Callable[[Sites], None]) -> bool:
+    """Sites are silent or away for a while."""
     if not chaos.sites_up:
         return False
-    toggle()
+    toggle(chaos.sites)
     chaos.sites_up = False
 
     def back() -> None:
-        toggle()
+        toggle(chaos.sites)
         chaos.sites_up = True
 
     chaos.after(chaos.rng.uniform(0.5, 3), back)
     return True
 
 
-def kill_reader(chaos: Chaos) -> bool:
-    """kill -9 of a reader, which is recreated on a host of another name."""
-    return _strike_reader(chaos, subprocess.Popen.kill)
-
-
-def stop_reader(chaos: Chaos) -> bool:
-    """SIGTERM: a reader leaves in order, and is recreated on a host of another name."""
-    return _strike_reader(chaos, subprocess.Popen.terminate)
+def end_reader(chaos: Chaos, how: signal.Signals) -> bool:
+    """A reader gets a signal that ends it, and is recreated on a host of another name."""
+    running = [reader.process for reader in chaos.readers.values() if reader.process is not None and reader.runs]
+    if running:
+        chaos.rng.choice(running).send_signal(how)
+    return bool(running)
 
 
 def sleep_reader(chaos: Chaos) -> bool:
@@ -587,29 +565,21 @@ def sleep_reader(chaos: Chaos) -> bool:
     return True
 
 
-def _strike_reader(chaos: Chaos, strike: Callable[[subprocess.Popen[bytes]], None]) -> bool:
-    running = [reader.process for reader in chaos.readers.values() if reader.process is not None and reader.runs]
-    if not running:
-        return False
-    strike(chaos.rng.choice(running))
-    return True
-
-
 FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
     "kill": kill,
     "stop": stop,
     "stop-twice": stop_twice,
     "sleep": sleep,
-    "restart-redis": restart_redis,
-    "kill-redis": kill_redis,
-    "hang-redis": hang_redis,
+    "restart-redis": partial(without_redis, how=signal.SIGTERM),
+    "kill-redis": partial(without_redis, how=signal.SIGKILL),
+    "hang-redis": partial(without_redis, how=signal.SIGSTOP),
     "move-slot": move_slot,
     "delete-key": delete_key,
     "store-away": store_away,
-    "sites-silent": sites_silent,
-    "sites-away": sites_away,
-    "kill-reader": kill_reader,
-    "stop-reader": stop_reader,
+    "sites-silent": partial(sites_out, toggle=Sites.toggle_silent),  # what waits is answered then
+    "sites-away": partial(sites_out, toggle=Sites.toggle_away),  # every connection breaks
+    "kill-reader": partial(end_reader, how=signal.SIGKILL),
+    "stop-reader": partial(end_reader, how=signal.SIGTERM),
     "sleep-reader": sleep_reader,
 }
 
@@ -621,7 +591,7 @@ FAULTS: Mapping[str, Callable[[Chaos], bool]] = {
 class Account:
     """What came of a run."""
 
-    seeds: int
+    seeds: int  # or pages that had to end
     seconds: float
     faults: Mapping[str, int]
     outcomes: Mapping[str, int]  # image events, link rot, and dead letters by reason
@@ -635,7 +605,7 @@ class Account:
         """Return it for people."""
         faults = ", ".join(f"{name} {number}" for name, number in sorted(self.faults.items()))
         lines = [
-            f"random {random}: {self.seeds} seeds in {self.seconds:.0f} s",
+            f"random {random}: {self.seeds} had to end, in {self.seconds:.0f} s",
             f"{sum(self.faults.values())} faults: {faults}",
             *(f"{number:8} {what}" for what, number in self.outcomes.items()),
             f"deliveries lost with workers: {self.totals.get('deliveries_lost', 0)}",
@@ -650,28 +620,45 @@ class Account:
 
 def account(chaos: Chaos, seeds: Sequence[Seed], seconds: float, *, with_files: bool = True) -> Account:
     """Look for the end of every seed, in the files of the readers, too."""
-    crawl, expected = chaos.crawl, {seed.identifier: seed for seed in seeds}
+    expected = {seed.identifier: seed for seed in seeds}
     events = chaos.frontier.events()
     images, rot = events[KEYS.image_events], events[KEYS.link_rot_events]
-    dead = crawl.dead_letters()
-    ends = Counter(end["identifier"] or end["seed"] for end in (*images, *rot, *dead))
-    outcomes = {"image events": len(images), "link rot": len(rot)}
+    wrong = chain(
+        _wrong_images(chaos.crawl, images, expected),
+        (f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"),
+        wrong_files(chaos, events) if with_files else (),
+    )
+    return accounted(chaos, seconds, {"image events": images, "link rot": rot}, "identifier", expected, wrong)
+
+
+def accounted(
+    chaos: Chaos,
+    seconds: float,
+    ended: Mapping[str, Sequence[Mapping[str, Any]]],
+    name: str,
+    expected: Collection[str],
+    wrong: Iterable[str],
+) -> Account:
+    """Return the account of a crawl.
+
+    `ended` are its events by kind, whose key `name` says what has ended; `expected` are those that had to, once,
+    as an event or as a dead letter. `wrong` says what else is not as promised.
+    """
+    dead = chaos.crawl.dead_letters(chaos.plan.spider)
+    ends = Counter(end[name] or end["seed"] for end in chain(*ended.values(), dead))
     reasons = Counter("dead: " + re.split(r"[:,(]", letter["reason"])[0].strip() for letter in dead)
     return Account(
-        len(seeds),
+        len(expected),
         seconds,
         chaos.faults,
-        outcomes | dict(reasons.most_common()),
-        sorted(expected.keys() - ends.keys()),
-        sorted(identifier for identifier, number in ends.items() if number > 1),
+        {kind: len(events) for kind, events in ended.items()} | dict(reasons.most_common()),
+        sorted(one for one in expected if one not in ends),
+        sorted(one for one, number in ends.items() if number > 1),
         chaos.broken
-        + [f"{identifier} was never asked for" for identifier in ends.keys() - expected.keys()]
-        + list(_wrong_images(crawl, images, expected))
-        + [f"link rot of {one['identifier']}" for one in rot if expected[one["identifier"]].kind != "gone"]
-        + list(chaos.frontier.left_behind())
-        + (list(wrong_files(chaos, events)) if with_files else []),
+        + [f"{one} was never to be asked for" for one in ends if one not in expected]
+        + [*wrong, *chaos.frontier.left_behind()],
         [],
-        crawl.totals(),
+        chaos.crawl.totals(chaos.plan.spider),
     )
 
 
@@ -722,25 +709,45 @@ def too_fast(chaos: Chaos, report: Report) -> Iterator[str]:
 
 def run(plan: Plan, keep: Path | None = None) -> Account:
     """Run a plan from nothing to nothing; logs are left in `keep`, if it is given."""
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, ExitStack() as started:
-        server: Server | Cluster
-        if plan.shards > 1:
-            server = started.enter_context(closing(Cluster(Path(folder))))
-        else:
-            server = started.enter_context(closing(Server(Path(folder), appendfsync="always")))
-        sites = started.enter_context(Sites([Listener("127.0.0.1", source) for source in plan.rates]))
-        crawl = started.enter_context(crawl_of(plan, Path(folder), server.url))
+    seeds = seeds_of(plan)
+    result, _ = from_nothing(
+        plan,
+        [Listener("127.0.0.1", source) for source in plan.rates],
+        partial(crawl_of, plan),
+        lambda chaos: lines_of(plan, seeds, chaos.sites),
+        lambda chaos, seconds: account(chaos, seeds, seconds),
+        keep,
+    )
+    return result
+
+
+def from_nothing(
+    plan: Plan,
+    listeners: Sequence[Listener],
+    crawl_in: Callable[[Path, str], Crawl],
+    lines: Callable[[Chaos], Sequence[str]],
+    judge: Callable[[Chaos, float], Account],
+    keep: Path | None,
+) -> tuple[Account, Report]:
+    """Start servers, sites and crawl (`crawl_in` a folder, with the Redis of a URL), and disturb it to its end.
+
+    `lines` are those of the seed list. Returns what `judge` says, and what the sites have seen.
+    """
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name, ExitStack() as started:
+        folder = Path(name)
+        server = Cluster(folder) if plan.shards > 1 else Server(folder, appendfsync="always")
+        started.enter_context(closing(server))
+        sites = started.enter_context(Sites(listeners))
+        crawl = started.enter_context(crawl_in(folder, server.url))
         frontier = started.enter_context(Frontier(server.url, plan.spider, plan.shards))
         chaos = Chaos(plan, crawl, sites, frontier, server)
-        seeds = seeds_of(plan)
         try:
-            seconds = chaos.run(lines_of(plan, seeds, sites))
-            result = account(chaos, seeds, seconds)
+            result = judge(chaos, chaos.run(lines(chaos)))
         finally:
             if keep is not None:
                 shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
     result.too_fast += too_fast(chaos, sites.report)
-    return result
+    return result, sites.report
 
 
 def crawl_of(plan: Plan, folder: Path, url: str, **more: object) -> Crawl:
@@ -772,28 +779,32 @@ def lines_of(plan: Plan, seeds: Sequence[Seed], sites: Sites) -> list[str]:
     return [seed.line(f"127.0.0.1:{ports[seed.source]}") for seed in seeds]
 
 
+def parser_of(program: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser of the options that crawls of images and of pages share."""
+    parser = options(program, description, FAULTS, "FAULT")
+    parser.add_argument(
+        "--random", type=int, default=int.from_bytes(os.urandom(3)), help="that a former run has printed"
+    )
+    return parser
+
+
 def main() -> int:
     """Run it and print what came of it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__.splitlines()[0])
+    parser = parser_of("chaos", __doc__)
     parser.add_argument("--seeds", type=int, default=20_000)
-    parser.add_argument("--random", type=int, help="the number that a former run has printed, to try it again")
-    parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="of the crawl, on a Redis Cluster")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs in DIR, which must be new")
-    options = parser.parse_args()
-    if options.shards == 1 and "move-slot" in (options.only or ()):
+    chosen = parser.parse_args()
+    if chosen.shards == 1 and "move-slot" in (chosen.only or ()):
         parser.error("move-slot is a fault of several shards: add --shards 16")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
-    random = options.random if options.random is not None else int.from_bytes(os.urandom(3))
-    print(f"random {random}", flush=True)
+    print(f"random {chosen.random}", flush=True)
     plan = Plan(
-        options.seeds,
-        random,
-        faults=options.only or (),
-        **({"shards": options.shards, "rates": SHARDED_RATES} if options.shards > 1 else {}),
+        chosen.seeds,
+        chosen.random,
+        faults=chosen.only or (),
+        **({"shards": chosen.shards, "rates": SHARDED_RATES} if chosen.shards > 1 else {}),
     )
-    result = run(plan, options.keep)
-    print(result.text(random))
+    result = run(plan, chosen.keep)
+    print(result.text(chosen.random))
     return 1 if result.lost or result.doubled or result.broken else 0
 
 

@@ -35,7 +35,6 @@ then the machine is too busy), or one whose master was hurt gets none within 10 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -58,7 +57,7 @@ import redis
 from benchmarks.arrivals import Listener, Report, Sites, time_over
 from benchmarks.chaos import KEYS, Account, Chaos, Plan, account, crawl_of, lines_of, seeds_of
 from benchmarks.chaos_redis import Frontier
-from benchmarks.ours import Crawl, events_in, until
+from benchmarks.ours import Crawl, events_in, options, until
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace, shard_of
 from demo.redis_servers import Cluster, Server
@@ -390,17 +389,23 @@ class Result:
 
     def text(self) -> str:
         """Return it as a row of the table, with what is broken below."""
-        row = (
-            f"{self.trial.name:24}{self.seeds:7}{self.lost:6}{self.read_twice:12}{self.fetched_twice:15}"
-            f"{self.worst:8.2f}{self.over:8.2f}{self.silent:8.1f}{self.others:8.1f}{self.away:8.1f}"
+        row = f"{self.trial.name:24}" + "".join(
+            f"{getattr(self, name):{len(title) + 3}.{digits}f}" for title, (name, digits) in COLUMNS.items()
         )
         return "\n".join([row, *(f"BROKEN: {what}" for what in self.broken)])
 
 
-HEADER = (
-    f"{'fault':24}{'seeds':>7}{'lost':>6}{'read twice':>12}{'fetched twice':>15}"
-    f"{'worst':>8}{'over s':>8}{'silent':>8}{'others':>8}{'away':>8}"
-)
+COLUMNS = {
+    "seeds": ("seeds", 0),
+    "lost": ("lost", 0),
+    "read twice": ("read_twice", 0),
+    "fetched twice": ("fetched_twice", 0),
+    "worst": ("worst", 2),
+    "over s": ("over", 2),
+    "silent": ("silent", 1),
+    "others": ("others", 1),
+    "away": ("away", 1),
+}
 
 
 def rates_of(trial: Trial) -> dict[str, float]:
@@ -511,17 +516,11 @@ def _look_at_shards(result: Result, chaos: Failover, servers: Sharded, report: R
 def main() -> int:
     """Run the trials and print what came of them."""
     names = {trial.name: trial for trial in TRIALS}
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.failover", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="leave the logs and arrivals of each trial in DIR"
-    )
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
-    print(HEADER, flush=True)
+    chosen = options("failover", __doc__, names).parse_args()
+    print(f"{'fault':24}" + "".join(f"   {title}" for title in COLUMNS), flush=True)
     failed = False
-    for name in options.only or names:
-        result = run(names[name], keep=options.keep)
+    for name in chosen.only or names:
+        result = run(names[name], keep=chosen.keep)
         failed |= bool(result.broken)
         print(result.text(), flush=True)
     return 1 if failed else 0

@@ -1,109 +1,70 @@
-"""Crawls of the same pictures by several crawlers, in turn: what each took, by the system and the web server."""
+"""Crawls of the same by several crawlers, in turn: what each took, by the system."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, Self
 
 from redis import Redis
 
 from benchmarks import corpus
-from benchmarks.site import Site, link
+from benchmarks.ours import options
 
-SOURCES = 4
 FAST = 500_000_000  # images of a source: 200 requests a second, so that the worker's own speed is the limit
-THUMBNAIL = 640  # pixels
 _LONGEST_S = 600.0  # for a run; then something hangs
-
-
-class Seed(NamedTuple):
-    """A picture to fetch, and the file that is served for it."""
-
-    identifier: str
-    url: str
-    source: str
-    picture: Path
 
 
 @dataclass(frozen=True)
 class Ran:
     """A crawl that has ended: CPU seconds by process, peak memory of the largest of them (bytes).
 
-    `last` is when its last file was there (Unix time), `images` how many it has made; `extra` are further figures.
+    `done` is how many images or pages it has made in `seconds`; `beside` are CPU seconds that do not count.
     """
 
     cpu: Mapping[str, float]
     memory: int
-    last: float
-    images: int
-    extra: Mapping[str, float] = field(default_factory=dict)
-
-
-# Crawls the seeds; what it writes goes into the folder.
-Crawler = Callable[[Sequence[Seed], Path], Ran]
+    done: int
+    seconds: float
+    beside: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a run took. Times in seconds, memory in bytes; `fixed` is the CPU time of start and end alone.
+class Round:
+    """What a crawl took, and one of next to nothing before it: the cost of start and end.
 
-    `seconds` are those from the first request to the last file written. `others` is the share of the machine's
-    time that all other programs had meanwhile: much above a twentieth, and the figures are not to be trusted.
+    `others` is the share of the machine's time that all other programs had meanwhile: much above a twentieth, and
+    the figures are not to be trusted.
     """
 
     ran: Ran
-    fixed: float
-    seconds: float
+    fixed: Ran
     others: float
 
-    @property
     def cpu(self) -> float:
-        """CPU seconds per 1,000 images."""
-        return sum(self.ran.cpu.values()) / self.ran.images * 1000
+        """Return CPU seconds for a thousand."""
+        return sum(self.ran.cpu.values()) / self.ran.done * 1000
 
-    @property
     def marginal(self) -> float:
-        """The same in a crawl so long that start and end do not count."""
-        return self.cpu - self.fixed / self.ran.images * 1000
+        """Return the same in a crawl so long that start and end do not count."""
+        return self.cpu() - sum(self.fixed.cpu.values()) / self.ran.done * 1000
 
-    @property
     def speed(self) -> float:
-        """Images a second."""
-        return self.ran.images / self.seconds
+        """Return how many there were a second."""
+        return self.ran.done / self.ran.seconds
 
 
-class Usage(NamedTuple):
-    """What a Redis has done since it started: CPU seconds, and exchanges with clients.
-
-    A round trip takes one read and one write at least, so there were no more than of the rarer of the two.
-    """
-
-    cpu: float
-    exchanges: int
-
-    @classmethod
-    def of(cls, client: Redis) -> Self:
-        """Ask a server."""
-        info: dict[str, Any] = client.info("everything")
-        return cls(
-            info["used_cpu_user"] + info["used_cpu_sys"],
-            min(info["total_reads_processed"], info["total_writes_processed"]),
-        )
-
-    def since(self, before: Usage) -> Usage:
-        """Return the difference."""
-        return Usage(self.cpu - before.cpu, self.exchanges - before.exchanges)
+def redis_cpu(client: Redis) -> float:
+    """Return the CPU seconds of a Redis since it started."""
+    info = client.info("cpu")
+    return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 
 def run_to_end(
@@ -131,26 +92,6 @@ def run_to_end(
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def measure(crawler: Crawler, pictures: Sequence[Path], home: Path, fixed: float = 0.0) -> Measured:
-    """Have a crawler crawl the pictures; return what it took."""
-    folders = {f"source{number}": home / "sites" / str(number) for number in range(SOURCES)}
-    shares = {name: pictures[number::SOURCES] for number, name in enumerate(folders)}
-    names = {name: link(share, folders[name]) for name, share in shares.items()}
-    with Site(folders, home / "nginx") as site:
-        seeds = [
-            Seed(f"{source}-{file}", f"{site.urls[source]}/{file}", source, picture)
-            for source, share in shares.items()
-            for file, picture in zip(names[source], share, strict=True)
-        ]
-        random.Random(0).shuffle(seeds)
-        busy, began = _busy_seconds(), time.monotonic()
-        ran = crawler(seeds, home)
-        spent = _busy_seconds() - busy - sum(ran.cpu.values())
-        others = spent / (time.monotonic() - began) / (os.cpu_count() or 1)
-        first = min(arrivals[0].time for arrivals in site.arrivals().values() if arrivals)
-    return Measured(ran, fixed, ran.last - first, others)
-
-
 def _busy_seconds() -> float:
     """Return the CPU seconds that this machine has worked since it started, all cores together."""
     user, nice, system, _, _, interrupts, soft_interrupts, *_ = Path("/proc/stat").read_text().split()[1:]
@@ -158,62 +99,60 @@ def _busy_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def options(program: str, description: str | None, rounds: int) -> argparse.ArgumentParser:
-    """Return a parser of the options that the comparisons of pictures share."""
-    prog = f"python -m benchmarks.{program}"
-    parser = argparse.ArgumentParser(prog=prog, description=(description or "").partition("\n")[0])
+def comparison(program: str, description: str | None, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser of the options that the comparisons share."""
+    parser = options(program, description)
     parser.add_argument("--rounds", type=int, default=rounds, help="of each, in turn")
-    parser.add_argument("--images", type=int, help="how many to fetch (default: each picture once)")
-    parser.add_argument("--kinds", help="only these, such as jpeg,webp (default: all)")
-    parser.add_argument("--corpus", type=Path, default=corpus.FOLDER, help="folder of the pictures")
+    parser.add_argument("--corpus", type=Path, default=corpus.FOLDER, help="folder of the pictures and manuals")
     return parser
 
 
-def compare(crawlers: Mapping[str, Crawler], chosen: argparse.Namespace) -> None:
-    """Have the crawlers crawl in turn; print what they took, as ratios to the last of them, too."""
-    kinds = set(chosen.kinds.split(",")) if chosen.kinds else set(corpus.KINDS.values())
-    pictures = [path.resolve() for path in corpus.pictures(chosen.corpus) if corpus.kind_of(path) in kinds]
-    images = list(islice(cycle(pictures), chosen.images or len(pictures)))
-    size = sum(path.stat().st_size for path in images)
-    print(f"{len(images)} images from {len(pictures)} pictures, {size / len(images) / 1024:.0f} KiB on average")
-    for picture in pictures:
-        picture.read_bytes()  # from the disk now, not during the first run
-    smallest = sorted(pictures, key=lambda path: path.stat().st_size)[:SOURCES]
-    runs: dict[str, list[Measured]] = {name: [] for name in crawlers}
+def compare(crawlers: Iterable[str], crawl: Callable[[str, Path, bool], Ran], rounds: int, unit: str) -> None:
+    """Have the crawlers crawl in turn; print what they took, and the ratios of the last of them to the others.
+
+    `crawl` has a crawler crawl in a folder: next to nothing if it is told True, else everything. `unit` is what it
+    counts, such as "images".
+    """
+    runs: dict[str, list[Round]] = {name: [] for name in crawlers}
     with tempfile.TemporaryDirectory(prefix="crawl-") as temporary:
-        for number in range(chosen.rounds):
-            for place, (name, crawler) in enumerate(crawlers.items()):
+        for number in range(rounds):
+            for place, (name, some) in enumerate(runs.items()):
                 home = Path(temporary) / f"{number}-{place}"
-                fixed = sum(measure(crawler, smallest, home / "fixed").ran.cpu.values())
-                one = measure(crawler, images, home / "all", fixed)
-                runs[name].append(one)
+                fixed = crawl(name, home / "fixed", True)
+                busy, began = _busy_seconds(), time.monotonic()
+                ran = crawl(name, home / "all", False)
+                spent = _busy_seconds() - busy - sum(ran.cpu.values()) - sum(ran.beside.values())
+                some.append(Round(ran, fixed, spent / (time.monotonic() - began) / (os.cpu_count() or 1)))
                 print(
-                    f"round {number + 1}, {name}: {one.cpu:.2f} CPU s, {one.speed:.1f}/s; "
-                    f"other programs had {one.others:.0%} of the machine",
+                    f"round {number + 1}, {name}: {ran.done} {unit}, {some[-1].cpu():.2f} CPU s/1,000, "
+                    f"{some[-1].speed():.1f}/s; other programs had {some[-1].others:.0%} of the machine",
                     flush=True,
                 )
-        _report(runs)
+    _report(runs, unit)
 
 
-def _report(runs: Mapping[str, Sequence[Measured]]) -> None:
+def _report(runs: Mapping[str, Sequence[Round]], unit: str) -> None:
     """Print the medians, and the ratios of the last crawler to the others."""
     ours = list(runs)[-1]
     print(f"\n{os.cpu_count()} cores, median of {len(runs[ours])} rounds")
-    print(f"{'':30}{'images':>8}{'CPU s/1,000':>13}{'without start':>15}{'images/s':>10}{'peak MB':>9}")
+    columns = ("CPU s/1,000", "without start", "a core, /s", f"{unit}/s", "peak MB")
+    print(f"{'':16}{unit:>8}" + "".join(f"{column:>15}" for column in columns))
     for name, some in runs.items():
-        cpu, marginal = median(one.cpu for one in some), median(one.marginal for one in some)
-        speed, memory = median(one.speed for one in some), median(one.ran.memory for one in some) / 1e6
-        print(f"{name:30}{some[-1].ran.images:8}{cpu:13.2f}{marginal:15.2f}{speed:10.1f}{memory:9.0f}")
+        marginal = median(map(Round.marginal, some))
+        values = (median(map(Round.cpu, some)), marginal, 1000 / marginal, median(map(Round.speed, some)))
+        memory = median(one.ran.memory for one in some) / 1e6
+        print(f"{name:16}{some[-1].ran.done:8}" + "".join(f"{value:15.2f}" for value in (*values, memory)))
     for name, some in runs.items():
         for part in some[0].ran.cpu if len(some[0].ran.cpu) > 1 else ():
-            each = median(one.ran.cpu[part] / one.ran.images * 1000 for one in some)
+            each = median(one.ran.cpu[part] / one.ran.done * 1000 for one in some)
             print(f"{name}, of that {part}: {each:.2f} CPU s/1,000")
-        for figure in some[0].ran.extra:
-            print(f"{name}, {figure}: {median(one.ran.extra[figure] for one in some):.3f}")
+        for part in some[0].ran.beside:
+            each = median((one.ran.beside[part] - one.fixed.beside[part]) / one.ran.done for one in some) * 1000
+            print(f"{name}, beside that {part}: {each:.3f} CPU s/1,000")
     for name in list(runs)[:-1]:
         pairs = list(zip(runs[ours], runs[name], strict=True))
         cpu, marginal, speed = (
-            median(getattr(one, what) / getattr(other, what) for one, other in pairs)
-            for what in ("cpu", "marginal", "speed")
+            median(what(one) / what(other) for one, other in pairs)
+            for what in (Round.cpu, Round.marginal, Round.speed)
         )
-        print(f"{ours} / {name}: CPU {cpu:.3f}, without start {marginal:.3f}, images/s {speed:.2f}")
+        print(f"{ours} / {name}: CPU {cpu:.3f}, without start {marginal:.3f}, {unit}/s {speed:.2f}")

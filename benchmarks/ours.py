@@ -5,15 +5,16 @@ It has a Redis of its own, started and stopped with the context, unless it is gi
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, cast
 
 from crawlproject.config import SETTINGS
@@ -29,9 +30,7 @@ MIB = 1 << 20
 class Crawl:
     """One crawl of the sources in `sizes` (name to the number of images it claims), its files in `home`.
 
-    `more` returns what else the catalogue says of a source.
-    The crawler is the one in `checkout`: this one, or another version. `redis_url` is that of a Redis
-    that runs already.
+    `more` returns what else the catalogue says of a source. `redis_url` is that of a Redis that runs already.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class Crawl:
         home: Path,
         sizes: Mapping[str, int],
         settings: Mapping[str, object],
-        checkout: Path = ROOT,
         redis_url: str | None = None,
         more: Callable[[str], Mapping[str, object]] = lambda name: {},
     ) -> None:
@@ -47,7 +45,6 @@ class Crawl:
         self.home = home.resolve()
         self.sizes = sizes
         self.settings = settings
-        self.checkout = checkout
         self._given_url = redis_url
 
     def __enter__(self) -> Self:
@@ -58,9 +55,7 @@ class Crawl:
         self.redis = client_of(self.redis_url)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.redis.close()
         if not self._given_url:
             embedded.stop(self.home / "redis")
@@ -93,24 +88,24 @@ class Crawl:
 
     def worker(self, number: int, spider: str = "images") -> subprocess.Popen[bytes]:
         """Start a worker."""
-        return subprocess.Popen(self.worker_command(number, spider), cwd=self.checkout, env=self.environment)
+        return subprocess.Popen(self.worker_command(number, spider), cwd=ROOT, env=self.environment)
 
-    def scrapy(self, *arguments: str) -> str:
-        """Run a command to its end; return what it prints."""
+    def scrapy(self, *arguments: str, patience: float | None = None) -> str:
+        """Run a command to its end; return what it prints.
+
+        Raises:
+            subprocess.SubprocessError: it failed, or has not ended within `patience` seconds.
+
+        """
         return subprocess.run(
             [*SCRAPY, *arguments],
-            cwd=self.checkout,
+            cwd=ROOT,
             env=self.environment,
             check=True,
             stdout=subprocess.PIPE,
             text=True,
+            timeout=patience,
         ).stdout
-
-    def events(self) -> list[dict[str, Any]]:
-        """Return all events but `failed`, by way of the file that `scrapy events` writes; see `dead_letters`."""
-        path = self.home / "events.jsonl"
-        self.scrapy("events", str(path))
-        return [event for event in events_in(path) if event["event"] != "failed"]
 
     def dead_letters(self, spider: str = "images") -> list[dict[str, Any]]:
         """Return the dead letters, as `scrapy dead list --json` shows them."""
@@ -120,6 +115,24 @@ class Crawl:
     def totals(self, spider: str = "images") -> dict[str, Any]:
         """Return what `scrapy stats` prints."""
         return cast("dict[str, Any]", json.loads(self.scrapy("stats", "--spider", spider)))
+
+
+def options(
+    program: str, description: str | None, parts: Collection[str] = (), part: str = "NAME"
+) -> argparse.ArgumentParser:
+    """Return a parser of a benchmark's options; where it has `parts`, with `--only` some of them and `--keep DIR`.
+
+    From now on this process clears up when it is told to end.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    prog = f"python -m benchmarks.{program}"
+    parser = argparse.ArgumentParser(prog=prog, description=(description or "").partition("\n")[0])
+    if parts:
+        parser.add_argument("--only", nargs="+", choices=parts, metavar=part, help=", ".join(parts))
+        parser.add_argument(
+            "--keep", type=Path, metavar="DIR", help="leave logs and arrivals in DIR, a new folder"
+        )
+    return parser
 
 
 def event_files(path: Path) -> list[Path]:

@@ -5,25 +5,22 @@
 Both crawl the same manuals (HTML out of Debian packages) from the same nginx, on four addresses, link by link, in
 one run. Bare Scrapy (plain_spider.py) has its LinkExtractor and its frontier in memory, and neither reads
 robots.txt nor paces nor stores anything. crawlproject has Redis, robots.txt, send slots, leases and the WARC
-store; only the delay between a domain's pages is off. Prints, as median of the rounds, HTML pages per second of
-the crawler's CPU time (start and end left out), for crawlproject the CPU time of Redis for each page, and of each
-of its crawls the links that were left out, by rule. Needs nginx.
+store; only the delay between a domain's pages is off. Prints what measure.py says, where Redis is beside, and of
+each of crawlproject's crawls the links that were left out, by rule. Needs nginx.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 from benchmarks import corpus
-from benchmarks.measure import FAST, Usage, run_to_end
+from benchmarks.measure import FAST, Ran, compare, comparison, redis_cpu, run_to_end
 from benchmarks.ours import ROOT, SCRAPY, Crawl
 from benchmarks.site import Site
 from crawlproject.status.source_status import LINK_RESULTS
@@ -34,33 +31,25 @@ _FOLLOWED = ("admitted", "known")  # of what becomes of links
 _PLAIN = Path(__file__).with_name("plain_spider.py")
 
 
-class Ran(NamedTuple):
-    """What a crawl took: CPU seconds of the crawler, its peak memory (bytes), and CPU seconds of Redis."""
+class Spent(NamedTuple):
+    """CPU seconds of a crawler, its peak memory (bytes), and CPU seconds of Redis."""
 
     cpu: float
     memory: int
     redis: float = 0.0
 
 
-class Measured(NamedTuple):
-    """What was seen of a crawl: HTML pages sent by the sites, seconds."""
-
-    ran: Ran
-    pages: int
-    seconds: float
-
-
 # Crawls from the URLs in a file to the end; what it writes goes into the folder.
-Crawler = Callable[[Path, Path, Sequence[str]], Ran]
+Crawler = Callable[[Path, Path, Sequence[str]], Spent]
 
 
-def bare_scrapy(listed: Path, home: Path, hosts: Sequence[str]) -> Ran:
+def bare_scrapy(listed: Path, home: Path, hosts: Sequence[str]) -> Spent:
     """Run the plain spider."""
     command = [*SCRAPY, "runspider", str(_PLAIN), "-a", f"urls={listed}", "--logfile", "log.txt"]
-    return Ran(*run_to_end(command, home, os.environ, home / "output.txt"))
+    return Spent(*run_to_end(command, home, os.environ, home / "output.txt"))
 
 
-def ours(listed: Path, home: Path, hosts: Sequence[str]) -> Ran:
+def ours(listed: Path, home: Path, hosts: Sequence[str]) -> Spent:
     """Run a worker of crawlproject with a Redis of its own and the WARC store."""
     settings: dict[str, object] = {
         "CRAWL_PAGES_DELAY": 0,
@@ -71,14 +60,14 @@ def ours(listed: Path, home: Path, hosts: Sequence[str]) -> Ran:
     with Crawl(home / "crawl", dict.fromkeys(hosts, FAST), settings) as crawl:
         crawl.scrapy("feed", "--spider", "pages", str(listed))
         command = [*SCRAPY, "crawl", "pages", "--logfile", str(home / "worker.log")]
-        before = Usage.of(crawl.redis)
+        before = redis_cpu(crawl.redis)
         cpu, memory = run_to_end(command, ROOT, crawl.environment, home / "output.txt")
-        used = Usage.of(crawl.redis).since(before)
+        used = redis_cpu(crawl.redis) - before
         totals = crawl.totals("pages")
     left_out = {name: totals[f"links_{name}"] for name in LINK_RESULTS if name not in _FOLLOWED}
     if told := ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in left_out.items() if count):
         print(f"crawlproject has left out links: {told}", flush=True)
-    return Ran(cpu, memory, used.cpu)
+    return Spent(cpu, memory, used)
 
 
 CRAWLERS: dict[str, Crawler] = {"bare Scrapy": bare_scrapy, "crawlproject": ours}
@@ -108,53 +97,38 @@ def lay_out(manuals: Mapping[str, Sequence[Path]], folder: Path, most: int | Non
     return folders
 
 
-def measure(crawler: Crawler, folders: Mapping[str, Path], home: Path, *, tls: bool) -> Measured:
-    """Run a crawler on the sites; return what it took."""
+def crawl(crawler: Crawler, folders: Mapping[str, Path], home: Path, *, tls: bool) -> Ran:
+    """Have a crawler crawl the sites; return what it took for the HTML pages that they sent."""
     home.mkdir(parents=True)
     with Site(folders, home / "nginx", apart=True, tls=tls) as site:
         listed = home / "urls.txt"
         listed.write_text("".join(f"{url}/index.html\n" for url in site.urls.values()))
         began = time.monotonic()
-        ran = crawler(listed, home, list(site.hosts.values()))
+        spent = crawler(listed, home, list(site.hosts.values()))
         seconds = time.monotonic() - began
         sent = [one for arrivals in site.arrivals().values() for one in arrivals]
     pages = sum(one.status == 200 and one.path.partition("?")[0].endswith(".html") for one in sent)
-    return Measured(ran, pages, seconds)
+    return Ran({"crawler": spent.cpu}, spent.memory, pages, seconds, {"Redis": spent.redis})
 
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.page_crawl", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1, help="of each, in turn")
+    parser = comparison("page_crawl", __doc__, rounds=1)
     parser.add_argument("--tls", action="store_true", help="over TLS")
     parser.add_argument("--pages", type=int, help="how many the sites' indexes list at most (default: all)")
-    parser.add_argument("--corpus", type=Path, default=corpus.FOLDER, help="folder of the manuals")
     chosen = parser.parse_args()
     manuals = corpus.pages(chosen.corpus)
-    runs: dict[str, list[tuple[Measured, Measured]]] = {name: [] for name in CRAWLERS}
-    with tempfile.TemporaryDirectory(prefix="crawl-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="sites-") as temporary:
         folders = lay_out(manuals, Path(temporary) / "sites", chosen.pages)
         nothing = {name: Path(temporary) / "nothing" / name for name in folders}
         for empty in nothing.values():
             empty.mkdir(parents=True)
             (empty / "index.html").write_text("<title>nothing</title>")
-        for number in range(chosen.rounds):
-            for name, crawler in CRAWLERS.items():
-                home = Path(temporary) / f"{number}-{name.replace(' ', '-')}"
-                fixed = measure(crawler, nothing, home / "fixed", tls=chosen.tls)
-                one = measure(crawler, folders, home / "all", tls=chosen.tls)
-                runs[name].append((fixed, one))
-                print(
-                    f"round {number + 1}, {name}: {one.pages} pages, {one.ran.cpu:.1f} CPU s, {one.seconds:.1f} s",
-                    flush=True,
-                )
-    print(f"{'':22}{'pages':>7}{'pages/s a core':>16}{'pages/s':>9}{'peak MB':>9}{'Redis, us a page':>18}")
-    for name, some in runs.items():
-        a_core = median(one.pages / (one.ran.cpu - fixed.ran.cpu) for fixed, one in some)
-        speed = median(one.pages / one.seconds for _, one in some)
-        memory = median(one.ran.memory for _, one in some) / 1e6
-        redis = median((one.ran.redis - fixed.ran.redis) / one.pages for fixed, one in some) * 1e6
-        print(f"{name:22}{some[-1][1].pages:7}{a_core:16.1f}{speed:9.1f}{memory:9.0f}{redis:18.1f}")
+
+        def run(name: str, home: Path, is_least: bool) -> Ran:
+            return crawl(CRAWLERS[name], nothing if is_least else folders, home, tls=chosen.tls)
+
+        compare(CRAWLERS, run, chosen.rounds, "pages")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ outages that the scenario names left out; the bound holds in those, too. All tak
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import re
@@ -31,18 +30,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import trustme
 
 from benchmarks.arrivals import Listener, Report, Sites, allowed, seconds_from
-from benchmarks.ours import ROOT, Crawl, size_for, until
+from benchmarks.name_server import Zone, served
+from benchmarks.ours import ROOT, Crawl, options, size_for, until
 from benchmarks.politeness_scenarios import (
     KEYS,
     SECOND,
@@ -64,7 +63,7 @@ OTHERS_SHARE = 0.05  # of a source's rate, at most, goes to requests for the rob
 HIGHEST_USE = 1.05  # of the mean; the first slots may be used later than the last
 _START_S = 60.0  # for workers to start
 _AFTERWARDS_S = 0.5  # in which an end too many would show
-_FEED_S = 60.0  # for scrapy feed
+_FEED_S = 60.0  # for scrapy feed, which full queues of others must not hold back
 _SEEDS_S = 120.0  # for all seeds to end, beyond twice the scenario's length; robots.txt may be put off for 60
 _END_S = 60.0  # for a worker to stop
 
@@ -97,15 +96,13 @@ class Figures:
 
     def merged(self, other: Figures) -> Figures:
         """Return the figures of both; mean and use are those of one source of them."""
-        return Figures(
-            self.source,
-            self.rate,
-            self.requests + other.requests,
-            self.gaps + other.gaps,
-            self.span + other.span,
-            max(self.worst, other.worst),
-            self.seconds_over + other.seconds_over,
-            self.wanted,
+        return replace(
+            self,
+            requests=self.requests + other.requests,
+            gaps=self.gaps + other.gaps,
+            span=self.span + other.span,
+            worst=max(self.worst, other.worst),
+            seconds_over=self.seconds_over + other.seconds_over,
         )
 
 
@@ -190,18 +187,22 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
             listener: f"{listener.host}:{port}" for listener, port in zip(listeners, sites.ports, strict=True)
         }
         settings = {**STAY, "SSL_CERT_FILE": authority, **scenario.settings}
-        if (names := Listener("127.0.0.1", None, hangs="names")) in ports:
-            settings["CRAWL_DNS_SERVERS"] = ports[names]
+        if silent := [source.host for source in scenario.sources if source.hangs == "name"]:
+            zone = Zone()
+            zone.records = {name: [None] for name in silent}
+            settings["CRAWL_DNS_SERVERS"] = stack.enter_context(served(zone))
         clocks = Clocks(Path(folder)) if scenario.sets_clocks or scenario.skew_hours else None
         with clocks.inherited("redis") if clocks else nullcontext():
             crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
         write_catalogue(crawl.home / "catalogue.json", scenario.sources)
         if halted := [source.name for source in scenario.sources if source.halted]:
             crawl.redis.sadd(KEYS.halted, *halted)
-        workers = stack.enter_context(Workers(crawl, scenario, clocks=clocks)).processes
+        workers = stack.enter_context(started_workers(crawl, scenario, clocks))
         seeds = seeds_of(scenario, ports)
         if halted:
-            feed(crawl, seeds)
+            listed = crawl.home / "seeds.jsonl"
+            listed.write_text("\n".join(seeds))
+            crawl.scrapy("feed", str(listed), patience=_FEED_S)
         else:
             for number in range(0, len(seeds), 1000):
                 for keys, part in shared_out(scenario, seeds[number : number + 1000]):
@@ -304,29 +305,6 @@ def seeds_by_source(scenario: Scenario) -> dict[str, int]:
     }
 
 
-def feed(crawl: Crawl, seeds: Sequence[str]) -> None:
-    """Have `scrapy feed` feed the seeds.
-
-    Raises:
-        TimeoutError: it did not get them in.
-
-    """
-    path = crawl.home / "seeds.jsonl"
-    path.write_text("\n".join(seeds))
-    command = [sys.executable, "-m", "scrapy", "feed", str(path)]
-    try:
-        subprocess.run(
-            command,
-            cwd=ROOT,
-            env=crawl.environment,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            timeout=_FEED_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(f"scrapy feed was held back for {_FEED_S:g} s") from None
-
-
 def held_back(crawl: Crawl, scenario: Scenario) -> int:
     """Return how many seeds are of sources that are still halted as the scenario has halted them."""
     halted = cast("set[bytes]", crawl.redis.smembers(KEYS.halted))
@@ -335,47 +313,32 @@ def held_back(crawl: Crawl, scenario: Scenario) -> int:
     )
 
 
-class Workers:
-    """The workers' processes: all registered and led when the context begins, gone when it ends."""
+@contextmanager
+def started_workers(
+    crawl: Crawl, scenario: Scenario, clocks: Clocks | None
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start the workers; yield their processes when all are registered and led, and kill them in the end."""
+    processes: list[subprocess.Popen[bytes]] = []
+    redis: Any = crawl.redis
 
-    def __init__(self, crawl: Crawl, scenario: Scenario, clocks: Clocks | None = None) -> None:
-        self._clocks = clocks
-        self._crawl = crawl
-        self._scenario = scenario
-        self.processes: list[subprocess.Popen[bytes]] = []
+    def ready() -> bool:
+        registered = (redis.zcard(keys.workers) for keys in (KEYS, SECOND))
+        wanted = (scenario.workers - scenario.second, scenario.second)
+        return tuple(registered) == wanted and bool(redis.exists(KEYS.pulse))
 
-    def __enter__(self) -> Self:
-        crawl, hours = self._crawl, self._scenario.skew_hours
-        try:
-            for number in range(self._scenario.workers):
-                environ = crawl.environment
-                if self._clocks is not None:
-                    environ |= self._clocks.environment(f"worker-{number}")
-                if self._clocks is not None and hours:
-                    self._clocks.move(f"worker-{number}", wall=hours[number] * 3600)
-                spider = "second" if number < self._scenario.second else "images"
-                command = crawl.worker_command(number, spider)
-                self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
-            until("all workers are there", _START_S, self._ready)
-        except BaseException:
-            self._kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._kill()
-
-    def _ready(self) -> bool:
-        redis: Any = self._crawl.redis
-        first = len(self.processes) - self._scenario.second
-        if self._scenario.second and redis.zcard(SECOND.workers) < self._scenario.second:
-            return False
-        return redis.zcard(KEYS.workers) == first and bool(redis.exists(KEYS.pulse))
-
-    def _kill(self) -> None:
-        for process in self.processes:
+    try:
+        for number in range(scenario.workers):
+            environ = crawl.environment
+            if clocks is not None:
+                environ |= clocks.environment(f"worker-{number}")
+            if clocks is not None and scenario.skew_hours:
+                clocks.move(f"worker-{number}", wall=scenario.skew_hours[number] * 3600)
+            command = crawl.worker_command(number, "second" if number < scenario.second else "images")
+            processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
+        until("all workers are there", _START_S, ready)
+        yield processes
+    finally:
+        for process in processes:
             process.kill()
             process.wait()
 
@@ -527,15 +490,12 @@ def table(result: Result) -> str:
 def main() -> int:
     """Run the scenarios requested and print what came of them."""
     everything = {scenario.name: scenario for scenario in scenarios()}
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.politeness", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=everything, metavar="NAME", help=", ".join(everything))
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave each scenario's logs and arrivals in DIR")
-    options = parser.parse_args()
+    chosen = options("politeness", __doc__, everything).parse_args()
     results = []
-    for name in options.only or everything:
+    for name in chosen.only or everything:
         try:
-            result = run(everything[name], options.keep)
-        except (TimeoutError, OSError) as error:
+            result = run(everything[name], chosen.keep)
+        except (TimeoutError, OSError, subprocess.SubprocessError) as error:
             result = Result(name, [], [str(error)], 0.0)
         results.append(result)
         print(table(result), flush=True)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -64,7 +64,7 @@ class Source:
     def listener(self) -> Listener:
         """Where its site listens."""
         if self.hangs == "name":
-            return Listener("127.0.0.1", None, hangs="names")
+            return Listener("127.0.0.1", None)  # nobody gets there
         if self.group is not None and not self.hangs:
             return Listener(self.host, None)
         return Listener(self.host, self.name, self.robots or None, self.handshake, self.hangs, self.delay)
@@ -176,22 +176,16 @@ def no_leader(run: Run) -> None:
     run.outages.append(Outage(at, taken, patience=2))
 
 
-def stopped_worker(run: Run, pause: float = 10.0) -> None:
-    """Stop a worker that does not lead, so long that it loses its leases, and let it go on."""
-    time.sleep(run.seconds * 0.3)
+def stopped_worker(run: Run, begin: float = 0.3, pause: float = 10.0) -> None:
+    """Stop a worker that does not lead, by default so long that it loses its leases, and let it go on.
+
+    `begin` is the share of the crawl before it.
+    """
+    time.sleep(run.seconds * begin)
     _, leading = run.leading()
     victim = next(process for process in run.workers if process is not leading)
     victim.send_signal(signal.SIGSTOP)
     time.sleep(pause)
-    victim.send_signal(signal.SIGCONT)
-
-
-def stopped_while_connecting(run: Run) -> None:
-    """Stop a worker that does not lead while its first connections are made, for 3 s, and let it go on."""
-    _, leading = run.leading()
-    victim = next(process for process in run.workers if process is not leading)
-    victim.send_signal(signal.SIGSTOP)
-    time.sleep(3)
     victim.send_signal(signal.SIGCONT)
 
 
@@ -208,20 +202,17 @@ def stopped_leader(run: Run, pause: float = 10.0) -> None:
 
 
 def restarted_redis(run: Run, away: float = 2.0) -> None:
-    """Shut Redis down, and start it again on its data."""
+    """Shut Redis down, and start it again on its data; without a time `away` it is killed.
+
+    The slots that it gave out must still count.
+    """
     time.sleep(run.seconds * 0.3)
     at = time.monotonic()
-    embedded.stop(run.crawl.home / "redis")
-    time.sleep(away)
-    embedded.ensure(run.crawl.home / "redis")
-    run.outages.append(Outage(at, time.monotonic() + DOUBT_S, patience=4))
-
-
-def killed_redis(run: Run) -> None:
-    """Kill Redis, and start it again at once: the slots it gave out must still count."""
-    time.sleep(run.seconds * 0.3)
-    at = time.monotonic()
-    os.kill(run.redis.info("server")["process_id"], signal.SIGKILL)
+    if away:
+        embedded.stop(run.crawl.home / "redis")
+        time.sleep(away)
+    else:
+        os.kill(run.redis.info("server")["process_id"], signal.SIGKILL)
     embedded.ensure(run.crawl.home / "redis")
     run.outages.append(Outage(at, time.monotonic() + DOUBT_S, patience=4))
 
@@ -278,17 +269,10 @@ def jumping_clocks() -> list[Scenario]:
         "redis-paused": (100, partial(suspend_redis, clock_stops=True)),
     }
     return [
-        *(
-            Scenario(
-                name,
-                PAIR if seconds == 60 else jumping,
-                seconds=seconds,
-                disturb=way,
-                sets_clocks=True,
-                losses=True,
-            )
-            for name, (seconds, way) in ways.items()
-        ),
+        Scenario(
+            name, PAIR if seconds == 60 else jumping, seconds=seconds, disturb=way, sets_clocks=True, losses=True
+        )
+        for name, (seconds, way) in ways.items()
     ]
 
 
@@ -416,31 +400,18 @@ def slow_tls(seconds: float) -> Scenario:
 def slow_tls_stopped(seconds: float) -> Scenario:
     """Return a crawl with handshakes of 1 s, and a worker that is stopped in the middle of them."""
     sources = (Source("fast", 100, handshake=1.0), Source("modest", 5, handshake=1.0))
-    return Scenario("slow-tls-stopped", sources, seconds=seconds, disturb=stopped_while_connecting)
+    stopped_in_them = partial(stopped_worker, begin=0.0, pause=3.0)
+    return Scenario("slow-tls-stopped", sources, seconds=seconds, disturb=stopped_in_them)
 
 
 def hanging_sources(count: int, seconds: float, rate: float = 100) -> Scenario:
     """Return a crawl of one worker: `count` sources of 20 rps that answer after 25 s, beside one of `rate`."""
+    requests = min(round(20 * seconds), 20_000 // count)  # more than it gets
     hanging = (
-        Source(
-            f"hanging-{n}",
-            20,
-            f"127.1.{n // 250}.{n % 250 + 1}",
-            "hanging",
-            requests=min(round(20 * seconds), 20_000 // count),  # more than it gets
-            delay=25,
-            hangs="answer",
-        )
+        Source(f"hanging-{n}", 20, _host(n), "hanging", requests=requests, delay=25, hangs="answer")
         for n in range(count)
     )
-    return Scenario(
-        f"hanging-sources-{count}",
-        (Source("fast", rate), *hanging),
-        workers=1,
-        seconds=seconds,
-        settings={"CRAWL_SHUTDOWN_GRACE": 1},
-        losses=True,
-    )
+    return _beside(f"hanging-sources-{count}", rate, hanging, seconds)
 
 
 def hanging_hosts(count: int, seconds: float, rate: float = 50) -> Scenario:
@@ -450,21 +421,24 @@ def hanging_hosts(count: int, seconds: float, rate: float = 50) -> Scenario:
         Source(
             f"new-{n}",
             5,
-            f"new-{n}.example" if kinds[n % 3] == "name" else f"127.1.{n // 250}.{n % 250 + 1}",
+            f"new-{n}.example" if kinds[n % 3] == "name" else _host(n),
             f"hangs: {kinds[n % 3]}",
             requests=20,
             hangs=kinds[n % 3],
         )
         for n in range(count)
     )
-    return Scenario(
-        "hanging-hosts",
-        (Source("fast", rate), *hanging),
-        workers=1,
-        seconds=seconds,
-        settings={"CRAWL_SHUTDOWN_GRACE": 1},
-        losses=True,
-    )
+    return _beside("hanging-hosts", rate, hanging, seconds)
+
+
+def _host(number: int) -> str:
+    return f"127.1.{number // 250}.{number % 250 + 1}"
+
+
+def _beside(name: str, rate: float, hanging: Iterable[Source], seconds: float) -> Scenario:
+    settings = {"CRAWL_SHUTDOWN_GRACE": 1}
+    sources = (Source("fast", rate), *hanging)
+    return Scenario(name, sources, workers=1, seconds=seconds, settings=settings, losses=True)
 
 
 def scenarios() -> list[Scenario]:
@@ -480,7 +454,7 @@ def scenarios() -> list[Scenario]:
         Scenario("killed-leader", PAIR, disturb=killed_leader, settings=LAPSE_SOON, losses=True),
         Scenario("no-leader", PAIR, disturb=no_leader, settings=LAPSE_SOON, losses=True),
         Scenario("restarted-redis", PAIR, disturb=restarted_redis, losses=True),
-        Scenario("killed-redis", PAIR, disturb=killed_redis, losses=True),
+        Scenario("killed-redis", PAIR, disturb=partial(restarted_redis, away=0.0), losses=True),
         lowered(24),
         redirects(14),
         two_spiders(40),

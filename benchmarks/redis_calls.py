@@ -1,6 +1,6 @@
-"""One worker's calls to Redis, without the worker; redis_cpu.py runs it with the `crawlproject` of a checkout.
+"""One worker's calls to Redis, without the worker; redis_cpu.py runs those of each checkout.
 
-    PYTHONPATH=CHECKOUT python redis_calls.py REDIS_URL REQUESTS RATE
+    python -m benchmarks.redis_calls REDIS_URL REQUESTS RATE
 
 Takes seeds, enqueues, leases, settles, beats, leads, watches, trims and collects as often as a worker does, over
 eight sources of very different rates that make RATE requests a second together. A request is answered 0.1 s after
@@ -18,9 +18,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
-from inspect import signature
 from random import Random
 from statistics import median
 from typing import Any
@@ -31,12 +28,8 @@ from crawlproject.frontier import lease_queue
 from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.models import Requested
 from crawlproject.politeness import slots
+from crawlproject.state.calls import NewRequest, Settlement
 from crawlproject.state.client import State
-
-_OF_CALLS: Any = import_module(  # of an older checkout: scripts
-    f"crawlproject.state.{'calls' if find_spec('crawlproject.state.calls') else 'scripts'}"
-)
-NewRequest, Settlement = _OF_CALLS.NewRequest, _OF_CALLS.Settlement
 
 _PACE = 4.0  # times as fast as a crawl
 _SHARES = (0.38, 0.26, 0.16, 0.1, 0.05, 0.03, 0.015, 0.005)  # of the requests, by source
@@ -44,19 +37,14 @@ _WORKER = "benchmark"
 _AHEAD = 2_000  # seeds that wait
 _BATCH = 500  # of seeds
 _LATENCY_S = 0.1
-_LEASE_EVERY_S = getattr(slots, "LEASE_EVERY_S", 0.15)  # as older checkouts did
-_PATIENCE_S = getattr(lease_queue, "PATIENCE_S", 0.0)  # with successes, until they are settled
 _CAPACITY = 128  # leases of a worker, at least;
-_CAPACITY_S = slots.HORIZON_S + _LATENCY_S + _PATIENCE_S + 2 * _LEASE_EVERY_S  # what is sent in so many seconds
+_CAPACITY_S = (  # what is sent in so many seconds, and waits with the successes until they are settled
+    slots.HORIZON_S + _LATENCY_S + lease_queue.PATIENCE_S + 2 * slots.LEASE_EVERY_S
+)
 _EVENT = json.dumps(
     {"identifier": "x" * 36, "exif": {f"0x{n:x}": "y" * 12 for n in range(20)}, "sha256": "z" * 64}
 )
 _ENTRY = b"\x01\x00\x00" + b"u" * 180
-
-
-def _of_version(call: Any, **arguments: Any) -> dict[str, Any]:
-    """Return those of `arguments` that the version which is measured takes."""
-    return {name: value for name, value in arguments.items() if name in signature(call).parameters}
 
 
 class Worker:
@@ -85,7 +73,7 @@ class Worker:
         await self.scripts.set_rates(self.fence, [(*row, row[1]) for row in self.rates.items()], {}, {})
         await self.scripts.heartbeat(_WORKER, join=True, timeout=30, max_deliveries=3)
         loops: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            *((_LEASE_EVERY_S, self.settle_and_lease), (0.2, self.feed)),
+            *((slots.LEASE_EVERY_S, self.settle_and_lease), (0.2, self.feed)),
             *((1.0, self.rule), (5.0, self.beat), (5.0, self.collect)),
         ]
         await asyncio.gather(*(self._every(seconds / _PACE, work) for seconds, work in loops))
@@ -109,22 +97,14 @@ class Worker:
         await self.state.redis.lpush(self.state.keys.seeds, *seeds)
         taken = await self.scripts.take_seeds(_WORKER, _BATCH)
         names = [seed.decode().partition(" ")[2] for seed in taken]
-        items = [NewRequest(_ENTRY, **self._place(), again=False, domain=name) for name in names]
-        enqueue = self.scripts.enqueue
-        bounds = _of_version(enqueue, high_water=10**6, dead_maxlen=10**6, refuse_unknown=False)
-        await enqueue(_WORKER, items, seeds=taken, **bounds)
-
-    def _place(self) -> dict[str, Any]:
-        """Return where the seen filter keeps a new request, as the version that is measured takes it."""
-        if "digest" in NewRequest.__annotations__:
-            return {"digest": self.random.randbytes(32)}
-        return {"bucket": f"{self.random.randrange(100):05x}", "member": self.random.randrange(1 << 44)}
+        items = [NewRequest(_ENTRY, self.random.randbytes(32), again=False, domain=name) for name in names]
+        await self.scripts.enqueue(_WORKER, items, seeds=taken)
 
     async def settle_and_lease(self) -> None:
         """Settle what has been answered, and lease what there is room for."""
         ends = []
         now = asyncio.get_running_loop().time()
-        is_settling = now >= self.settled + _PATIENCE_S / _PACE
+        is_settling = now >= self.settled + lease_queue.PATIENCE_S / _PACE
         while is_settling and self.under_way and self.under_way[0][0] <= now:
             _, name, entry = heapq.heappop(self.under_way)
             source = name.partition(":")[2]
@@ -147,7 +127,6 @@ class Worker:
             },  # far more than it needs
             room=self.capacity,
             horizon=slots.HORIZON_S / _PACE,
-            **_of_version(self.scripts.lease, idle=False, max_deliveries=3, dead_maxlen=10**6),
         )
         self.lease_times.append(time.monotonic() - began)
         assert reply.state == "ok"
@@ -165,7 +144,7 @@ class Worker:
         status = "404" if 0.96 <= chance < 0.99 else "200"
         late = int(1e6 * self.random.uniform(_LATENCY_S, 2 * _LATENCY_S) / _PACE)
         told: dict[str, Any] = {
-            **_of_version(Settlement, fetch_s=latency * self.random.uniform(1.0, 5.0)),
+            "fetch_s": latency * self.random.uniform(1.0, 5.0),
             "fine": True,
             "latency": latency,
             "status": status,
@@ -191,8 +170,7 @@ class Worker:
 
     async def collect(self) -> None:
         """Read what the monitor reads of all sources and of each."""
-        more = _of_version(self.scripts.collect, every=0.0, dead_maxlen=10**6)
-        sample = await self.scripts.collect(_WORKER, must_lead=True, timeout=30.0, most=1_000, **more)
+        sample = await self.scripts.collect(_WORKER, must_lead=True, timeout=30.0, most=1_000)
         await self.scripts.inspect(sample.sources)
 
 

@@ -2,16 +2,13 @@
 
     python -m benchmarks.redis_cpu [CHECKOUT ...] [--rounds N] [--requests N] [--rate N]
 
-The calls of one worker (redis_calls.py) on a Redis of its own. The checkouts take turns; a git worktree of an
-older version is one. For each: the CPU time of Redis, the commands that it ran (those within functions included)
-and the round trips, all for one request, and what a lease call takes; medians of the rounds.
+The calls of one worker on a Redis of its own, by each checkout's benchmarks/redis_calls.py. They take turns; a git
+worktree of another version is one. For each: the CPU time of Redis, the commands that it ran (those within
+functions included) and the round trips, all for one request, and what a lease call takes; medians of the rounds.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -23,17 +20,16 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from benchmarks.ours import ROOT
+from benchmarks.ours import ROOT, options
 from crawlproject.state import embedded
 
-_CALLS = Path(__file__).with_name("redis_calls.py")
-_CALLING = ("fcall", "evalsha")  # a function, or a script, of which older checkouts have some
+_CALLING = "fcall"
 _LONGEST_S = 600.0
 _SHOWN = 12  # commands
 
 
 class Cost(NamedTuple):
-    """What one request costs: Redis' CPU in microseconds, those in functions or scripts, commands by name.
+    """What one request costs: Redis' CPU in microseconds, those in functions, commands by name.
 
     `lease` is what a lease call takes, from the call to its answer (ms).
     """
@@ -56,7 +52,7 @@ def cost(before: Any, after: Any, requests: int, lease: float) -> Cost:
         plain = name.removeprefix("cmdstat_").partition("|")[0]
         calls, usec = (after[name][part] - before.get(name, {part: 0})[part] for part in ("calls", "usec"))
         commands[plain] += calls / requests
-        functions += usec / requests * (plain in _CALLING)
+        functions += usec / requests * (plain == _CALLING)
     return Cost((used(after) - used(before)) * 1e6 / requests, functions, commands, lease)
 
 
@@ -67,10 +63,9 @@ def measure(checkout: Path, requests: int, rate: float) -> Cost:
         try:
             with Redis.from_url(url) as client:
                 before = client.info("everything")
-                command = [sys.executable, str(_CALLS), url, str(requests), str(rate)]
-                environ = os.environ | {"PYTHONPATH": str(checkout)}
+                command = [sys.executable, "-m", "benchmarks.redis_calls", url, str(requests), str(rate)]
                 done = subprocess.run(
-                    command, cwd=checkout, env=environ, check=True, timeout=_LONGEST_S, stdout=subprocess.PIPE
+                    command, cwd=checkout, check=True, timeout=_LONGEST_S, stdout=subprocess.PIPE
                 )
                 return cost(before, client.info("everything"), requests, float(done.stdout))
         finally:
@@ -83,7 +78,7 @@ def table(costs: dict[Path, list[Cost]]) -> str:
     rows: list[tuple[str, Callable[[Cost], float]]] = [
         ("CPU of Redis, us", lambda one: one.cpu),
         ("in functions, us", lambda one: one.functions),
-        ("round trips", lambda one: sum(one.commands[name] for name in _CALLING)),  # all but a few
+        ("round trips", lambda one: one.commands[_CALLING]),  # all but a few
         ("a lease call, ms", lambda one: one.lease),
         ("commands", lambda one: one.commands.total()),
         *((f"  {name}", lambda one, name=name: one.commands[name]) for name, _ in first.most_common(_SHOWN)),
@@ -97,13 +92,12 @@ def table(costs: dict[Path, list[Cost]]) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.redis_cpu", description=__doc__.splitlines()[0])
+    parser = options("redis_cpu", __doc__)
     parser.add_argument("checkouts", nargs="*", type=Path, help="others than this one, measured before it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=150.0, help="requests a second of all sources together")
     chosen = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # not without clearing up
     costs: dict[Path, list[Cost]] = {path.resolve(): [] for path in (*chosen.checkouts, ROOT)}
     for number in range(chosen.rounds):
         for checkout, found in costs.items():

@@ -13,13 +13,14 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import trustme
+
+from benchmarks.ours import until
 
 _CONFIG = """\
 daemon off;
@@ -40,7 +41,7 @@ http {{
     sendfile_max_chunk 512k;
     aio threads;
     keepalive_requests 100000;
-    log_format arrivals '$msec $request_time $status $bytes_sent $server_port $request_uri';
+    log_format arrivals '$msec $request_time $status $server_port $request_uri';
     access_log {home}/access.log arrivals;
     client_body_temp_path {home}/temp; proxy_temp_path {home}/temp; fastcgi_temp_path {home}/temp;
     uwsgi_temp_path {home}/temp; scgi_temp_path {home}/temp;
@@ -53,15 +54,11 @@ _PATIENCE = 10.0  # seconds for nginx to start, and to end
 
 
 class Arrival(NamedTuple):
-    """One request: when its first byte arrived (Unix time, to the millisecond), and what it got.
-
-    `sent` are the bytes that were sent, with the head, as far as the kernel has taken them.
-    """
+    """One request: when its first byte arrived (Unix time, to the millisecond), and what it got."""
 
     time: float
     path: str
     status: int
-    sent: int
 
 
 class Site:
@@ -113,9 +110,7 @@ class Site:
         self._wait()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
             self._process.wait(_PATIENCE)
@@ -134,23 +129,21 @@ class Site:
         return f"ssl_certificate {path}; ssl_certificate_key {self.home}/key.pem;"
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        def is_there(host: str, port: int) -> bool:
+            if self._process.poll() is not None:
+                sys.exit(f"nginx does not start, see {self.home / 'error.log'}")
+            with socket.socket() as probe:
+                return probe.connect_ex((host, port)) == 0
+
         for port, name in self._ports.items():
-            while True:
-                with socket.socket() as probe:
-                    if probe.connect_ex((self.hosts[name], port)) == 0:
-                        break
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self._process.kill()
-                    sys.exit(f"nginx does not start, see {self.home / 'error.log'}")
-                time.sleep(0.02)
+            until("nginx has started", _PATIENCE, partial(is_there, self.hosts[name], port))
 
     def arrivals(self) -> dict[str, list[Arrival]]:
         """Return the requests of each source in the order of their arrival."""
         found: dict[str, list[Arrival]] = {name: [] for name in self.folders}
         for line in (self.home / "access.log").read_text().splitlines():
-            done, took, status, sent, port, path = line.split(" ", 5)
-            arrival = Arrival(float(done) - float(took), path, int(status), int(sent))
+            done, took, status, port, path = line.split(" ", 4)
+            arrival = Arrival(float(done) - float(took), path, int(status))
             found[self._ports[int(port)]].append(arrival)
         return {name: sorted(arrivals) for name, arrivals in found.items()}
 
@@ -171,13 +164,3 @@ def link(pictures: Iterable[Path], folder: Path) -> list[str]:
         names.append(f"{number:05d}{picture.suffix.lower()}")
         (folder / names[-1]).symlink_to(picture.resolve())
     return names
-
-
-def worst_second(times: Sequence[float]) -> int:
-    """Return the most arrivals in any second, wherever it begins; `times` are in order."""
-    worst = first = 0
-    for last, moment in enumerate(times):
-        while times[first] <= moment - 1:
-            first += 1
-        worst = max(worst, last - first + 1)
-    return worst

@@ -10,7 +10,8 @@ from typing import Any
 from PIL import Image
 
 
-def _saved(form: str, size: tuple[int, int] = (64, 48), **options: Any) -> bytes:
+def saved(form: str, size: tuple[int, int] = (64, 48), **options: Any) -> bytes:
+    """Return an ordinary picture."""
     out = io.BytesIO()
     Image.new("RGB", size, "teal").save(out, form, **options)
     return out.getvalue()
@@ -18,7 +19,7 @@ def _saved(form: str, size: tuple[int, int] = (64, 48), **options: Any) -> bytes
 
 def scans(count: int, size: tuple[int, int] = (7000, 7000), progressive: bool = False) -> bytes:
     """Return a JPEG of so many scans, most of them empty; a baseline one has one component in each."""
-    body = _saved("JPEG", size, progressive=progressive, subsampling=0)
+    body = saved("JPEG", size, progressive=progressive, subsampling=0)
     if progressive:
         last = body.rindex(b"\xff\xda")
         return body[:-2] + body[last:-2] * (count - body.count(b"\xff\xda")) + body[-2:]
@@ -29,7 +30,7 @@ def scans(count: int, size: tuple[int, int] = (7000, 7000), progressive: bool = 
 
 def comments(count: int) -> bytes:
     """Return a JPEG of so many empty comments."""
-    body = _saved("JPEG")
+    body = saved("JPEG")
     return body[:2] + b"\xff\xfe\0\2" * count + body[2:]
 
 
@@ -47,43 +48,45 @@ def tiff(tags: dict[int, tuple[int, int, bytes]], head: bytes = b"") -> bytes:
     return b"II*\0" + struct.pack("<L", offset) + head + struct.pack("<H", len(tags)) + table + bytes(4) + values
 
 
-def _longs(*numbers: int) -> tuple[int, int, bytes]:
+def longs(*numbers: int) -> tuple[int, int, bytes]:
+    """Return the value of a tag of `tiff`."""
     return 4, len(numbers), struct.pack(f"<{len(numbers)}L", *numbers)
 
 
 def strips(count: int, compression: int = 1) -> bytes:
     """Return a TIFF of so many strips of a row each, of a pixel."""
     basic = {256: 1, 257: count, 258: 8, 259: compression, 262: 1, 277: 1, 278: 1}
-    places = {273: _longs(*range(8, 8 + count)), 279: (1, count, b"\1" * count)}
-    return tiff({**{tag: _longs(value) for tag, value in basic.items()}, **places}, b"\0")
+    places = {273: longs(*range(8, 8 + count)), 279: (1, count, b"\1" * count)}
+    return tiff({**{tag: longs(value) for tag, value in basic.items()}, **places}, b"\0")
 
 
 def tiles(count: int, compression: int = 1) -> bytes:
     """Return a TIFF of so many tiles of 16 x 16 pixels, in a row."""
     basic = {256: 16 * count, 257: 16, 258: 8, 259: compression, 262: 1, 277: 1, 322: 16, 323: 16}
-    places = {324: _longs(*[8] * count), 325: _longs(*[256] * count)}
-    return tiff({**{tag: _longs(value) for tag, value in basic.items()}, **places}, bytes(256))
+    places = {324: longs(*[8] * count), 325: longs(*[256] * count)}
+    return tiff({**{tag: longs(value) for tag, value in basic.items()}, **places}, bytes(256))
 
 
-def _chunk(name: bytes, data: bytes = b"") -> bytes:
+def chunk(name: bytes, data: bytes = b"") -> bytes:
+    """Return a chunk of a PNG."""
     return struct.pack(">L", len(data)) + name + data + struct.pack(">L", zlib.crc32(name + data))
 
 
 def chunks(count: int, name: bytes = b"prVt", data: bytes = b"") -> bytes:
     """Return a PNG of so many chunks before its pixels."""
-    body = _saved("PNG")
-    return body[:33] + _chunk(name, data) * count + body[33:]
+    body = saved("PNG")
+    return body[:33] + chunk(name, data) * count + body[33:]
 
 
 def extensions(count: int) -> bytes:
     """Return a GIF of so many comments."""
-    body = _saved("GIF")
+    body = saved("GIF")
     at = body.index(b",", 13 + 3 * (2 << (body[10] & 7)))
     return body[:at] + b"!\xfe\x01a\0" * count + body[at:]
 
 
 def layers(count: int, size: tuple[int, int] = (2000, 2000)) -> bytes:
     """Return a JPEG 2000 that claims so many quality layers."""
-    body = bytearray(_saved("JPEG2000", size, no_jp2=True))
+    body = bytearray(saved("JPEG2000", size, no_jp2=True))
     struct.pack_into(">H", body, body.index(b"\xff\x52") + 6, count)
     return bytes(body)

@@ -31,6 +31,7 @@ from scrapy.utils.misc import load_object
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError, UnknownSource
 from crawlproject.exclusions.names import exclusion_names
+from crawlproject.program import as_called, summary_of
 from crawlproject.screen import Screen
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE, State, keys_for, without_secrets
@@ -61,7 +62,7 @@ def reports_errors(run: Callable[Concatenate[C, P], None]) -> Callable[Concatena
             self.exitcode = 141
         except (CrawlprojectError, *REDIS_TROUBLE) as error:
             name = type(self).__module__.rpartition(".")[2]
-            show(f"scrapy {name}: {known_fault(error) or error}", sys.stderr)
+            show(as_called(f"scrapy {name}: {known_fault(error) or error}"), sys.stderr)
             self.exitcode = 1
         except KeyboardInterrupt:
             self.exitcode = 130
@@ -77,7 +78,7 @@ class Command(ScrapyCommand):
     default_settings: ClassVar[dict[str, Any]] = {"LOG_ENABLED": False}
 
     arguments = "[options]"  # as the line of usage shows them
-    summary: str  # a line, for the list of commands
+    summary = ""  # of a plug-in's command: a line for the list of commands; program.py has those of the others
     examples: tuple[str, ...]  # for `--help`; what the command does is the docstring of the subclass
     json_help = "print one JSON document"  # of --json
     spider_help: str | None = None  # of --spider; None: there is no such option
@@ -89,11 +90,11 @@ class Command(ScrapyCommand):
 
     def short_desc(self) -> str:
         """Return the summary."""
-        return self.summary
+        return self.summary or summary_of(type(self).__module__.rpartition(".")[2])
 
     def long_desc(self) -> str:
         """Return what `--help` says: the docstring of the subclass, and its examples."""
-        summary = " ".join((self.__doc__ or self.summary).split())
+        summary = " ".join((self.__doc__ or self.short_desc()).split())
         return f"{summary} {'Example' if len(self.examples) == 1 else 'Examples'}: {'; '.join(self.examples)}"
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -186,7 +187,7 @@ class Question(Command):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Ask, and print."""
         said = asyncio.run(self._answer(self.check(args), opts))
-        show(json.dumps(said, indent=self.indent) if opts.json else self.words(said, opts))
+        show(json.dumps(said, indent=self.indent) if opts.json else as_called(self.words(said, opts)))
 
     async def _answer(self, args: list[str], opts: argparse.Namespace) -> Any:
         async with opened_state(self, getattr(opts, "spider", "images")) as state:
@@ -359,7 +360,7 @@ def operator(command: ScrapyCommand) -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container without such a user
         user = f"uid {os.getuid()}"
-    return f"scrapy {type(command).__module__.rpartition('.')[2]}, {user}@{socket.gethostname()}"
+    return as_called(f"scrapy {type(command).__module__.rpartition('.')[2]}, {user}@{socket.gethostname()}")
 
 
 def redis_cli(command: ScrapyCommand, source: str, verb: str, key: str, *args: str) -> str:
@@ -406,7 +407,7 @@ async def check_known(state: State, sources: list[str], remedy: str = "") -> Non
 
 def remark(text: str) -> None:
     """Print what the operator should know beside the answer."""
-    show(f"note: {text}", sys.stderr)
+    show(as_called(f"note: {text}"), sys.stderr)
 
 
 def show(text: str, to: TextIO | None = None) -> None:

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from crawlproject import config
 from crawlproject.models import IDENTIFIER, SOURCE
+from crawlproject.program import as_called
 from crawlproject.screen import Screen
 from crawlproject.texts import one_line, printable, visible, without_secrets
 
@@ -45,7 +46,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and below it the traceback, if there is one; nothing in it that a terminal obeys."""
-        return visible(without_secrets(super().format(record)))
+        return visible(without_secrets(as_called(super().format(record))))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the line without a traceback."""
@@ -65,7 +66,7 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": without_secrets(record.getMessage()),
+            "message": without_secrets(as_called(record.getMessage())),
             **subject(record),
         }
         if record.exc_info:

@@ -1,11 +1,14 @@
-"""Scrapy's settings, in the order in which an image meets them. What they mean: docs/settings.md."""
+"""Scrapy's settings, in the order in which an image meets them. What they mean: docs/settings.md.
+
+A project with settings of its own has them by the add-on (addon.py), or by `from crawlproject.settings import *`.
+"""
 
 import sys
 
 from scrapy.settings import default_settings
 
-from crawlproject import plugins
-from crawlproject.config import RESOLVER, environment
+from crawlproject import plugins, program
+from crawlproject.config import COMPONENTS, RESOLVER, environment
 from crawlproject.errors import ConfigError
 
 BOT_NAME = "crawlproject"
@@ -14,7 +17,7 @@ NEWSPIDER_MODULE = "crawlproject.spiders"
 COMMANDS_MODULE = "crawlproject.commands"
 
 # The process: uvloop saves a fifth of a worker's CPU; no remote control; no items in the log.
-TWISTED_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+TWISTED_REACTOR = COMPONENTS["TWISTED_REACTOR"]
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"
 TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False
@@ -22,9 +25,9 @@ LOG_LEVEL = "INFO"
 LOG_FORMATTER = "crawlproject.logs.RequestLog"
 
 # Frontier
-SCHEDULER = "crawlproject.frontier.scheduler.FrontierScheduler"
-SCHEDULER_QUEUE_CLASS = "crawlproject.frontier.lease_queue.LeaseQueue"
-DUPEFILTER_CLASS = "crawlproject.frontier.codec.SeenFilter"
+SCHEDULER = COMPONENTS["SCHEDULER"]
+SCHEDULER_QUEUE_CLASS = COMPONENTS["SCHEDULER_QUEUE_CLASS"]
+DUPEFILTER_CLASS = COMPONENTS["DUPEFILTER_CLASS"]
 
 # The most requests that a worker has in flight; frontier/shares.py shares them out. Scrapy's own slots must never
 # make a request wait: its send slot would pass.
@@ -61,6 +64,7 @@ DOWNLOAD_HANDLERS_BASE = {
 # In the order of requests; responses pass in reverse, through redirects to decompression.
 DOWNLOADER_MIDDLEWARES_BASE = {
     **default_settings.DOWNLOADER_MIDDLEWARES_BASE,
+    "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,  # whatever ROBOTSTXT_OBEY says: ours does
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
     "crawlproject.middlewares.adapted.OffsiteMiddleware": 50,
     "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
@@ -105,7 +109,7 @@ try:
     for _name, _more in plugins.scrapys_settings().items():
         globals()[_name] = {**globals().get(_name, {}), **_more}
 except ConfigError as error:  # nothing has begun that would report it
-    sys.exit(f"scrapy: {error}")
+    sys.exit(f"{program.name()}: {error}")
 
 # Environment variables override the values above; `-s` overrides both.
 globals().update(environment())

@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+from crawlproject import program
+
 LONGEST_URL = 8_192  # characters, of a seed or of a redirect's target
 
 # Whatever stands between // and an @, up to the path. Where a colon is not followed by a port, a password may
@@ -45,7 +47,7 @@ def without_pyarrow(what: str, error: ImportError) -> str:
 
 
 def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) -> str:
-    """Return a command for people to copy into a shell: `scrapy`, `words`, and `of`, what it is done to.
+    """Return a command for people to copy into a shell: the program, `words`, and `of`, what it is done to.
 
     It names the `spider`, unless that is the one that commands are about by default.
 
@@ -53,7 +55,7 @@ def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) 
     and what begins with `-` in `of` stands behind `--`: it is no option. It belongs at the end of a line: what
     follows is copied, too.
     """
-    line = ["scrapy", *words]
+    line = [*program.name().split(), *words]
     if spider != "images":
         line.append(f"--spider={spider}")
     names = list(of)

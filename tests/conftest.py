@@ -60,6 +60,7 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/contrib/dashboard/test_site.py",
     "tests/demo/test_sources.py",
     "tests/middlewares/test_robots.py",
+    "tests/test_package.py",
     "tests/state/test_cluster.py",
     "tests/state/test_shards.py",
     "tests/state/test_shards_worker.py",

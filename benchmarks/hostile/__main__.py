@@ -1,6 +1,6 @@
 """What strangers can send, tried against the project's own code: a table by kind, anyone can run it in minutes.
 
-    python -m benchmarks.hostile [--only KIND ...] [--most N] [--json]
+    python -m benchmarks.hostile [--only KIND ...] [--most N] [--mutations N] [--json]
 
 Nothing is played: addresses go through the real guard and resolver (and a name server on loopback), robots.txt,
 headers and codings through real workers over real servers, pictures through decoder processes, requests to a real
@@ -11,7 +11,6 @@ memory, with nothing reached, changed or printed that must not be. What broke is
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
@@ -26,6 +25,7 @@ from benchmarks.hostile.dashboard import dashboard_requests
 from benchmarks.hostile.pictures import pictures
 from benchmarks.hostile.robots import robots_bombs
 from benchmarks.hostile.room import Room, Tally
+from benchmarks.ours import options
 
 KINDS: dict[str, Callable[[Room], Tally]] = {
     "addresses": addresses,
@@ -38,17 +38,12 @@ KINDS: dict[str, Callable[[Room], Tally]] = {
 _SHOWN = 20  # of what broke, of each kind
 
 
-def run(kind: str, most: int = 0) -> Tally:
-    """Try what there is of a kind, or at most so many cases of each sort."""
-    with tempfile.TemporaryDirectory(prefix="crawl-hostile-") as folder:
-        return KINDS[kind](Room(Path(folder), most))
-
-
 def main() -> None:
     """Try, and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
+    parser = options("hostile", __doc__)
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
     parser.add_argument("--most", type=int, default=0, help="cases of each sort at most")
+    parser.add_argument("--mutations", type=int, default=3_000, help="of pictures")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     logging.disable()  # the scripts name what they are given, a thousand times
@@ -57,7 +52,8 @@ def main() -> None:
         print(f"{'kind':<20} {'tried':>6} {'held':>6} {'broken':>6} {'seconds':>7}")
     for kind in arguments.only:
         began = time.monotonic()
-        tally = run(kind, arguments.most)
+        with tempfile.TemporaryDirectory(prefix="crawl-hostile-") as folder:
+            tally = KINDS[kind](Room(Path(folder), arguments.most, arguments.mutations))
         seconds = time.monotonic() - began
         tallies.append({**vars(tally), "held": tally.tried - len(tally.broken), "seconds": round(seconds, 1)})
         if arguments.json:

@@ -11,11 +11,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import redis
-
 from benchmarks.hostile.crawling import KEYS
-from benchmarks.hostile.room import Room, Tally, environ_of
-from benchmarks.ours import ROOT, SCRAPY, until
+from benchmarks.hostile.room import Room, Tally
+from benchmarks.ours import ROOT, SCRAPY, Crawl, until
 from demo.redis_servers import free_port
 
 _SECRET = b"S3CRET"
@@ -41,22 +39,9 @@ class Attempt(NamedTuple):
 _UP = ("..", "%2e%2e", "%252e%252e", "..%00", ".%2e", "....", "..%5c..", "%c0%ae%c0%ae", "..;")
 _METHODS = ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", "HALT", "X" * 1_000)
 _HOSTS = (
-    *(
-        "evil.example",
-        "evil.example:9411",
-        "127.0.0.1.evil.example",
-        "localhost.evil.example",
-        "[::1",
-        "10.0.0.1.x",
-    ),
-    *(
-        "evil.example#localhost",
-        "localhost@evil.example",
-        "\xff",
-        "a" * 5_000,
-        "2130706433",
-        "127.0.0.1,evil.example",
-    ),
+    *("evil.example", "evil.example:9411", "127.0.0.1.evil.example", "localhost.evil.example"),
+    *("evil.example#localhost", "localhost@evil.example", "127.0.0.1,evil.example"),
+    *("[::1", "10.0.0.1.x", "2130706433", "\xff", "a" * 5_000),
 )
 _ORIGINS = ("https://evil.example", "null", "http://127.0.0.1:1", "file://", "http://localhost.evil.example")
 _ORDERS = ("/halt", "/resume", "/rate", "/include", "/logout")
@@ -134,13 +119,13 @@ _RAW = (
 
 
 @contextmanager
-def _monitor(folder: Path, url: str, **settings: str) -> Iterator[tuple[int, int, Path, subprocess.Popen[bytes]]]:
+def _monitor(crawl: Crawl, **settings: str) -> Iterator[tuple[int, int, Path, subprocess.Popen[bytes]]]:
     """Run `scrapy monitor`; yield its dashboard's and its metrics' port, its log, and the process."""
-    dashboard, metrics, log = free_port(), free_port(), folder / f"monitor-{len(settings)}.log"
-    environ = environ_of(url, **settings) | {
-        "IMAGES_STORE": str(folder / "thumbnails"),
+    dashboard, metrics, log = free_port(), free_port(), crawl.home / f"monitor-{len(settings)}.log"
+    environ = crawl.environment | {
         "CRAWL_DASHBOARD_PORT": str(dashboard),
         "CRAWL_METRICS_PORT": str(metrics),
+        **settings,
     }
     with log.open("wb") as out:
         process = subprocess.Popen([*SCRAPY, "monitor"], cwd=ROOT, env=environ, stdout=out, stderr=out)
@@ -197,11 +182,11 @@ def _harmless(attempt: Attempt, status: int, body: bytes, password: bool) -> str
     return "" if status == 0 or status >= 400 or may_pass or wrong_password else f"status {status}"
 
 
-def _besieged(room: Room, url: str, tally: Tally, password: str) -> None:
+def _besieged(room: Room, crawl: Crawl, tally: Tally, password: str) -> None:
     settings = {"CRAWL_DASHBOARD_PASSWORD": password} if password else {}
     kind = "with a password" if password else "without a password"
     attempts = [one for one in _attempts() if one.path != "/login" or password]
-    with _monitor(room.folder, url, **settings) as (port, metrics, log, process):
+    with _monitor(crawl, **settings) as (port, metrics, log, process):
         for attempt in room.some(attempts):
             status, body = _ask(port, attempt)
             tally.judge(f"{attempt}, {kind}", _harmless(attempt, status, body, bool(password)))
@@ -233,15 +218,13 @@ def _besieged(room: Room, url: str, tally: Tally, password: str) -> None:
 def dashboard_requests(room: Room) -> Tally:
     """Besiege two monitors; afterwards nothing has changed."""
     tally = Tally("dashboard requests")
-    (room.folder / "thumbnails" / "ab").mkdir(parents=True)
-    for folder in (room.folder, room.folder / "thumbnails", room.folder / "thumbnails" / "ab"):
-        (folder / "secret.jpg").write_bytes(_SECRET)  # not a thumbnail's name
-    with room.redis() as url:
+    with Crawl(room.folder / "crawl", {}, {}) as crawl:
+        (crawl.thumbnails / "ab").mkdir(parents=True)
+        for folder in (crawl.home, crawl.thumbnails, crawl.thumbnails / "ab"):
+            (folder / "secret.jpg").write_bytes(_SECRET)  # not a thumbnail's name
         for password in ("", _PASSWORD):
-            _besieged(room, url, tally, password)
-        with redis.Redis.from_url(url) as client:
-            changed = [
-                key for key in (KEYS.halted, KEYS.excluded, KEYS.override_rate_of + "museum") if client.exists(key)
-            ]
-            tally.judge("orders", f"there are {changed}" if changed else "")
+            _besieged(room, crawl, tally, password)
+        orders = (KEYS.halted, KEYS.excluded, KEYS.override_rate_of + "museum")
+        changed = [key for key in orders if crawl.redis.exists(key)]
+        tally.judge("orders", f"there are {changed}" if changed else "")
     return tally

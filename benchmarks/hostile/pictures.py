@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import struct
 import time
@@ -16,20 +15,16 @@ from benchmarks.fuzz_pictures import mutations, readable
 from benchmarks.hostile.room import Room, Tally
 from benchmarks.hostile.server import good_picture
 from benchmarks.ours import MIB, resident
+from benchmarks.slow_pictures import chunk, longs, saved, tiff
 from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.messages import Job
 from demo.pictures import decompression_bomb
 
-_MUTATIONS = 3_000
 _AT_A_TIME = 2
 _TIMEOUT_S = 10.0
 _MOST_MEMORY = 1024 * MIB
 _LOOK_S = 0.05
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">L", len(data)) + name + data + struct.pack(">L", zlib.crc32(name + data))
 
 
 def png(*chunks: bytes, size: tuple[int, int] = (5, 5), pixels: bytes = zlib.compress(bytes(30))) -> bytes:
@@ -39,10 +34,7 @@ def png(*chunks: bytes, size: tuple[int, int] = (5, 5), pixels: bytes = zlib.com
 
 def frames(format_: str, count: int) -> bytes:
     """Return an animation of so many frames, made of one, and the number of frames in its header."""
-    out = io.BytesIO()
-    first, second = Image.new("L", (4, 4), 0), Image.new("L", (4, 4), 255)
-    first.save(out, format_, save_all=True, append_images=[second], duration=20)
-    body = out.getvalue()
+    body = saved(format_, (4, 4), save_all=True, append_images=[Image.new("RGB", (4, 4))], duration=20)
     if format_ == "GIF":
         last = body.rindex(b"!\xf9")
         return body[:last] + body[last:-1] * count + body[-1:]
@@ -58,18 +50,14 @@ def frames(format_: str, count: int) -> bytes:
 
 def tiff_bomb(side: int) -> bytes:
     """Return a TIFF of one deflated strip."""
-    tags = {256: side, 257: side, 258: 8, 259: 8, 262: 1, 273: 8, 277: 1, 278: side}
     pixels = zlib.compress(bytes(side) * side, 9)
-    tags[279] = len(pixels)
-    table = b"".join(struct.pack("<HHLL", tag, 4, 1, tags[tag]) for tag in sorted(tags))
-    return b"II*\0" + struct.pack("<L", 8 + len(pixels)) + pixels + struct.pack("<H", len(tags)) + table + bytes(4)
+    tags = {256: side, 257: side, 258: 8, 259: 8, 262: 1, 273: 8, 277: 1, 278: side, 279: len(pixels)}
+    return tiff({tag: longs(value) for tag, value in tags.items()}, pixels)
 
 
 def gif_bomb(side: int) -> bytes:
     """Return a GIF that claims to be so large, its picture being a few bytes."""
-    out = io.BytesIO()
-    Image.new("L", (4, 4)).save(out, "GIF")
-    body = bytearray(out.getvalue())
+    body = bytearray(saved("GIF", (4, 4)))
     struct.pack_into("<HH", body, 6, side, side)
     return bytes(body)
 
@@ -150,6 +138,6 @@ def pictures(room: Room) -> Tally:
     }
     bodies = room.some([(name, body) for name, (body, _) in bombs().items()] + list(slow.items()))
     made = mutations(14)
-    bodies = [*bodies, *((f"mutation {number}", next(made)) for number in range(room.count(_MUTATIONS)))]
+    bodies = [*bodies, *((f"mutation {number}", next(made)) for number in range(room.count(room.mutations)))]
     asyncio.run(_try(tally, bodies))
     return tally

@@ -9,20 +9,7 @@ from typing import Any
 from benchmarks.hostile.answers import CODERS
 from benchmarks.hostile.crawling import IMAGE, crawl
 from benchmarks.hostile.room import Room, Tally
-from benchmarks.hostile.server import (
-    ANY,
-    Answer,
-    Server,
-    coded,
-    drip,
-    endless_body,
-    endless_chunks,
-    endless_headers,
-    endless_line,
-    good_picture,
-    plain,
-    to,
-)
+from benchmarks.hostile.server import ANY, ENDLESS, Answer, Server, coded, drip, good_picture, plain, to
 
 _LARGEST = 500 * 1024  # bytes that are read of a robots.txt
 _NEIGHBOURS = 60  # pictures of a site that does nothing wrong
@@ -80,12 +67,8 @@ def _bombs() -> dict[str, Answer]:
     made["100,000 members of gzip"] = coded("gzip", gzip.compress(b"", mtime=0) * 25_000)
     made["500 codings"] = coded(", ".join(["gzip"] * 500), b"")
     made["unknown coding"] = coded("x" * 5_000, b"Disallow: /")
-    made |= {
+    made |= ENDLESS | {
         "drip": drip,
-        "endless headers": endless_headers,
-        "endless line": endless_line,
-        "endless body": endless_body,
-        "endless chunks": endless_chunks,
         "loop": to("/robots.txt"),
         "loop by query": to("/robots.txt?again"),
         "to a long URL": to("/" + "x" * 100_000),

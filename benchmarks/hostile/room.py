@@ -1,16 +1,11 @@
-"""Where one kind is tried: a folder, Redis servers, how much of it there is to be, and what broke something."""
+"""Where one kind is tried: a folder, how much of it there is to be, and what broke something."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-
-from crawlproject.config import SETTINGS
-from crawlproject.state import embedded
 
 T = TypeVar("T")
 _SHOWN = 300  # characters of what broke
@@ -36,10 +31,11 @@ class Tally:
 
 
 class Room(NamedTuple):
-    """A folder of its own, and the most cases of each sort; 0 for all of them."""
+    """A folder of its own, the most cases of each sort (0: all), and how many mutated pictures there are."""
 
     folder: Path
     most: int = 0
+    mutations: int = 3_000
 
     def some(self, cases: Sequence[T]) -> Sequence[T]:
         """Return the cases to try: all, or as many as there may be, from one end of the list to the other."""
@@ -50,18 +46,3 @@ class Room(NamedTuple):
     def count(self, most: int) -> int:
         """Return how many to make of cases of which any number can be made."""
         return min(most, self.most) if self.most else most
-
-    @contextmanager
-    def redis(self) -> Iterator[str]:
-        """Start a Redis; yield its URL."""
-        folder = self.folder / "redis"
-        try:
-            yield embedded.ensure(folder)
-        finally:
-            embedded.stop(folder)
-
-
-def environ_of(url: str, **settings: str) -> dict[str, str]:
-    """Return the environment of a command with that Redis, and with none of our settings but these."""
-    inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
-    return inherited | {"REDIS_URL": url} | settings

@@ -53,28 +53,22 @@ def drip(sock: socket.socket) -> None:
         time.sleep(0.1)
 
 
-def endless_headers(sock: socket.socket) -> None:
-    sock.sendall(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        sock.sendall(b"X-A: %s\r\n" % (b"x" * 1000) * 50)
+def _endless(head: bytes, part: bytes) -> Answer:
+    def answer(sock: socket.socket) -> None:
+        sock.sendall(head)
+        while True:
+            sock.sendall(part)
+
+    return answer
 
 
-def endless_line(sock: socket.socket) -> None:
-    sock.sendall(b"HTTP/1.1 200 OK\r\nX-A: ")
-    while True:
-        sock.sendall(b"x" * 50_000)
-
-
-def endless_body(sock: socket.socket) -> None:
-    sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-    while True:
-        sock.sendall(b"x" * 50_000)
-
-
-def endless_chunks(sock: socket.socket) -> None:
-    sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while True:
-        sock.sendall(b"c350\r\n" + b"x" * 50_000 + b"\r\n")
+_OK = b"HTTP/1.1 200 OK\r\n"
+ENDLESS = {
+    "endless-headers": _endless(_OK, b"X-A: %s\r\n" % (b"x" * 1000) * 50),
+    "endless-line": _endless(_OK + b"X-A: ", b"x" * 50_000),
+    "endless-body": _endless(_OK + b"\r\n", b"x" * 50_000),
+    "endless-chunks": _endless(_OK + b"Transfer-Encoding: chunked\r\n\r\n", b"c350\r\n" + b"x" * 50_000 + b"\r\n"),
+}
 
 
 class Server(socketserver.ThreadingTCPServer):

@@ -34,7 +34,6 @@ class Command(cli.Command):
     """
 
     arguments = "[options] list|retry|drop"
-    summary = "List dead letters, retry or drop them"
     examples = ("scrapy dead retry --source citymuseum --reason timeout",)
     spider_help = "the spider"
 

@@ -52,7 +52,6 @@ class Command(cli.Command):
     """
 
     arguments = "[options] FILE | WHERE:FORM | --readers | --forget NAME"
-    summary = "Append new events to a file of JSON lines, or to what plug-ins offer: datasets, Kafka"
     examples = ("scrapy events results.jsonl --follow", "scrapy events --readers")
     json_help = "print the result as one JSON document: the counts, the readers, or what was forgotten"
 

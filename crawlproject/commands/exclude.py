@@ -19,7 +19,6 @@ class Command(cli.Question):
     """
 
     arguments = "[options] DOMAIN|SOURCE..."
-    summary = "Keep the crawl away from domains and sources, until scrapy include"
     examples = ('scrapy exclude museum.example --reason "asked by mail"',)
     spider_help = "the spider whose work is dropped at once; that of others follows within seconds"
     check = staticmethod(cli.excluded_names)

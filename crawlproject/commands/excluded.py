@@ -18,7 +18,6 @@ class Command(cli.Question):
     is its comment.
     """
 
-    summary = "List excluded domains and sources"
     examples = ("scrapy excluded",)
     indent = 2
 

@@ -49,7 +49,6 @@ class Command(cli.Question):
     """
 
     arguments = "[options] URL|SOURCE"
-    summary = "Explain what happens to a URL, or to a source, and why"
     examples = ("scrapy explain 'https://museum.example/a.jpg?width=640&page=2'", "scrapy explain citymuseum")
     spider_help = "the spider that would crawl it"
     indent = 2

@@ -43,7 +43,6 @@ class Command(cli.Command):
     """
 
     arguments = "[options] FILE..."
-    summary = "Put seeds into the crawl, from files or from what plug-ins offer: Kafka"
     examples = (
         "scrapy feed museum.tsv flickr.jsonl.gz",
         "scrapy feed 's3://bucket/*.parquet' --columns url=URL,uuid=key --keep TEXT,LICENSE",

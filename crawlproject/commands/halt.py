@@ -15,7 +15,6 @@ class Command(cli.Question):
     """Send nothing more to the sources, at once and in all workers, until scrapy resume; their work is kept."""
 
     arguments = "[options] SOURCE..."
-    summary = "Stop requests to sources, until scrapy resume"
     examples = ("scrapy halt citymuseum",)
     check = staticmethod(cli.some_sources)
 

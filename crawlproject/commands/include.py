@@ -22,7 +22,6 @@ class Command(cli.Question):
     """
 
     arguments = "[options] DOMAIN|SOURCE..."
-    summary = "Crawl excluded domains and sources again"
     examples = ("scrapy include museum.example",)
     spider_help = "the spider whose dropped requests are no duplicates at once; others follow within seconds"
     check = staticmethod(cli.excluded_names)

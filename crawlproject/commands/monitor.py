@@ -35,7 +35,6 @@ class Command(cli.Command):
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
-    summary = "Report every five seconds what the crawl is doing; serve the dashboard and /metrics"
     examples = ("scrapy monitor --logfile monitor.log",)
     json_help = "once it serves them, print the URLs of /metrics and the dashboard as one JSON document"
 

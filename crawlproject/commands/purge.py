@@ -20,7 +20,6 @@ class Command(cli.Question):
     """
 
     arguments = "[options] SOURCE"
-    summary = "Empty the queue of a source"
     examples = ("scrapy purge citymuseum --yes",)
     spider_help = "the spider whose work is dropped"
 

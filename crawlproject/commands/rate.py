@@ -22,7 +22,6 @@ class Command(cli.Question):
     """
 
     arguments = "[options] SOURCE RPS|auto"
-    summary = "Set a source's rate in requests a second, or auto: by its size"
     examples = ("scrapy rate citymuseum 0.5", "scrapy rate citymuseum 10 --over-robots")
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,6 @@ class Command(cli.Command):
     """
 
     arguments = "[options] start|stop|socket"
-    summary = "Start or stop the embedded Redis of this folder, or print its socket"
     examples = ('redis-cli -s "$(scrapy redis socket)" lpush images:start_urls URL',)
     json_help = "print url, socket or stopped as one JSON document"
 

@@ -16,7 +16,6 @@ class Command(cli.Question):
     """
 
     arguments = "[options] SOURCE..."
-    summary = "Resume halted sources, at their full rate"
     examples = ("scrapy resume citymuseum",)
     check = staticmethod(cli.some_sources)
 

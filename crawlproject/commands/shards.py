@@ -35,7 +35,6 @@ class Command(cli.Question):
     shard that does not answer has a line with the reason, and the exit code is 1.
     """
 
-    summary = "Show the shards of a crawl: nodes, workers, work, replicas"
     examples = ("scrapy shards",)
     spider_help = "the spider whose requests are counted"
 

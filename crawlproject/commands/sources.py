@@ -31,7 +31,6 @@ class Command(cli.Command):
     """
 
     arguments = "[options] [SOURCE...]"
-    summary = "Show the rate, state and work of each source"
     examples = ("scrapy sources --json",)
     spider_help = "the spider whose work to show"
 

@@ -14,7 +14,6 @@ from crawlproject.status.totals import totals
 class Command(cli.Question):
     """Print what all workers together have done since the crawl began: in total, and for each source."""
 
-    summary = "Print the totals of all workers as JSON"
     examples = ("scrapy stats",)
     json_help = "accepted for consistency: the output is always JSON"
     spider_help = "the spider"

@@ -44,7 +44,6 @@ class Command(cli.Command):
     """
 
     arguments = "[options] [SOURCE...]"
-    summary = "Watch rates, errors and work of all sources, live in the terminal"
     examples = ("scrapy top", "scrapy top --once", "scrapy top --json museum")
     json_help = "print one monitoring_update (docs/events.md) and exit"
     spider_help = "the spider whose work to show"

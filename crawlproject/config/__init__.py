@@ -7,7 +7,9 @@ sizes in bytes, rates in requests a second.
 
 from crawlproject.config.circuit_rules import CircuitRules
 from crawlproject.config.loading import (
+    COMPONENTS,
     RESOLVER,
+    check_components,
     check_contact,
     check_guarded,
     environment,
@@ -20,12 +22,14 @@ from crawlproject.config.redis_url import MasterAddress, cluster_address, sentin
 from crawlproject.config.settings_table import SETTINGS, Config, setting, table
 
 __all__ = [
+    "COMPONENTS",
     "RESOLVER",
     "SETTINGS",
     "CircuitRules",
     "Config",
     "MasterAddress",
     "Network",
+    "check_components",
     "check_contact",
     "check_guarded",
     "cluster_address",

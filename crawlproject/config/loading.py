@@ -16,6 +16,12 @@ from crawlproject.errors import ConfigError
 
 T = TypeVar("T")
 RESOLVER = "crawlproject.net.resolver.Resolver"  # of all connections to crawled sites
+COMPONENTS = {  # of Scrapy's settings that name one class: those with which this project works, and no others
+    "TWISTED_REACTOR": "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
+    "SCHEDULER": "crawlproject.frontier.scheduler.FrontierScheduler",
+    "SCHEDULER_QUEUE_CLASS": "crawlproject.frontier.lease_queue.LeaseQueue",
+    "DUPEFILTER_CLASS": "crawlproject.frontier.codec.SeenFilter",
+}
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -37,11 +43,7 @@ def load(settings: Mapping[str, Any]) -> Config:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
             raise ConfigError(f"{name} is not a crawlproject setting: {hint}")
-    if str(settings.get("SCHEDULER_FLUSH_ON_START", False)).strip().lower() in {"true", "1"}:
-        raise ConfigError(
-            "SCHEDULER_FLUSH_ON_START would wipe a frontier that other workers share; "
-            "leave it out, and use another CRAWL_NAMESPACE to start afresh"
-        )
+    _check_names_of_scrapy_redis(settings)
     for one in tables:
         read(one, settings)
     values = _values(Config, settings)
@@ -58,6 +60,25 @@ def load(settings: Mapping[str, Any]) -> Config:
             "all shards, or one for each"
         )
     return config
+
+
+def _check_names_of_scrapy_redis(settings: Mapping[str, Any]) -> None:
+    if _is_set_to(settings, "SCHEDULER_FLUSH_ON_START", "true", "1"):
+        raise ConfigError(
+            "SCHEDULER_FLUSH_ON_START would wipe a frontier that other workers share; "
+            "leave it out, and use another CRAWL_NAMESPACE to start afresh"
+        )
+    for name in ("REDIS_START_URLS_AS_SET", "REDIS_START_URLS_AS_ZSET"):
+        if _is_set_to(settings, name, "true", "1"):
+            raise ConfigError(
+                f"{name} is not supported, seeds are read from a list: leave it out, and lpush seeds"
+            )
+    host, port = settings.get("REDIS_HOST"), settings.get("REDIS_PORT")
+    if (host or port) and not settings.get("REDIS_URL"):
+        raise ConfigError(
+            "REDIS_HOST and REDIS_PORT are not read: set "
+            f"REDIS_URL=redis://{host or 'localhost'}:{port or 6379} in their place"
+        )
 
 
 def read(kind: type[T], settings: Mapping[str, Any]) -> T:
@@ -108,29 +129,48 @@ def check_guarded(settings: Mapping[str, Any]) -> None:
 
     """
 
-    def is_set_to(name: str, *words: str) -> bool:
-        return str(settings.get(name)).strip().lower() in words
-
-    if is_set_to("HTTPPROXY_ENABLED", "true", "1"):
+    if _is_set_to(settings, "HTTPPROXY_ENABLED", "true", "1"):
         raise ConfigError("HTTPPROXY_ENABLED would have a proxy connect to unchecked addresses: leave it out")
     if settings.get("TWISTED_DNS_RESOLVER") != RESOLVER:
         raise ConfigError(f"TWISTED_DNS_RESOLVER must be {RESOLVER}, which guards the addresses: leave it out")
-    if is_set_to("TWISTED_REACTOR_ENABLED", "false", "0"):
+    if _is_set_to(settings, "TWISTED_REACTOR_ENABLED", "false", "0"):
         raise ConfigError("without TWISTED_REACTOR_ENABLED nothing would guard the addresses: leave it out")
-    if not is_set_to("DOWNLOAD_DELAY", "none", "", "0", "0.0"):
+    delay, each = settings.get("DOWNLOAD_DELAY"), settings.get("CONCURRENT_REQUESTS_PER_DOMAIN")
+    slows = [] if _is_set_to(settings, "DOWNLOAD_DELAY", "none", "", "0", "0.0") else [f"DOWNLOAD_DELAY={delay}"]
+    if _is_set_to(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", "1"):  # as `scrapy startproject` writes it
+        slows.append(f"CONCURRENT_REQUESTS_PER_DOMAIN={each}")
+    if slows:
         raise ConfigError(
-            f"DOWNLOAD_DELAY={settings['DOWNLOAD_DELAY']} would hold requests until their send slots have passed: "
-            "leave it out, and set the rate of a source with scrapy rate"
+            f"{' and '.join(slows)} would hold requests until their send slots have passed: "
+            f"leave {'them' if slows[1:] else 'it'} out, and set the rate of a source with scrapy rate"
         )
-    if is_set_to("AUTOTHROTTLE_ENABLED", "true", "1"):
+    if _is_set_to(settings, "AUTOTHROTTLE_ENABLED", "true", "1"):
         raise ConfigError(
             "AUTOTHROTTLE_ENABLED would hold requests until their send slots have passed: leave it out; sources "
             "that answer slowly are slowed down without it"
         )
 
 
+def check_components(settings: Mapping[str, Any]) -> None:
+    """Make sure that Scrapy runs with the classes of this project, and not with a part of them.
+
+    Raises:
+        ConfigError: it does not.
+
+    """
+    if "crawlproject.extensions.lease_keeper.LeaseKeeper" not in settings.get("EXTENSIONS_BASE", {}):
+        raise ConfigError(
+            "SCHEDULER and DUPEFILTER_CLASS are only a part of crawlproject: in settings.py, put "
+            'ADDONS = {"crawlproject.Addon": 0} in their place'
+        )
+    if others := [name for name, path in COMPONENTS.items() if settings.get(name) != path]:
+        values = ", ".join(str(settings.get(name)) for name in others)
+        them = "them" if others[1:] else "it"
+        raise ConfigError(f"{' and '.join(others)} ({values}) must be crawlproject's own: leave {them} out")
+
+
 def check_contact(config: Config) -> None:
-    """Make sure that sites can reach who crawls them.
+    """Make sure that sites can reach whoever crawls them.
 
     Raises:
         ConfigError: they cannot.
@@ -141,6 +181,10 @@ def check_contact(config: Config) -> None:
             "CRAWL_CONTACT is not set: give the sites a way to reach you, "
             "such as -s CRAWL_CONTACT=https://example.org/crawler or mailto:crawler@example.org"
         )
+
+
+def _is_set_to(settings: Mapping[str, Any], name: str, *words: str) -> bool:
+    return str(settings.get(name)).strip().lower() in words
 
 
 def project_dir() -> Path:

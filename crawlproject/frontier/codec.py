@@ -22,6 +22,7 @@ from typing import Any
 import msgpack
 from scrapy import Request, Spider
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.spiders import CrawlSpider
 from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
@@ -75,6 +76,9 @@ _HOP_BY_HOP = frozenset(  # RFC 9110, 7.6.1; and what says where a message ends 
     }
 )
 _METHODS = re.compile(r"(parse|failed)(_[a-z0-9_]+)?")  # of the spider: those that a stored request may name
+# Of a CrawlSpider: the methods to which Scrapy gives the pages that its rules lead to, and their meta.
+_METHODS_OF_RULES = frozenset({"_callback", "_errback"})
+_META_OF_RULES = frozenset({"rule", "link_text"})
 
 # What belongs to the request that led there. `Request(url, meta=response.meta)` would take it along.
 _OF_ONE_REQUEST = frozenset(
@@ -259,7 +263,13 @@ def decode(entry: bytes, spider: Spider) -> Request:
 
 def is_stored(name: str, spider: Spider) -> bool:
     """Tell whether a name of a request's meta is stored."""
-    return name in _META or name in getattr(spider, "stored_meta", ())
+    of_rules = _META_OF_RULES if isinstance(spider, CrawlSpider) else frozenset()
+    return name in _META or name in of_rules or name in getattr(spider, "stored_meta", ())
+
+
+def _is_callback(method: str, spider: Spider) -> bool:
+    of_rules = isinstance(spider, CrawlSpider) and method in _METHODS_OF_RULES
+    return of_rules or _METHODS.fullmatch(method) is not None
 
 
 def is_header_stored(name: bytes | str, spider: Spider) -> bool:
@@ -303,7 +313,7 @@ def _check(data: Mapping[str, Any], spider: Spider) -> None:
             raise BadEntry(f"stored request has {len(values)} {name}, more than {_MAX_VALUES}")
     for name in ("callback", "errback"):
         method = data.get(name)
-        if method is not None and not (isinstance(method, str) and _METHODS.fullmatch(method)):
+        if method is not None and not (isinstance(method, str) and _is_callback(method, spider)):
             raise BadEntry(f"stored request has a {name} that is not allowed: {method!r:.80}")
     meta = data.get("meta", {})
     if not isinstance(meta, dict):

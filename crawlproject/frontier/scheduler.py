@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.misc import load_object
 from scrapy_redis.scheduler import Scheduler
+from scrapy_redis.spiders import RedisMixin
 
-from crawlproject import config
-from crawlproject.errors import ConfigError
+from crawlproject import config, program
+from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_counters, seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
@@ -88,7 +88,7 @@ class FrontierScheduler(Scheduler):
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
-        self.df = load_object(crawler.settings["DUPEFILTER_CLASS"])()
+        self.df = codec.SeenFilter()
         self.stats = crawler.stats
         self._new: deque[_New] = deque()
         self._own: deque[Request] = deque()
@@ -113,7 +113,7 @@ class FrontierScheduler(Scheduler):
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Connect, register this worker, and start the tasks."""
-        return deferred_from_coro(self._open(spider))
+        return deferred_from_coro(self._open_or_refuse(spider))
 
     def close(self, reason: str) -> Deferred[None]:
         """Give back what was not started, send the last settlements, and deregister this worker."""
@@ -183,21 +183,29 @@ class FrontierScheduler(Scheduler):
 
     # Opening and closing
 
+    async def _open_or_refuse(self, spider: Spider) -> None:
+        """Open; where that is refused, end the process with one sentence: Scrapy would bury it in tracebacks."""
+        try:
+            config.check_components(self.crawler.settings)
+            config.check_guarded(self.crawler.settings)
+            await self._open(spider)
+        except (ConfigError, RedisUnavailable) as error:
+            raise SystemExit(program.as_called(f"{program.name()}: {error}")) from None
+
     async def _open(self, spider: Spider) -> None:
         self.spider = spider
         self._is_alone = self.crawler.settings.getbool("FRONTIER_ALONE")
         check_spider(spider)
+        if isinstance(spider, RedisMixin):  # it would take seeds from the list, with blocking calls
+            self.crawler.signals.disconnect(spider.spider_idle, signals.spider_idle)
         moved = os.environ.pop(MOVES_TO, None)
         self.state = State(self.config, spider.name, None if moved is None else int(moved))
         await self.state.open(serves=not self._is_alone)
         self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
-        queue_class = load_object(self.crawler.settings["SCHEDULER_QUEUE_CLASS"])
         self.resolver = resolver_of_process(self.config)
         self.robots = RobotsCache(self.crawler, self.config, self.state, self.resolver, self.shutdown)
-        self.queue: LeaseQueue = queue_class(
-            self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots
-        )
+        self.queue = LeaseQueue(self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots)
         self.worker = Worker(
             spider=spider,
             state=self.state,

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from scrapy import Request, Spider
-from scrapy.spiders import CrawlSpider
 from scrapy.statscollectors import StatsCollector
+from scrapy_redis.spiders import RedisMixin
 
 from crawlproject.errors import BadSeed, ConfigError
 from crawlproject.frontier import codec
@@ -279,14 +279,9 @@ def check_spider(spider: Spider) -> None:
     """Check that a spider can be crawled with.
 
     Raises:
-        ConfigError: it has rules, a delay, or a seed list of its own.
+        ConfigError: it has a delay, or a seed list of its own.
 
     """
-    if isinstance(spider, CrawlSpider):
-        raise ConfigError(
-            f"spider {spider.name} is a CrawlSpider, whose rules cannot be stored: make it a Spider, whose "
-            "callbacks yield the requests"
-        )
     if delay := getattr(spider, "download_delay", 0):
         raise ConfigError(
             f"spider {spider.name} has download_delay {delay!r}, which would hold requests until their send slots "
@@ -304,11 +299,13 @@ def requests_of(spider: Spider) -> Callable[[bytes], Request]:
     """Return what makes the request of a line of the spider's seed list.
 
     That is its `request_for`, which is given the parsed `Seed`, or `make_request_from_data`, given the line as
-    scrapy-redis does. Without either it is a request for the seed's URL that `parse` is called with.
+    scrapy-redis does. Without either it is a request for the seed's URL that `parse` is called with; scrapy-redis'
+    own method does not count, as it makes form data of the keys of a seed.
     """
     if (of_seed := getattr(spider, "request_for", None)) is not None:
         return lambda line: of_seed(parse_seed(line))
-    if (of_line := getattr(spider, "make_request_from_data", None)) is not None:
+    of_line = getattr(spider, "make_request_from_data", None)
+    if of_line is not None and getattr(of_line, "__func__", None) is not RedisMixin.make_request_from_data:
         return partial(_made_by, of_line)
     return lambda line: _request_of(parse_seed(line))
 

@@ -49,16 +49,6 @@ class AddressMiddleware(_Check):
     which never returns a forbidden address, wherever a request comes from.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        """Check the settings.
-
-        Raises:
-            ConfigError: one would bypass the address guard.
-
-        """
-        config.check_guarded(crawler.settings)
-        super().__init__(crawler)
-
     async def process_request(self, request: Request) -> Request | None:
         """Return None to let `request` pass, or the request itself to send it back to the frontier.
 

@@ -1,4 +1,4 @@
-"""The chaos benchmark of pages in small (benchmarks/page_chaos.py): some faults once, over a few hundred pages."""
+"""The chaos benchmark of pages in small (benchmarks/page_chaos.py): every fault once, over a few hundred pages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 from benchmarks.page_chaos import plan_of, run
 
 pytestmark = pytest.mark.slow
-
-FAULTS = ("kill", "stop", "sleep", "kill-redis", "store-away", "sites-away")
 
 
 @pytest.mark.timeout(900)  # a minute, but for a busy machine; what hangs is found within minutes by the benchmark

@@ -68,31 +68,6 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
     assert scrapy("events").returncode == 2
 
 
-def test_a_follower_that_is_killed_and_started_again_misses_nothing(
-    environment: dict[str, str], redis_url: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "events.jsonl"
-    with redis.Redis.from_url(redis_url) as client:
-        emit(client, 0, 10)
-        with following(environment, str(path)) as first:
-            until_it_holds(path, 10)
-            emit(client, 10, 300)
-            until_it_holds(path, 50)
-            first.kill()
-        end_leases(client)
-        emit(client, 300, 400)
-        with following(environment, str(path)) as second:
-            until_it_holds(path, 400)
-            emit(client, 400, 410)
-            until_it_holds(path, 410)
-            second.send_signal(signal.SIGINT)
-            out, err = second.communicate(timeout=30)
-    assert second.returncode == 0
-    assert out.endswith(f" events written to {path}\n")
-    assert err == ""
-    assert numbers(path) == list(range(410))
-
-
 def test_readers_are_listed_and_forgotten_by_name(
     environment: dict[str, str], scrapy: Scrapy, redis_url: str, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
+from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
 from tests.conftest import local_network
 from tests.robots_copies import copy_of, keep_copy, set_copy
@@ -240,6 +241,20 @@ async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
     assert (ended["outcome"], ended["reason"]) == ("dead_letter", "status 403")
     text = scrapy("explain", url).stdout
     assert "outcome:    dead letter at 1970-01-01T01:06:40.000+00:00: status 403" in text
+
+
+async def test_dead_letters_are_searched_as_far_as_their_bytes_allow(
+    museum: Frontier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome_of_url, "MOST_BYTES", 1)
+    monkeypatch.setattr(outcome_of_url, "_DEAD_LETTERS_A_PAGE", 1)
+    for number, name in enumerate("abc", 1):
+        letter = {"seed": json.dumps({"url": URL.replace("a.jpg", f"{name}.jpg")}), "reason": "no"}
+        await museum.redis.xadd(museum.state.keys.dead, letter, id=f"{number}000-0")
+    assert (await explained(museum, URL.replace("a.jpg", "c.jpg")))["ended"]["outcome"] == "dead_letter"
+    said = await explained(museum, URL)
+    assert said["ended"] is None
+    assert said["looked_back"]["dead"] == "1970-01-01T00:00:03.000+00:00"
 
 
 async def test_a_page_has_its_next_visit_its_worth_as_a_link_and_the_budget_of_its_source(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import boto3
 import pyarrow as pa
 import pytest
 import redis
@@ -53,6 +53,21 @@ def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
         C,
         A,
     ]
+
+
+def test_on_a_terminal_its_progress_is_shown(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "seeds").write_text(f"{A}\n{B}\n")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "scrapy", "feed", str(tmp_path / "seeds")]
+    done = subprocess.run(
+        command, env=environment | {"TERM": "xterm"}, stdout=subprocess.PIPE, stderr=theirs, check=True
+    )
+    os.close(theirs)
+    assert done.stdout == b"2 seeds fed, 0 rejected\n"
+    shown = os.read(ours, 65_536)
+    os.close(ours)
+    assert b"feeding" in shown
+    assert b"100%" in shown
 
 
 def test_columns_that_nothing_takes_are_named_and_those_to_keep_may_be_renamed(
@@ -146,23 +161,6 @@ def table(first: int, last: int) -> pa.Table:
     )
 
 
-def test_columns_of_parquet_in_s3_become_seeds(scrapy: Scrapy, redis_url: str, moto: str) -> None:
-    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "region_name": "us-east-1"}
-    client = boto3.client("s3", endpoint_url=moto, **keys)
-    client.create_bucket(Bucket="feeds")
-    for number in range(2):
-        data = io.BytesIO()
-        pq.write_table(table(number * 2, number * 2 + 2), data)
-        client.put_object(Bucket="feeds", Key=f"laion/{number}.parquet", Body=data.getvalue())
-    environ: dict[str, Any] = {name.upper(): value for name, value in keys.items()} | {"AWS_ENDPOINT_URL": moto}
-    environ["AWS_REGION_NAME"] = environ.pop("REGION_NAME")
-    done = scrapy("feed", "s3://feeds/*/*.parquet", *KEPT, **environ)
-    assert (done.stdout, done.stderr) == ("4 seeds fed, 0 rejected\n", "")
-    assert [json.loads(seed) for seed in seeds(redis_url)] == [
-        {"url": f"https://museum.org/{n}", "uuid": str(n), "extra": {"TEXT": f"picture {n}"}} for n in range(4)
-    ]
-
-
 def test_a_killed_feed_is_resumed_exactly(
     scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:
@@ -181,19 +179,8 @@ def test_a_killed_feed_is_resumed_exactly(
     assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
     assert "note: going on behind row" in done.stderr or fed == 13_500
     assert [json.loads(seed)["uuid"] for seed in seeds(redis_url)] == [str(n) for n in range(13_500)]
-
     done = scrapy(*arguments, "--resume")
     assert (done.stdout, done.stderr) == ("0 seeds fed, 0 rejected\n", "note: these files are fed already\n")
-    pq.write_table(table(0, 3), tmp_path / "0.parquet")
-    done = scrapy(*arguments, "--resume")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "some have changed, come or gone; feed them without --resume" in done.stderr
-    done = scrapy("feed", str(tmp_path / "0.parquet"), *KEPT, "--resume")
-    assert done.stdout == "3 seeds fed, 0 rejected\n"
-    assert (
-        done.stderr
-        == "note: there is no feed of these files with these options to resume: it begins with the first\n"
-    )
 
 
 def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> int:

@@ -34,7 +34,6 @@ COMPOSE = ROOT / "deploy" / "compose.yaml"
 CLUSTER = ROOT / "deploy" / "compose.cluster.yaml"
 PATIENCE_S = 120.0
 GRACE_S = 60.0  # stop_grace_period of compose.yaml
-CHECK_S = 10.0  # what the Dockerfile allows a health check
 NODE_TIMEOUT_S = 3.0  # cluster-node-timeout of compose.cluster.yaml: no master is replaced sooner
 # On all that Docker gives networks by default; a worker refuses private addresses.
 OVERRIDE = {
@@ -185,11 +184,8 @@ def test_the_image_has_what_its_commands_need_and_nothing_that_its_user_can_writ
     (image,) = json.loads(engine.docker("image", "inspect", IMAGE))
     assert image["Config"]["User"] == "10001:10001"
     assert image["Config"]["StopSignal"] == "SIGTERM"
-    print(f"\nimage: {image['Size'] / 1e6:.0f} MB")
     confined = ["--rm", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges:true"]
-    moment = time.monotonic()
     assert engine.docker("run", *confined, IMAGE, "list").split() == ["images", "pages"]
-    print(f"from `docker run` to the end of `scrapy list`: {time.monotonic() - moment:.1f} s")
     script = "find / -xdev -writable ! -type l ! -path '/proc/*' ! -path '/dev/*' 2>/dev/null; id -u"
     found = engine.docker("run", "--rm", "--entrypoint", "sh", IMAGE, "-c", script).split()
     assert set(found) <= {"/data", "/tmp", "/var/tmp", "/run/lock", "10001"}
@@ -197,10 +193,8 @@ def test_the_image_has_what_its_commands_need_and_nothing_that_its_user_can_writ
 
 
 def test_a_crawl_in_containers(single: Stack) -> None:
-    moment = time.monotonic()
     single.compose("up", "--detach", "--no-build", "redis", "worker", "monitor")
     until(lambda: [single.health(one) for one in single.ids("worker")] == ["healthy"] * 2, PATIENCE_S)
-    print(f"\nfrom `compose up` to two healthy workers: {time.monotonic() - moment:.1f} s")
 
     urls = single.serve()
     seeds = sources.write_seeds(single.sites, urls).read_text()
@@ -243,9 +237,7 @@ def test_a_crawl_in_containers(single: Stack) -> None:
     workers = single.ids("worker")
     moment = time.monotonic()
     single.compose("stop", "worker")
-    took = time.monotonic() - moment
-    print(f"from `compose stop worker` to the end of four busy workers: {took:.1f} s")
-    assert took < GRACE_S
+    assert time.monotonic() - moment < GRACE_S
     assert [single.inspect(one)["State"]["ExitCode"] for one in workers] == [0] * 4
     assert single.totals()["leased"] == 0
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from scrapy import Request
-from scrapy.spiders import CrawlSpider
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject.errors import ConfigError, RedisUnavailable
@@ -157,9 +156,7 @@ async def test_a_spider_that_cannot_be_crawled_with_is_refused(
     one = scheduler_for(redis_url)
     setattr(one.crawler.spider, named, value)
     with pytest.raises(ConfigError, match=sentence):
-        await maybe_deferred_to_future(one.open(one.crawler.spider))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="is a CrawlSpider"):
-        await maybe_deferred_to_future(one.open(CrawlSpider("rules")))
+        await one._open(one.crawler.spider)  # type: ignore[arg-type]
     await maybe_deferred_to_future(one.close("finished"))
 
 
@@ -167,5 +164,5 @@ async def test_without_redis_it_does_not_open_and_still_closes() -> None:
     one = scheduler_for("redis://127.0.0.1:1/0")
     assert one.crawler.spider is not None
     with pytest.raises(RedisUnavailable, match=r"127\.0\.0\.1:1"):
-        await maybe_deferred_to_future(one.open(one.crawler.spider))
+        await one._open(one.crawler.spider)
     await maybe_deferred_to_future(one.close("finished"))

@@ -34,7 +34,7 @@ from crawlproject.imaging.messages import (
     packed,
 )
 from crawlproject.models import Analysis
-from tests.imaging.analysing import PLUGINS, analyse
+from tests.imaging.analysing import PLUGINS
 from tests.imaging.test_messages import FACTS, LIES, TWO
 from tests.imaging.test_messages import JOB as MESSAGES_JOB
 from tests.traps.sitecustomize import CRASH, CRASH_LATER, EXPLOIT, HOG, LINGER, SLEEP, SPIN
@@ -116,15 +116,6 @@ async def test_a_jpeg_2000_of_many_tiles_gets_the_memory_that_they_take(make: Ma
     assert await reason(make(formats=("JPEG2000",)), body[:5000]) == (
         "JPEG2000: broken data stream when reading image file"
     )
-
-
-@pytest.mark.parametrize("body", [b"", b"<html>", GOOD[:300], GOOD[:-20], b"\xff" * 3_000_000])
-async def test_gives_the_reasons_that_analyse_gives(make: Make, body: bytes) -> None:
-    with pytest.raises(UnreadableImage) as caught:
-        analyse(body, max_pixels=JOB.max_pixels)
-    with pytest.raises(UnreadableImage) as given:
-        await make().analyse(body)
-    assert (str(given.value), given.value.facts) == (str(caught.value), caught.value.facts)
 
 
 async def test_a_process_is_replaced_after_many_pictures(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,12 @@ import hashlib
 import io
 import json
 import struct
-import zlib
 from typing import Any
 
 import pytest
 from PIL import Image, ImageFile, TiffImagePlugin
 
+from benchmarks.slow_pictures import chunk
 from crawlproject.imaging.facts import MAX_VALUE, read_facts
 from crawlproject.imaging.messages import MAX_DIRECTORY
 from crawlproject.models import ImageFacts
@@ -163,8 +163,7 @@ def test_the_pixel_layout_of_a_tiff_is_not_exif(mode: str, compression: str) -> 
 def test_finds_the_exif_of_a_png_after_its_pixels() -> None:
     plain = picture("PNG")
     block = exif([text(0x13B, b"Ada!!")])[6:]
-    chunk = struct.pack(">L", len(block)) + b"eXIf" + block + struct.pack(">L", zlib.crc32(b"eXIf" + block))
-    body = plain[:-12] + chunk + plain[-12:]
+    body = plain[:-12] + chunk(b"eXIf", block) + plain[-12:]
     image = opened(body)
     image.load()
     assert read_facts(image, body).exif == {"0x13b": "Ada!!"}

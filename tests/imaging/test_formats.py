@@ -6,13 +6,13 @@ import hashlib
 import io
 import random
 import struct
-import zlib
 from typing import Any
 
 import pytest
 from PIL import Image
 
 from benchmarks.fuzz_pictures import psd
+from benchmarks.slow_pictures import chunk
 from crawlproject.imaging.analyse import MAX_COMMENTS
 from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.models import DEFAULT_FORMATS, IMAGE_FORMATS, Analysis, ImageFacts
@@ -132,11 +132,8 @@ def icon(body: bytes, width: int = 16, height: int = 16) -> bytes:
 
 def png(width: int, height: int) -> bytes:
     """Return a PNG that claims this size; its pixels are none."""
-    made = b"\x89PNG\r\n\x1a\n"
     header = struct.pack(">2L5B", width, height, 8, 6, 0, 0, 0)
-    for name, data in ((b"IHDR", header), (b"IDAT", b"no zlib"), (b"IEND", b"")):
-        made += struct.pack(">L", len(data)) + name + data + struct.pack(">L", zlib.crc32(name + data))
-    return made
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"no zlib") + chunk(b"IEND")
 
 
 def dib(width: int, height: int) -> bytes:

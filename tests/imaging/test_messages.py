@@ -8,10 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
 from crawlproject.imaging.messages import (
     ANALYSIS,
     MAX_DIRECTORY,
@@ -161,42 +158,3 @@ def test_a_body_is_taken_only_where_one_was_asked_for() -> None:
 def test_what_is_no_refusal_is_none(kind: bytes, text: str) -> None:
     with pytest.raises(WRONG):
         refused(Reply(kind, text.encode(errors="surrogatepass"), b"", JOB, FACTS.filesize))
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
-KEYS = st.sampled_from(["facts", "thumbnails", "body", "results", "errors", *asdict(FACTS), "0x1", "score"])
-
-
-@given(st.dictionaries(KEYS, JSON, max_size=3), st.dictionaries(KEYS, JSON, max_size=2), st.binary(max_size=40))
-def test_whatever_is_answered_is_no_answer_or_a_sound_one(
-    outer: dict[str, Any], facts: dict[str, Any], noise: bytes
-) -> None:
-    told = asdict(FACTS) | {"exif": EXIF | facts} | {name: facts[name] for name in facts if name in asdict(FACTS)}
-    sound = Analysis(FACTS, TWO)
-    for one in (
-        reply(sound, FACTS.filesize, **outer),
-        reply(sound, FACTS.filesize, facts=told),
-        Reply(ANALYSIS, noise, noise, JOB, FACTS.filesize),
-    ):
-        try:
-            made = unpacked(one)
-        except WRONG:
-            continue
-        assert 0 < made.facts.width * made.facts.height <= JOB.max_pixels
-        text = json.dumps([asdict(made.facts), made.results, made.errors], allow_nan=False, ensure_ascii=False)
-        assert len(text.encode()) < 4 * MAX_DIRECTORY
-    for kind in (UNREADABLE, NO_MEMORY, TOO_LARGE):
-        text = json.dumps([outer.get("facts", "why"), outer.get("body", told)])
-        for words in (noise, text.encode()):
-            try:
-                error = refused(Reply(kind, words, b"", JOB, FACTS.filesize))
-            except WRONG:
-                continue
-            assert isinstance(error, (UnreadableImage, MemoryNeeded))
-            if isinstance(error, UnreadableImage):
-                assert str(error).isprintable()
-                assert len(str(error)) <= 300

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import io
 import math
-from contextlib import suppress
 from random import Random
 
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from crawlproject.imaging import progressive, thumbnail
+from crawlproject.imaging import thumbnail
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.headers import SCAN, segments
 from crawlproject.imaging.progressive import without_details
@@ -68,22 +67,6 @@ def test_a_thumbnail_without_details_is_the_same(
     assert psnr(made, small(body, size)) > 42
 
 
-def test_the_smaller_the_picture_the_less_is_decoded() -> None:
-    body = jpeg(photograph())
-    at_half, at_quarter = (len(without_details(body, scale)) for scale in (2, 4))
-    assert at_quarter < 0.7 * at_half
-
-
-def test_at_an_eighth_nothing_changes() -> None:
-    body = jpeg(photograph(mode="L"))
-    less = without_details(body, 8)
-    assert scans(less) < scans(body)
-    whole, dc = (Image.open(io.BytesIO(each)) for each in (body, less))
-    for image in whole, dc:
-        image.draft(None, (250, 175))
-    assert whole.tobytes() == dc.tobytes()
-
-
 def test_what_is_left_is_what_the_original_says(monkeypatch: pytest.MonkeyPatch) -> None:
     exif = Image.Exif()
     exif[0x0112], exif[0x010F] = 6, "Maker"
@@ -108,52 +91,6 @@ def test_what_is_cut_short_is_still_unreadable(share: float) -> None:
         analyse(cut, max_pixels=LIMIT, sizes=(300,))
 
 
-def test_what_follows_the_end_is_ignored() -> None:
-    body = jpeg(photograph())
-    assert without_details(body + b"\xff\xda\xff\xd9 and more", 4) == without_details(body, 4)
-
-
-def test_broken_segments_are_left_to_libjpeg() -> None:
-    body = jpeg(photograph())
-    rng = Random(7)
-    ends = 0
-    for _ in range(300):
-        broken = bytearray(body)
-        for _ in range(3):
-            broken[rng.randrange(2, 700)] = rng.randrange(256)  # among headers and the first scan
-        try:
-            analyse(bytes(broken), max_pixels=LIMIT, sizes=(100,))
-        except UnreadableImage as error:
-            assert "Error" not in str(error), "a fault of ours"
-            ends += 1
-    assert 0 < ends < 300
-
-
-def test_nothing_else_is_raised_for_mangled_bodies() -> None:
-    body = jpeg(photograph((900, 600)))
-    rng = Random(3)
-    for _ in range(2000):
-        broken = bytearray(body[: rng.randrange(20, 900)] + body[-rng.randrange(2, 500) :])
-        broken[rng.randrange(len(broken))] = rng.choice((0xFF, 0xDA, 0xC2, 0xD9, 0))
-        for scale in (2, 4, 8):
-            with suppress(IndexError, KeyError, ValueError):
-                without_details(bytes(broken), scale)
-
-
-def test_it_is_used_for_reduced_progressive_jpegs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def note(body: bytes, scale: int) -> bytes:
-        asked.append(scale)
-        return body
-
-    monkeypatch.setattr(progressive, "without_details", note)
-    small(jpeg(photograph()), 640)
-    small(jpeg(photograph(), progressive=False), 640)
-    small(jpeg(photograph((800, 600))), 640)
-    assert asked == [2]
-
-
 def test_a_marker_within_a_scan_is_passed_over_as_by_libjpeg() -> None:
     """It resynchronises at the next restart marker, and takes what is between for nothing."""
     body = bytearray(jpeg(photograph((640, 440), "L"), restart_marker_blocks=7))
@@ -170,18 +107,3 @@ def test_a_marker_that_libjpeg_passes_over_hides_no_scans() -> None:
     many = body[: first - 2] + scan + b"\xff\x27\xff\xff" + 5000 * scan + body[first - 2 :]
     with pytest.raises(UnreadableImage, match="more than 200 scans"):
         analyse(many, max_pixels=LIMIT)
-
-
-def test_scans_of_an_unusual_kind_are_left_alone() -> None:
-    body = jpeg(photograph((640, 440), "L"))
-    coarse = bytearray(body)
-    at = [at for kind, at in segments(body) if kind == SCAN][1]
-    assert coarse[at + 7] == 2, "bits that are left to later scans"
-    coarse[at + 7] = 3
-    assert without_details(bytes(coarse), 2) == coarse
-
-
-def test_segments_without_end_are_left_alone() -> None:
-    body = jpeg(photograph((640, 440), "L"))
-    many = body[:-2] + 100_001 * b"\xff\xfe\0\x02" + body[-2:]
-    assert without_details(many, 4) is many

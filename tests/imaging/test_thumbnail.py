@@ -296,20 +296,3 @@ def test_further_sizes_are_the_same_pictures_in_whatever_order(mode: str) -> Non
     (alone,) = in_sizes(body, 256, mode=mode)
     assert (small.width, small.height) == (alone.width, alone.height)
     assert psnr(opened(small.data), opened(alone.data)) > 35
-
-
-def test_a_picture_is_decoded_once_for_all_its_sizes() -> None:
-    class Counted(io.BytesIO):
-        rewinds = 0
-
-        def seek(self, to: int, whence: int = 0) -> int:
-            self.rewinds += (to, whence) == (0, 0)
-            return super().seek(to, whence)
-
-    body = encoded(textured((1600, 1000)), "JPEG")
-    reads = []
-    for sizes in ((640,), (640, 256, 64)):
-        file = Counted(body)
-        make_thumbnails(Image.open(file), sizes)
-        reads.append(file.rewinds)
-    assert reads[0] == reads[1] > 0

@@ -141,9 +141,6 @@ def test_the_scheme_of_a_domain_is_the_spiders(tmp_path: Path) -> None:
     ]
 
 
-_PATTERN = "write domain, host, or a pattern such as *.museum.example/collection/*"
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

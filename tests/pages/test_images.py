@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -104,31 +103,6 @@ def test_what_has_no_licence_of_its_own_has_its_creator() -> None:
         **{"a.jpg": "Ann", "b.jpg": "Bob", "c.jpg": "Cy", "d.jpg": None, "e.jpg": "Eve"},
         **{"f.jpg": None, "g.jpg": None},
     }
-
-
-def test_to_look_for_creators_takes_no_longer_the_more_licences_there_are() -> None:
-    """A search through what has a licence for each took 200 of them twelve times as long."""
-
-    def took(licence: str) -> float:
-        html = "".join(f"<div about={n}>{licence}" for n in range(200)) + "<p></p>" * 19_000
-        durations = []
-        for _ in range(3):
-            began = time.process_time()
-            read(html)
-            durations.append(time.process_time() - began)
-        return min(durations)
-
-    assert took(linked(BY)) < 5 * took(linked(BY, rel="x").replace("creativecommons", "commons"))
-
-
-def test_to_look_for_what_names_a_relation_takes_no_longer_than_other_pages() -> None:
-    def took(element: str) -> float:
-        body = ("<html><body>" + element * 20_000).encode()
-        began = time.process_time()
-        read(body)
-        return time.process_time() - began
-
-    assert min(took("<br rel>") for _ in range(3)) < 4 * max(took("<br lang>"), 0.01)
 
 
 def test_half_a_character_in_json_ld_is_replaced_as_it_could_not_be_stored() -> None:

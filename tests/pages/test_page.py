@@ -5,8 +5,6 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from crawlproject.pages.images import MOST_IMAGES
 from crawlproject.pages.links import MOST_LINKS
@@ -198,31 +196,6 @@ def test_broken_encodings_are_read(charset: str, body: bytes) -> None:
     page = read_page(URL, {"Content-Type": [f"text/html; charset={charset}"]}, b"<p>" + b"x" * 1500 + body, NOW)
     assert page is not None
     check(page)
-
-
-# fmt: off
-PIECES = st.sampled_from(
-    [
-        "<a href=", "<a rel=nofollow href='", "<img src=", "<img srcset='", "<base href=",
-        "<link rel=canonical href=", "<meta name=robots content=",
-        "<meta http-equiv=refresh content='0;url=", LD, '{"@type":"ImageObject","url":"', "</script>",
-        "<figure>", "</figure>", "<div typeof=x about=", "<a rel=license href=", ">", "'", '"', "}", "]",
-        " ", "http://", "//", "b.example", "user:pw@", ":80", ":0", "ü", "\ud800", "\x00", "javascript:",
-        "data:,", "#", "?a=1", "<title>", "<html lang=", "<!--", "-->", "<svg>", "<p>", "x", "/", "&#xd800;",
-        "&amp", "&#0;", "300w,", "2x"
-    ]
-)
-# fmt: on
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(st.lists(PIECES, max_size=40).map("".join), st.binary(max_size=20), st.text(max_size=20))
-def test_no_page_raises(html: str, tail: bytes, header: str) -> None:
-    body = b"<html>" + html.encode("utf-8", "surrogatepass") + tail
-    headers = {"Content-Type": [f"text/html; charset={header}"], "Content-Language": [header], header: [header]}
-    page = read_page(URL, headers, body, NOW)
-    if page is not None:
-        check(page)
 
 
 @pytest.mark.parametrize("attribute", [" {:x}", ' {:x}=">"', 'a{:x}=""', " {:x}='<a b>'"])

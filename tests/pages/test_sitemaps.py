@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from crawlproject.pages import sitemaps
 from crawlproject.pages.images import FoundImage
@@ -122,14 +120,6 @@ def test_images_of_a_page_are_bounded() -> None:
 )
 def test_no_sitemap_raises(body: bytes) -> None:
     assert read_sitemap(URL, body).pages == []
-
-
-PIECES = b"<urlset> <url> <loc> /a </loc> </url> </urlset> <image> </image> <sitemap> < & \0 \xff <!--".split()
-
-
-@given(st.lists(st.sampled_from(PIECES)).map(b"".join))
-def test_nothing_raises(body: bytes) -> None:
-    read_sitemap(URL, body)
 
 
 def test_a_robots_txt_names_sitemaps() -> None:

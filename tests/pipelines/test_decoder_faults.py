@@ -12,8 +12,7 @@ import pytest
 
 from benchmarks.hostile.server import Server, plain
 from demo.gallery import Gallery
-from tests.conftest import ROOT
-from tests.imaging.test_decoders import is_decoder, picture, trap
+from tests.imaging.test_decoders import is_decoder, trap
 from tests.pipelines.test_outages import deliveries, logged
 from tests.test_crawl import KEYS, Crawl
 from tests.test_hostile_pictures import decoders_of
@@ -78,45 +77,3 @@ def test_a_decoder_that_cannot_be_started_costs_nothing_but_time(crawl: Crawl) -
     assert logged(crawl, "Leasing paused: pictures") == [1]
     assert logged(crawl, "Traceback") == [0]
     assert "'decoders/down': 1" in crawl.log()
-
-
-def test_one_source_whose_pictures_hang_leaves_decoders_to_the_others(crawl: Crawl) -> None:
-    bad, good = [f"bad-{n}" for n in range(20)], [f"good-{n}" for n in range(60)]
-    answers = {name: plain(trap(SLEEP)) for name in bad} | {name: plain(picture()) for name in good}
-    with Server(answers) as server:
-        crawl.source("bad", 100)
-        crawl.source("museum", 100)
-        seed(crawl, server, "bad", *bad)
-        crawl.start(PYTHONPATH=str(TRAPS), CRAWL_DECODE_TIMEOUT="3", CRAWL_SHUTDOWN_GRACE="0")
-        crawl.until(lambda: len(decoders_of(crawl.workers[0].pid)) == 2)
-        seed(crawl, server, "museum", *good)
-        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) == len(good))
-        assert crawl.redis.xlen(KEYS.dead) < len(bad)  # they did not queue behind all of these
-        crawl.workers[0].terminate()
-        assert crawl.workers[0].wait(PATIENCE_S) == 0
-
-
-def test_analyses_that_hang_and_raise_cost_a_crawl_no_picture(crawl: Crawl) -> None:
-    crawl.source("museum", 50, pictures=12)  # 60 to 71 pixels wide
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", *(f"{number}.jpg" for number in range(12)))
-        crawl.run(
-            CRAWL_ANALYSES="hostile_analyses:size,hostile_analyses:hangs_at_66,hostile_analyses:raises_at_67",
-            PYTHONPATH=f"{TRAPS}:{ROOT}",
-            CRAWL_DECODE_TIMEOUT="5",
-        )
-    events = {event["width"]: event for event in crawl.events(KEYS.image_events)}
-    assert sorted(events) == list(range(60, 72))
-    assert crawl.dead() == {}
-    for width, event in events.items():
-        assert event["thumbnail"] is not None
-        if width == 66:
-            assert not event.get("analysis")
-            left_out = "left out: took longer to decode than CRAWL_DECODE_TIMEOUT (5 s)"
-            assert event["analysis_errors"] == dict.fromkeys(("size", "hangs_at_66", "raises_at_67"), left_out)
-        elif width == 67:
-            assert event["analysis"] == {"size": [67, 50], "hangs_at_66": 67}
-            assert event["analysis_errors"] == {"raises_at_67": "ValueError: no model"}
-        else:
-            assert event["analysis"] == {"size": [width, 50], "hangs_at_66": width, "raises_at_67": width}
-            assert "analysis_errors" not in event

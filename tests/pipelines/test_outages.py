@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-import boto3
 import pytest
 
-from crawlproject.storage.folder import FolderStorage
 from demo.gallery import Gallery
 from tests.forks import forks
-from tests.storage.s3_gate import Gate
+from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import PATIENCE_S
-
-AWS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_REGION_NAME": "us-east-1"}
 
 
 @pytest.fixture
 def gate(moto: str, crawl: Crawl) -> Iterator[Gate]:
     one = Gate(moto)
-    crawl.environ |= AWS | {"AWS_ENDPOINT_URL": one.url, "IMAGES_STORE": "s3://thumbnails/"}
-    objects(one).create()
+    settings, names = aws(one.url), ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION_NAME")
+    crawl.environ |= {f"AWS_{name}": settings[f"AWS_{name}"] for name in names}
+    crawl.environ["IMAGES_STORE"] = "s3://thumbnails/"
+    made_bucket(moto, "thumbnails")
     yield one
     one.stop()
-
-
-def objects(gate: Gate) -> Any:
-    names = ("aws_access_key_id", "aws_secret_access_key", "region_name")
-    keys = dict(zip(names, AWS.values(), strict=True))
-    return boto3.resource("s3", endpoint_url=f"http://{gate.target}", **keys).Bucket("thumbnails")
 
 
 def logged(crawl: Crawl, words: str) -> list[int]:
@@ -47,64 +37,6 @@ def deliveries(crawl: Crawl) -> int:
     for key in crawl.redis.keys(KEYS.delayed_of + "*"):
         entries += [entry.partition(b"\n")[2] for entry in crawl.redis.zrange(key, 0, -1)]
     return sum(entry[1] for entry in entries)
-
-
-def test_a_folder_that_vanishes_costs_nothing_but_time(crawl: Crawl) -> None:
-    crawl.source("photos", 100, pictures=200)
-    store, away = crawl.folder / "thumbnails", crawl.folder / "away"
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.redis.sadd(KEYS.halted, "photos")  # so that neither has nothing to do
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
-        crawl.start(2)
-        crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 2)  # both have found the folder
-        crawl.redis.srem(KEYS.halted, "photos")
-        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 40)
-        store.rename(away)
-        store.write_text("in its place")
-        crawl.until(lambda: all(logged(crawl, "Leasing paused: thumbnails cannot be stored in")))
-        crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
-        before = len(crawl.arrivals("photos"))
-        done = crawl.redis.xlen(KEYS.image_events)
-        time.sleep(1.5)
-        assert len(crawl.arrivals("photos")) == before  # the source is left alone
-        assert crawl.redis.xlen(KEYS.image_events) == done < 200
-        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(200 - done).encode()
-        assert deliveries(crawl) == 0
-        store.unlink()
-        away.rename(store)
-        crawl.finish()
-    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(200))
-    assert not crawl.dead()
-    events = crawl.events(KEYS.image_events)
-    assert all((store / event["thumbnail"]).is_file() for event in events)
-    assert set(crawl.redis.lrange(KEYS.statuses_of + "photos", 0, -1)) == {b"200"}
-    for part in (store / ".parts").iterdir():  # what was being written as the folder vanished
-        os.utime(part, (0, 0))
-    FolderStorage(store)  # as a worker that starts a day later does
-    assert list((store / ".parts").iterdir()) == []
-    assert logged(crawl, "Leasing paused") == [1, 1]
-    assert logged(crawl, "Traceback") == [0, 0]
-    assert all("'store/down': 1" in crawl.log(number) for number in range(2))
-
-
-def test_an_s3_that_fails_costs_nothing_but_time(crawl: Crawl, gate: Gate) -> None:
-    crawl.source("photos", 100, pictures=150)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(150)))
-        crawl.start(2)
-        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 20)
-        gate.mode = 503
-        crawl.until(lambda: all(logged(crawl, "thumbnails cannot be stored in s3://thumbnails/ at http")))
-        time.sleep(1)
-        assert deliveries(crawl) == 0
-        gate.mode = "pass"
-        crawl.finish()
-    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(150))
-    assert not crawl.dead()
-    keys = {item.key for item in objects(gate).objects.all()} - {".probe"}
-    assert keys == {event["thumbnail"] for event in crawl.events(KEYS.image_events)}
-    assert max(logged(crawl, "Traceback")) == 0
-    assert "S3CRET" not in crawl.log(0) + crawl.log(1)
 
 
 def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl: Crawl, gate: Gate) -> None:

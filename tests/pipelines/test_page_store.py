@@ -15,8 +15,7 @@ import pytest
 from crawlproject.pipelines.page_store import exchange_of
 from crawlproject.storage.warc import Place
 from tests.spiders.test_own_spiders import Project
-from tests.storage.warc_reading import all_records, at, segments
-from tests.waiting import until
+from tests.storage.warc_reading import at, segments
 
 SPIDER = '''
 import json
@@ -126,30 +125,6 @@ def test_pages_are_kept_as_they_came_and_items_say_where(project: Project) -> No
         assert heads[path] in data
     assert b"HTTP/1.1 200 Fine\r\ncontent-TYPE: text/html\r\nX-odd:  \xe9\r\n" in data
     assert project.counts("keeper")["fetched"] == 2
-
-
-@pytest.mark.slow
-def test_while_the_store_is_down_pages_wait_and_nothing_is_held_against_them(project: Project) -> None:
-    store, away = project.folder / "store", project.folder / "away"
-    home, _ = crawl(project, "/one")
-    assert len(segments(store)) == 1
-    project.environ["MAX_IDLE_TIME_BEFORE_CLOSE"] = "0"
-    log = project.folder / "log"
-    worker = project.start("crawl", "-s", f"ITEM_PIPELINES={PIPELINES}", "-s", f"LOG_FILE={log}", "keeper")
-    try:
-        project.redis.lpush("keeper:start_urls", f"{home}/two")
-        until(lambda: len(project.items()) == 2, hint=str(log))
-        store.rename(away)
-        project.redis.lpush("keeper:start_urls", *(f"{home}/{number}" for number in range(10)))
-        until(lambda: "Leasing paused: pages cannot be kept in" in log.read_text())
-        away.rename(store)
-        until(lambda: len(project.items()) == 12, hint=str(log))
-    finally:
-        worker.terminate()
-        worker.communicate()
-    assert project.redis.exists("crawl:keeper:dead") == 0
-    payloads = {record.payload for record in all_records(store) if record.kind == "response"}
-    assert payloads == {page(path) for path in ("/one", "/two", *(f"/{number}" for number in range(10)))}
 
 
 def test_heads_are_made_of_scrapys_headers_where_their_own_bytes_are_not_at_hand() -> None:

@@ -22,7 +22,6 @@ from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, Failure, of_status
 from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
 from crawlproject.storage.folder import FolderStorage
-from tests.traps.sitecustomize import CRASH
 from tests.waiting import until_async
 
 
@@ -190,19 +189,6 @@ async def test_an_unreadable_picture_is_a_failure_without_retry_that_keeps_what_
     assert reason in item.reason
     assert (item.facts and (item.facts.width, item.facts.height)) == size
     assert store.written == {}
-
-
-async def test_a_picture_that_crashes_its_decoder_is_unreadable_and_the_next_is_not(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
-    store = Memory()
-    pipeline = make(store)
-    item = await pipeline.process_item(fetched(picture(comment=CRASH)))
-    assert isinstance(item, Failure)
-    assert (item.outcome, item.status) == (UNREADABLE, 200)
-    assert store.written == {}
-    assert isinstance(await pipeline.process_item(fetched(picture())), ImageEvent)
 
 
 async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> None:

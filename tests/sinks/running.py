@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +15,7 @@ import redis
 from crawlproject import config
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
+from tests.sinks.lines import before_line, die
 from tests.streams.records import records, write
 
 T = TypeVar("T")
@@ -54,3 +56,28 @@ def let_leases_end(client: redis.Redis) -> None:
     """Have it be some seconds later, for the leases of readers."""
     for name in records(client, KEYS):
         write(client, name, KEYS, until=None)
+
+
+def has_died(redis_url: str, act: Callable[[redis.Redis], object]) -> bool:
+    """Fork, and have the child act with a client of its own; return whether it died before its end."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    try:
+        with redis.Redis.from_url(redis_url) as own:
+            act(own)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def ends_before(
+    files: tuple[str, ...], line: int, act: Callable[[redis.Redis], object]
+) -> Callable[[redis.Redis], None]:
+    """Return `act` for a process that is killed before so many lines of `files` have run."""
+
+    def traced(own: redis.Redis) -> None:
+        trace(before_line(files, line, die))
+        act(own)
+
+    return traced

@@ -19,9 +19,9 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import State
 from crawlproject.streams.readers import EventsLost
-from tests.sinks.lines import before_line, die
-from tests.sinks.running import KEYS, let_leases_end, run, trace
-from tests.streams.records import record, records
+from tests.sinks.lines import before_line
+from tests.sinks.running import KEYS, ends_before, has_died, let_leases_end, run, trace
+from tests.streams.records import records
 
 TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/streams/streams.py", "crawlproject/streams/readers.py")
 
@@ -157,50 +157,19 @@ def test_a_position_not_written_by_crawlproject_is_reported(
     assert path.read_bytes() == written
 
 
-async def test_redis_knows_how_far_each_reader_is(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    file = EventFile(path, state)
-    async with file.opened():
-        none = dict.fromkeys(KEYS.streams, "0-0")
-        name = file.streams.name
-        assert record(client, name, KEYS).last == none
-        emit(client, 1, 2)
-        await file.drain()
-        last: Any = client.xrevrange(KEYS.image_events, count=1)
-        read = none | {KEYS.image_events: last[0][0].decode()}
-        assert record(client, name, KEYS).last == read
-    assert file.streams.name.startswith("crawl-images-events.jsonl-")
-    client.delete(KEYS.readers)
-    await drained(state, path)
-    assert record(client, name, KEYS).last == read
-
-
 @pytest.mark.slow
 def test_killed_at_any_line_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     died, line, count = True, 0, 0
     while died:
         emit(client, count)
-        died = drained_by_a_child_that_dies(redis_url, path, line)
+        died = has_died(redis_url, ends_before(TRACED, line, lambda own: drain(own, path)))
         let_leases_end(client)
         line += 1 + line // 10
         count += 1
         drain(client, path)
         assert numbers(path) == list(range(count))
     assert count > 20
-
-
-def drained_by_a_child_that_dies(redis_url: str, path: Path, at_line: int) -> bool:
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] != 0
-    try:
-        with redis.Redis.from_url(redis_url) as own:
-            trace(before_line(TRACED, at_line, die))
-            drain(own, path)
-        os._exit(0)
-    finally:
-        os._exit(1)
 
 
 def test_what_is_no_event_is_left_out_and_nothing_forges_a_line(client: redis.Redis, tmp_path: Path) -> None:
@@ -392,24 +361,6 @@ def lose_an_answer(file: EventFile, *, reaches: bool = True) -> None:
         raise redis.TimeoutError("no answer")
 
     file.streams.note = noted  # type: ignore[method-assign]
-
-
-async def test_what_was_noted_is_in_the_file_of_the_next_process(
-    state: State, client: redis.Redis, tmp_path: Path
-) -> None:
-    path = tmp_path / "events.jsonl"
-    emit(client, 1)
-    await drained(state, path)
-    emit(client, 2, 3)
-    file = EventFile(path, state)
-    async with file.opened():
-        lose_an_answer(file)
-        with pytest.raises(redis.TimeoutError):
-            await file.drain()
-    client.xtrim(KEYS.image_events, maxlen=1, approximate=False)
-    emit(client, 4)
-    await drained(state, path)
-    assert numbers(path) == [1, 2, 3, 4]
 
 
 async def test_what_was_noted_before_another_took_over_stays(

@@ -25,6 +25,9 @@ SPIDERS = '''
 import json
 import scrapy
 from scrapy.exceptions import DropItem
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+from scrapy_redis.spiders import RedisSpider
 
 HOME = "http://127.0.0.1:{port}"
 
@@ -62,6 +65,28 @@ class Seeded(scrapy.Spider):
 
     def failed(self, failure):
         yield {{"failed": failure.request.url, "status": failure.value.response.status}}
+
+
+class Rules(CrawlSpider):
+    name = "rules"
+    allowed_domains = ["127.0.0.1"]
+    start_urls = [HOME + "/0"]
+    rules = (Rule(LinkExtractor(), callback="parse_page", errback="page_failed", follow=True),)
+
+    def parse_page(self, response):
+        yield {{"url": response.url, "text": response.meta["link_text"]}}
+
+    def page_failed(self, failure):
+        yield {{"failed": failure.request.url}}
+
+
+class Pushed(RedisSpider):
+    """As scrapy-redis documents it."""
+
+    name = "pushed"
+
+    def parse(self, response):
+        yield {{"url": response.url}}
 
 
 class Delays(scrapy.Spider):
@@ -237,9 +262,30 @@ def test_a_spider_of_scrapy_redis_gets_its_seeds_and_each_failure_once(project: 
     assert int(project.redis.hget(Keys("crawl", "seeded").counters, "outstanding") or 0) == 0
 
 
+def test_a_crawl_spider_follows_its_rules_and_sees_each_page_once(project: Project) -> None:
+    said = project.run("crawl", "rules")
+    pages = [f"/{number}" for number in range(Pages.most)]
+    assert Counter(project.seen) == Counter(pages), said
+    assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == Counter(pages[1:])
+    assert {item["text"] for item in project.items()} == {"x"}
+    assert int(project.redis.hget(Keys("crawl", "rules").counters, "outstanding") or 0) == 0
+
+
+def test_a_redis_spider_leaves_its_seeds_to_the_frontier(project: Project) -> None:
+    seeds = [f"http://127.0.0.1:{project.server.server_port}/{number}" for number in (1, 2)]
+    project.redis.lpush("pushed:start_urls", seeds[0], json.dumps({"url": seeds[1], "uuid": "two"}))
+    said = project.run("crawl", "pushed")
+    assert sorted(item["url"] for item in project.items()) == seeds, said
+    assert project.counts("pushed")["fetched"] == 2
+    assert "Deprecat" not in said
+
+
 def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project) -> None:
-    said, _ = project.start("crawl", "delays").communicate(timeout=PATIENCE_S)
-    assert "DOWNLOAD_DELAY=0.5 would hold requests" in said
+    process = project.start("crawl", "delays")
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "DOWNLOAD_DELAY=0.5 would hold requests" in said.splitlines()[-1]
+    assert "Traceback" not in said
     assert project.seen == []
 
 

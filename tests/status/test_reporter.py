@@ -15,7 +15,6 @@ import pytest
 import pytest_asyncio
 
 from crawlproject.frontier.codec import digest_of
-from crawlproject.state import source_table
 from crawlproject.state.calls import NewRequest, Overview, Settlement
 from crawlproject.state.client import State
 from crawlproject.status import reporter as reporters
@@ -296,25 +295,6 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
     assert made.general["global_max_rps"] == 2 * 200 + 30 * 50
     assert 18 <= made.general["sources_in_progress"] <= 30  # of those that are not listed, with waiting requests
     assert 0 < made.general["sources_in_flight"] <= 24
-
-
-async def test_the_sum_of_the_rates_of_very_many_sources_follows_them(
-    crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source_table, "_PAGE", 100)
-    monkeypatch.setattr(source_table, "_PAGES_A_LOOK", 2)
-    await crawl.redis.hset(state.keys.rates, mapping={f"s{number}": "0.25" for number in range(2000)})
-    rate_sum = source_table.RateSum(state)
-    assert await rate_sum.look() == 400 + 500
-    await crawl.redis.hset(state.keys.rates, "s0", "100.25 over-robots")
-    assert await rate_sum.look() == 400 + 500  # one look does not come round
-    for _ in range(30):
-        last = await rate_sum.look()
-    assert last == 400 + 600
-    await crawl.redis.hset(state.keys.rates, "s0", b"\xff")
-    for _ in range(30):
-        last = await rate_sum.look()
-    assert last == 400 + 1999 * 0.25
 
 
 async def test_a_lease_lost_for_good_counts_in_all(crawl: Crawl, state: State) -> None:

@@ -15,8 +15,6 @@ from crawlproject.status.snapshot import (
     InFlight,
     SourceSample,
     eta,
-    increase,
-    quantile,
     snapshot,
 )
 from crawlproject.status.source_status import SourceRow, said_of_minimum
@@ -165,22 +163,6 @@ def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has(
     assert made is not None
     assert made.specific["b"]["success_rps"] is None
     assert made.specific["a"]["success_rps"] == 1.0
-
-
-def test_quantiles_are_interpolated_within_their_bucket() -> None:
-    assert quantile(0.5, [0, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
-    assert quantile(0.95, [90, 10, 0, 0], (1.0, 2.0, 3.0)) == 1.5
-    assert quantile(0.99, [0, 0, 0, 4], (1.0, 2.0, 3.0)) == 3.0
-    assert quantile(0.5, [0, 0, 0, 0], (1.0, 2.0, 3.0)) is None
-
-
-def test_without_time_in_between_there_is_nothing_to_tell() -> None:
-    assert snapshot(sample_at(5.0), sample_at(5.0)) is None
-    assert snapshot(sample_at(5.0), sample_at(4.0)) is None
-
-
-def test_a_counter_that_fell_began_again_from_zero() -> None:
-    assert [increase(3, 5), increase(5, 5), increase(5, 2), increase(5, -1)] == [2, 0, 2, 0]
 
 
 def test_the_whole_takes_as_long_as_its_slowest_source() -> None:

@@ -10,10 +10,8 @@ import posixpath
 import re
 import time
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
-import boto3
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -29,7 +27,7 @@ from crawlproject.storage.blobs import (
     thumbnail_name,
 )
 from crawlproject.storage.folder import FolderStorage
-from tests.storage.s3_gate import aws
+from tests.storage.s3_gate import aws, made_bucket
 
 # Names
 
@@ -182,20 +180,9 @@ def test_a_folder_is_tried_before_the_crawl(tmp_path: Path) -> None:
 # S3
 
 
-def bucket(endpoint: str, name: str) -> Any:
-    resource = boto3.resource(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="id",
-        aws_secret_access_key="S3CRET",
-    )
-    return resource.create_bucket(Bucket=name)
-
-
 @pytest.mark.parametrize(("uri", "prefix"), [("s3://one/", ""), ("s3://two/some/prefix/", "some/prefix/")])
 def test_s3_storage_puts_objects_under_its_prefix(moto: str, uri: str, prefix: str) -> None:
-    made = bucket(moto, uri.split("/")[2])
+    made = made_bucket(moto, uri.split("/")[2])
     store = open_storage(uri, aws(moto))
     names = [thumbnail_name(identifier) for identifier in ("6f1c", "../a b", "馬", "x" * 300)]
     names.append(thumbnail_name("6f1c", "WebP"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -20,21 +19,14 @@ from crawlproject.storage.packs import (
     open_packs,
     probe,
 )
-from tests.storage.s3_gate import Gate
+from tests.storage.s3_gate import Gate, aws, made_bucket
 
 
 def bucket_packs(gate: Gate) -> S3Packs:
     """Return a store in a bucket of its own."""
     name = f"packs-{os.urandom(4).hex()}"
-    keys = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=f"http://{gate.target}", **keys).create_bucket(Bucket=name)
-    given_settings = {
-        "AWS_ENDPOINT_URL": gate.url,
-        "AWS_ACCESS_KEY_ID": "id",
-        "AWS_SECRET_ACCESS_KEY": "S3CRET",
-        "AWS_REGION_NAME": "us-east-1",
-    }
-    packs = open_packs(f"s3://{name}/some/prefix/", Settings(given_settings))
+    made_bucket(f"http://{gate.target}", name)
+    packs = open_packs(f"s3://{name}/some/prefix/", aws(gate.url))
     assert isinstance(packs, S3Packs)
     return packs
 

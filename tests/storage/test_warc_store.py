@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from scrapy.settings import Settings
 
@@ -22,7 +21,7 @@ from crawlproject.storage import warc_store, writer
 from crawlproject.storage.warc import Place
 from crawlproject.storage.warc_segments import OPEN, closed_segments
 from crawlproject.storage.warc_store import PageStore, check_page_store
-from tests.storage.s3_gate import Gate
+from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.storage.warc_reading import all_records, at, exchange, segments, text
 from tests.waiting import until_async
 
@@ -121,23 +120,6 @@ async def test_a_file_is_closed_at_its_age_though_no_page_comes(
     assert len(segments(tmp_path)) == 2
 
 
-async def test_a_running_worker_takes_over_from_one_that_died(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with opened(tmp_path) as store:
-        await write(store, 1)
-        other = PageStore(Settings({"CRAWL_PAGES_STORE": str(tmp_path)}))
-        await write(other, 2)
-        assert other._segment
-        other._segment.leave()  # as the kernel does for a process that dies
-        await until_async(lambda: segments(tmp_path))
-        assert kept(tmp_path) == [text(2)]
-        await write(store, 3)
-    assert sorted(kept(tmp_path)) == sorted([text(1), text(2), text(3)])
-    assert "Closed the segment of pages" in caplog.text
-
-
 # Outages
 
 
@@ -166,47 +148,6 @@ async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Pa
     assert at(folder, first).payload == text(1)
     assert at(folder, second).payload == text(4)
     assert {text(1), text(4)} <= set(kept(folder))
-
-
-def failing(
-    monkeypatch: pytest.MonkeyPatch, error: int, times: float = float("inf"), above: int = 0
-) -> list[float]:
-    """Have writes fail, of more bytes than `above`, until the list that is returned holds 0."""
-    left = [times]
-    pwrite, plain = os.pwrite, os.write
-
-    def fails(size: int) -> None:
-        if left[0] > 0 and size > above:
-            left[0] -= 1
-            raise OSError(error, os.strerror(error))
-
-    def failing_pwrite(file: int, data: bytes, offset: int) -> int:
-        fails(len(data))
-        return pwrite(file, data, offset)
-
-    def failing_write(file: int, data: bytes) -> int:
-        fails(len(data) if len(data) >= 1000 else 0)  # not asyncio's own, to wake itself
-        return plain(file, data)
-
-    monkeypatch.setattr(os, "pwrite", failing_pwrite)
-    monkeypatch.setattr(os, "write", failing_write)
-    return left
-
-
-async def test_a_full_disk_is_an_outage_until_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(tmp_path) as store:
-        await write(store, 1)
-        left = failing(monkeypatch, 28)
-        ends = await asyncio.gather(*(store.write(exchange(n)) for n in range(2, 30)), return_exceptions=True)
-        assert all(isinstance(end, StorageDown) for end in ends)
-        assert "No space left on device" in store.outage
-        assert "make room" in store.outage
-        left[0] = 0
-        await until_up(store)
-        await write(store, 2)
-    assert kept(tmp_path) == [text(1), text(2)]
 
 
 async def test_a_write_that_hangs_is_an_outage_until_it_ends(
@@ -241,22 +182,14 @@ class Bucket:
 
     def __init__(self, gate: Gate, spool: Path, name: str) -> None:
         self.gate, self.spool, self.name = gate, spool, name
-        keys = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
-        self.client = boto3.client("s3", endpoint_url=f"http://{gate.target}", **keys)
-        self.client.create_bucket(Bucket=name)
+        self.bucket = made_bucket(f"http://{gate.target}", name)
 
     def settings(self, **more: str) -> Settings:
-        return Settings(
-            {
-                "AWS_ENDPOINT_URL": self.gate.url,
-                "AWS_ACCESS_KEY_ID": "id",
-                "AWS_SECRET_ACCESS_KEY": "S3CRET",
-                "AWS_REGION_NAME": "us-east-1",
-                "CRAWL_PAGES_STORE": f"s3://{self.name}/crawl/",
-                "CRAWL_PAGES_SPOOL": str(self.spool),
-                **more,
-            }
-        )
+        settings = aws(self.gate.url)
+        settings["CRAWL_PAGES_STORE"] = f"s3://{self.name}/crawl/"
+        settings["CRAWL_PAGES_SPOOL"] = str(self.spool)
+        settings.update(more)
+        return settings
 
     def store(self, **changed: Any) -> PageStore:
         store = PageStore(self.settings())
@@ -264,14 +197,13 @@ class Bucket:
         return store
 
     def names(self) -> list[str]:
-        listed = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
-        return sorted(entry["Key"] for entry in listed)
+        return sorted(entry.key for entry in self.bucket.objects.all())
 
     def fetched(self, folder: Path) -> Path:
         """Return a folder with what is in the bucket."""
         folder.mkdir()
         for name in self.names():
-            answer = self.client.get_object(Bucket=self.name, Key=name)
+            answer = self.bucket.Object(name).get()
             assert answer["ContentType"] == "application/warc"
             (folder / name.removeprefix("crawl/")).write_bytes(answer["Body"].read())
         return folder

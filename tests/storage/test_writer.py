@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from crawlproject import runtime as circuits
@@ -17,19 +14,17 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.state.calls import LeaseReply
-from crawlproject.storage import writer as store_circuit
 from crawlproject.storage.folder import FolderStorage
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.writer import StorageWriter
 from tests.extensions.test_lease_keeper import URL, Case
 from tests.leading import lead
-from tests.storage.s3_gate import Gate, aws
+from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.waiting import until_async
 
 
 def s3_store(gate: Gate) -> S3Storage:
-    keys = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=gate.url, **keys).create_bucket(Bucket="gated")
+    made_bucket(gate.url, "gated")
     return S3Storage("s3://gated/", aws(gate.url))
 
 
@@ -85,28 +80,6 @@ async def test_a_momentary_error_is_overcome_by_the_second_try(tmp_path: Path) -
     await circuit.write("00/a.jpg", b"a")
     assert (tmp_path / "00/a.jpg").read_bytes() == b"a"
     assert not circuit.outage
-
-
-async def test_a_probe_that_hangs_is_the_only_one_until_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_circuit, "_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(circuits, "_PROBE_S", 0.01)
-    release = threading.Event()
-    probes = []
-
-    class Hanging(FolderStorage):
-        def write(self, name: str, data: bytes) -> None:
-            probes.append(name)
-            release.wait(60)
-
-    circuit = StorageWriter(Hanging(tmp_path))
-    with pytest.raises(StorageDown):
-        await circuit.write("00/a", b"a")
-    await asyncio.sleep(0.7)  # several probes' worth
-    assert probes == ["00/a", ".probe"]
-    release.set()
-    await until_up(circuit)
 
 
 async def test_an_s3_that_fails_is_down_until_it_answers(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,10 +71,6 @@ def largest(image: Image.Image) -> str:
     return "x" * 4094
 
 
-def enormous(image: Image.Image) -> str:
-    return "x" * 100_000_000
-
-
 def set_of(image: Image.Image) -> Any:
     return {1, 2}
 
@@ -92,18 +88,6 @@ def deep(image: Image.Image) -> Any:
     for _ in range(900):
         value = [value]
     return value
-
-
-def hangs_at_66(image: Image.Image) -> int:
-    while image.width == 66:
-        time.sleep(1)
-    return image.width
-
-
-def raises_at_67(image: Image.Image) -> int:
-    if image.width == 67:
-        raise ValueError("no model")
-    return image.width
 
 
 def opens(image: Image.Image) -> str:

@@ -62,7 +62,9 @@ class Workers:
                 self._running.append(self._start(self._logs / name))
 
     def _start(self, log: Path) -> _Worker:
-        command = [sys.executable, "-m", "scrapy", "crawl", "images", *self._options, "--logfile", str(log)]
+        words = sys.orig_argv
+        program = words[1 : words.index("dataset")] if "dataset" in words else ["-m", "scrapy"]  # as it was called
+        command = [sys.executable, *program, "crawl", "images", *self._options, "--logfile", str(log)]
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as said:
             process = subprocess.Popen(

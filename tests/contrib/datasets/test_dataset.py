@@ -7,10 +7,9 @@ import json
 import os
 import re
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from crawlproject.contrib.datasets.dataset import ABOUT, Dataset
 from crawlproject.contrib.datasets.event_rows import SCHEMA
 from crawlproject.contrib.datasets.parquet import FOOTER, ParquetForm
 from crawlproject.contrib.datasets.parts import FolderParts
-from crawlproject.errors import CrawlprojectError, ReaderTaken, StorageDown
+from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
+from crawlproject.streams import readers as streams
 from crawlproject.streams.readers import readers
 from tests.sinks.events import KEYS, emit, gone, image
-from tests.sinks.lines import before_line, die
-from tests.sinks.running import let_leases_end, run, trace
+from tests.sinks.running import ends_before, has_died, let_leases_end, run
 from tests.streams.records import write
 
 ROOT = Path(__file__).parents[3]
@@ -236,48 +235,18 @@ async def test_what_is_in_no_part_is_kept_by_redis(state: State, client: redis.R
         assert reader.behind == 0
 
 
-def _trace(line: int) -> None:
-    trace(before_line(TRACED, line, die))
-
-
 @pytest.mark.slow
 def test_killed_at_any_step_it_goes_on_exactly_once(redis_url: str, client: redis.Redis, tmp_path: Path) -> None:
     line, number, died = 0, 0, True
     while died:
         emit(client, range(number, number + 5))
         number += 5
-        died = drained_by_a_child(redis_url, tmp_path, partial(_trace, line))
+        died = has_died(redis_url, ends_before(TRACED, line, lambda own: drain(own, tmp_path)))
         let_leases_end(client)
         line += 1 + line // 8
     drain(client, tmp_path)
     assert numbers(tmp_path) == list(range(number))
     assert line > 150
-
-
-def drained_by_a_child(redis_url: str, folder: Path, prepare: Callable[[], object]) -> bool:
-    """Return whether the child has died."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] != 0
-    try:
-        with redis.Redis.from_url(redis_url) as own:
-            prepare()
-            drain(own, folder)
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def dies(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
-    """Have this process die before or after a method."""
-    method = getattr(owner, name)
-
-    def deadly(*args: Any, **kwargs: Any) -> None:
-        if after:
-            method(*args, **kwargs)
-        die()
-
-    monkeypatch.setattr(owner, name, deadly)
 
 
 async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis.Redis, tmp_path: Path) -> None:
@@ -298,8 +267,11 @@ async def test_a_part_of_that_number_is_never_replaced(state: State, client: red
 
 
 async def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
-    state: State, client: redis.Redis, tmp_path: Path
+    state: State, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(streams, "_RENEW_S", 600.0)  # the first one hangs, but for its commit
+    monkeypatch.setattr(streams, "_LOOK_S", 2.0)
+
     class Unlocked(FolderParts):
         @contextmanager
         def opened(self) -> Iterator[None]:
@@ -387,32 +359,6 @@ def test_a_newest_part_that_is_no_parquet_is_told(client: redis.Redis, tmp_path:
     (tmp_path / "00000007.parquet").write_bytes(content)
     with pytest.raises(CrawlprojectError, match=r"00000007\.parquet in .* was not written by scrapy events"):
         drain(client, tmp_path)
-
-
-async def test_a_folder_that_is_away_is_waited_for(state: State, client: redis.Redis, tmp_path: Path) -> None:
-    out, away = tmp_path / "out", tmp_path / "away"
-    emit(client, range(3))
-    one = dataset(state, out)
-
-    class Down(FolderParts):
-        def put_new(self, name: str) -> None:
-            if away.exists():
-                raise StorageDown("away")
-            super().put_new(name)
-
-    async with one.opened():
-        down = Down(out)
-        one._form._parts = one._parts = down
-        await one.drain()
-        away.touch()
-        emit(client, range(3, 9))
-        for _ in range(2):
-            with pytest.raises(StorageDown):
-                await one.drain()
-        away.unlink()
-        await one.drain()
-        await one.commit()
-    assert numbers(out) == list(range(9))
 
 
 def test_the_query_of_the_docs_joins_and_counts_each_picture_once(

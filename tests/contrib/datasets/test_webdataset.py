@@ -6,13 +6,11 @@ import asyncio
 import hashlib
 import io
 import json
-import os
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import boto3
 import pyarrow.parquet as pq
 import pytest
 import redis
@@ -20,7 +18,6 @@ import webdataset
 from PIL import Image
 from scrapy.settings import Settings
 
-from crawlproject.contrib.datasets import webdataset as webdataset_sink
 from crawlproject.contrib.datasets.dataset import Dataset
 from crawlproject.contrib.datasets.parquet import ParquetForm
 from crawlproject.contrib.datasets.parts import FolderParts, Parts, S3Parts, parts_of
@@ -29,19 +26,16 @@ from crawlproject.contrib.datasets.webdataset import WebDatasetForm
 from crawlproject.errors import ConfigError, CrawlprojectError, ReaderTaken, StorageDown
 from crawlproject.state.client import State
 from crawlproject.storage.blobs import original_name
-from tests.contrib.datasets.test_dataset import dies
+from crawlproject.streams import readers as streams
 from tests.sinks.events import KEYS, emit, image, status_of
 from tests.sinks.lines import die
-from tests.sinks.running import let_leases_end, run
-from tests.storage.s3_gate import Gate, aws
+from tests.sinks.running import has_died, let_leases_end, run
+from tests.storage.s3_gate import Gate, aws, made_bucket
 
 
 @pytest.fixture
 def bucket(moto: str, tmp_path: Path) -> Any:
-    options = {"aws_access_key_id": "id", "aws_secret_access_key": "S3CRET", "region_name": "us-east-1"}
-    s3 = boto3.client("s3", endpoint_url=moto, **options)
-    s3.create_bucket(Bucket=tmp_path.name.replace("_", "-"))
-    return s3
+    return made_bucket(moto, tmp_path.name.replace("_", "-"))
 
 
 def uri_of(tmp_path: Path) -> str:
@@ -175,26 +169,6 @@ def test_a_sample_has_the_original_as_it_is_stored(client: redis.Redis, tmp_path
     assert form.missing == 1
 
 
-def test_originals_are_read_some_megabytes_at_a_time(
-    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webdataset_sink, "_READ_BYTES", 1000)
-    kept = originals(tmp_path / "kept", client, [("JPEG", bytes([number]) * 300) for number in range(40)])
-    look_up = lookup_of(kept, Settings())
-    ahead: list[int] = []
-
-    def counting(name: str) -> bytes | None:
-        ahead.append(len(ahead) + 1 - form.rows)
-        return look_up(name)
-
-    parts = FolderParts(tmp_path / "out")
-    form = WebDatasetForm(parts, counting, rows=100, samples=100, column="original")
-    write(client, parts, form)
-    assert of_samples(samples_of(tmp_path / "out")) == list(range(40))
-    assert len(ahead) == 40
-    assert max(ahead) <= 5  # the one that is wanted, and those up to 1,000 bytes behind it
-
-
 def test_a_store_that_is_away_loses_nothing(client: redis.Redis, tmp_path: Path) -> None:
     thumbnails, away = tmp_path / "thumbs", tmp_path / "away"
     store(thumbnails, range(6))
@@ -235,43 +209,6 @@ def test_another_caption_is_another_dataset(client: redis.Redis, tmp_path: Path)
         drain(client, FolderParts(tmp_path / "out"), thumbnails, caption=None)
 
 
-def in_a_child(redis_url: str, act: Callable[[redis.Redis], object]) -> bool:
-    """Return whether the child has died."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] != 0
-    try:
-        with redis.Redis.from_url(redis_url) as own:
-            act(own)
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-MOMENTS = [("put_new", False), ("put_new", True)]
-
-
-@pytest.mark.parametrize(("name", "after"), MOMENTS)
-def test_killed_at_each_moment_of_a_commit_in_a_folder(
-    redis_url: str, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: bool
-) -> None:
-    thumbnails, out = store(tmp_path / "thumbs", range(36)), tmp_path / "out"
-    emit(client, range(12))
-    drain(client, FolderParts(out), thumbnails)
-    emit(client, range(12, 24))
-
-    def act(own: redis.Redis) -> None:
-        dies(monkeypatch, FolderParts, name, after=after)
-        drain(own, FolderParts(out), thumbnails)
-
-    assert in_a_child(redis_url, act)
-    let_leases_end(client)
-    emit(client, range(24, 36))
-    drain(client, FolderParts(out), thumbnails)
-    assert of_samples(samples_of(out)) == ok(range(36))
-    assert rows_of(out) == list(range(36))
-
-
 @pytest.mark.parametrize("whole", ["tar", "parquet"])
 def test_killed_at_each_moment_of_a_commit_in_s3(
     redis_url: str, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, whole: str
@@ -286,7 +223,7 @@ def test_killed_at_each_moment_of_a_commit_in_s3(
                 die()
 
     uri = uri_of(tmp_path)
-    assert in_a_child(redis_url, lambda own: drain(own, Deadly(uri, aws(moto)), thumbnails, samples=100))
+    assert has_died(redis_url, lambda own: drain(own, Deadly(uri, aws(moto)), thumbnails, samples=100))
     let_leases_end(client)
     emit(client, range(12, 36))
     drain(client, parts_of(uri, aws(moto)), thumbnails, samples=100)
@@ -299,15 +236,15 @@ def test_killed_at_each_moment_of_a_commit_in_s3(
 def downloaded(bucket: Any, tmp_path: Path) -> Path:
     out = tmp_path / "downloaded"
     out.mkdir()
-    name = tmp_path.name.replace("_", "-")
-    for found in bucket.list_objects_v2(Bucket=name)["Contents"]:
-        bucket.download_file(name, found["Key"], str(out / Path(found["Key"]).name))
+    for found in bucket.objects.all():
+        bucket.download_file(found.key, str(out / Path(found.key).name))
     return out
 
 
 async def test_who_hung_between_the_files_of_a_part_in_s3_does_not_complete_it(
-    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str
+    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(streams, "_RENEW_S", 600.0)  # as it hangs
     thumbnails = lookup_of(store(tmp_path / "thumbs", range(6)), Settings())
 
     class Hangs(S3Parts):

@@ -196,20 +196,14 @@ def test_a_broker_that_goes_away_is_reported_and_waited_for(
     assert err == ""
 
 
-@pytest.mark.parametrize("how", ["away", "hangs"])
-def test_a_stop_without_a_broker_ends(client: redis.Redis, broker: Broker, start: Start, how: str) -> None:
+def test_a_stop_ends_though_the_broker_hangs(client: redis.Redis, broker: Broker, start: Start) -> None:
     broker.send(TOPIC, urls(0, 10))
     feed = start()
     until(lambda: broker.committed(TOPIC, GROUP) == 10)
-    if how == "away":
-        broker.tell("down")
-        assert "does not answer" in next_line(feed)
-    else:
-        broker.process.send_signal(signal.SIGSTOP)
-        time.sleep(1)
-    out, err = stopped(feed)
+    broker.process.send_signal(signal.SIGSTOP)
+    time.sleep(1)
+    out, _ = stopped(feed)
     assert out == "10 seeds fed\n"
-    assert how == "hangs" or "the seeds fed last will be fed once more" not in err
 
 
 def test_a_redis_that_goes_away_is_reported_and_waited_for(broker: Broker, start: Start, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image, PngImagePlugin
 
+from benchmarks.slow_pictures import chunk
 from crawlproject.contrib.probes.beginning import read_beginning
 from crawlproject.contrib.probes.events import ProbedFacts
 from crawlproject.imaging.failures import UnreadableImage
@@ -42,10 +43,6 @@ def exif(note: int = 0) -> bytes:
     tags[0x010F], tags[0x0112] = "Maker", 6
     tags.get_ifd(0x8769)[0x927C] = Random(2).randbytes(note)  # the maker's note
     return tags.tobytes()
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def png_with(*chunks: bytes) -> bytes:

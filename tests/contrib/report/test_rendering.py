@@ -9,9 +9,7 @@ from html import unescape
 from typing import Any
 
 import msgpack
-import pytest
 
-from crawlproject.contrib.report.charts import kind_of
 from crawlproject.contrib.report.rendering import page
 from crawlproject.contrib.report.site_report import site_report
 from crawlproject.state.client import State
@@ -50,19 +48,3 @@ async def test_a_status_means_what_the_crawl_makes_of_it(state: State) -> None:
     assert "304 4 20 % not changed since we had it last" in text
     assert "500 1 5 % an error: when too many" in text
     assert "do not come back" not in text  # a robots.txt that is not there is asked for again
-
-
-@pytest.mark.parametrize(
-    ("result", "kind"),
-    [("200", "good"), ("304", "moved"), ("416", "moved"), ("403", "missing"), ("401", "bad"), ("timeout", "bad")],
-)
-def test_the_kind_of_a_result(result: str, kind: str) -> None:
-    assert kind_of(result, [403]) == kind
-    assert kind_of("403", ()) == "bad"
-
-
-async def test_the_hours_of_a_day_are_added_up(state: State) -> None:
-    text = await text_of(state, *([10, 1, 0, 9, 2, 3, 5000, "200", 10] for _ in range(30)))
-    days = re.findall(r" \d{4}-\d\d-\d\d: (\d+) requests", text)
-    assert len(days) in {2, 3}
-    assert sum(map(int, days)) == 300

@@ -24,7 +24,7 @@ from crawlproject.errors import CrawlprojectError
 from crawlproject.ingest import files, seed_files
 from crawlproject.screen import Screen
 from crawlproject.state.client import crawl_dir
-from crawlproject.texts import counted, printable, visible
+from crawlproject.texts import counted, printable
 
 if TYPE_CHECKING:
     from crawlproject.contrib.datasets.columns import Mapped
@@ -103,7 +103,7 @@ class Command(cli.Command):
         if opts.json:
             print(json.dumps(said))
         else:
-            print(visible("\n".join(_words(said, opts.to, own.namespace, logs))))
+            cli.show("\n".join(_words(said, opts.to, own.namespace, logs)))
         if not said["whole"]:
             self.exitcode = 130
 

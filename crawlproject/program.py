@@ -1,0 +1,101 @@
+"""The program that a user has called, `crawlproject` or `scrapy`: its name, and its commands in groups."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+NAME = "crawlproject"
+
+# Each command with its summary. Here, so that `crawlproject --help` imports no Scrapy.
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Crawl": {
+        "feed": "Put seeds into the crawl, from files or from what plug-ins offer: Kafka",
+        "crawl": "Run a worker, beside any number of others",
+        "events": "Append new events to a file of JSON lines, or to what plug-ins offer: datasets, Kafka",
+        "dead": "List dead letters, retry or drop them",
+        "redis": "Start or stop the embedded Redis of this folder, or print its socket",
+    },
+    "Watch": {
+        "top": "Watch rates, errors and work of all sources, live in the terminal",
+        "monitor": "Report every five seconds what the crawl is doing; serve the dashboard and /metrics",
+        "sources": "Show the rate, state and work of each source",
+        "explain": "Explain what happens to a URL, or to a source, and why",
+        "stats": "Print the totals of all workers as JSON",
+        "shards": "Show the shards of a crawl: nodes, workers, work, replicas",
+    },
+    "Control": {
+        "rate": "Set a source's rate in requests a second, or auto: by its size",
+        "halt": "Stop requests to sources, until scrapy resume",
+        "resume": "Resume halted sources, at their full rate",
+        "exclude": "Keep the crawl away from domains and sources, until scrapy include",
+        "excluded": "List excluded domains and sources",
+        "include": "Crawl excluded domains and sources again",
+        "purge": "Empty the queue of a source",
+    },
+    "Write spiders (Scrapy's commands)": {
+        "startproject": "Create a project for spiders of your own",
+        "genspider": "Create a spider from a template",
+        "list": "List the spiders of this project",
+        "edit": "Open a spider in an editor",
+        "check": "Check the contracts of spiders",
+        "runspider": "Run a spider from a Python file",
+        "shell": "Try selectors on a response, in a Python console",
+        "fetch": "Print a response",
+        "parse": "Print what a spider yields for a URL",
+        "view": "Open a response in a browser",
+        "settings": "Print a setting",
+        "bench": "Measure Scrapy itself on this machine",
+        "version": "Print the version of Scrapy",
+    },
+    "This program": {
+        "completion": "Print the completion script of a shell: bash, zsh or fish",
+    },
+}
+_SUMMARY = re.compile(r'^    summary = "(.+)"$', re.MULTILINE)  # of a command in a plug-in's module
+
+
+def name() -> str:
+    """Return what a user types before the name of a command."""
+    called = Path(sys.argv[0]) if sys.argv else Path()
+    if called.name == "__main__.py" and called.parent.name == NAME:
+        return f"python -m {NAME}"
+    return NAME if called.stem == NAME else "scrapy"
+
+
+def as_called(text: str) -> str:
+    """Return a text for people with each `scrapy COMMAND` spelled as the user calls that command."""
+    program = name()
+    return text if program == "scrapy" else _orders().sub(f"{program} ", text)
+
+
+def summary_of(command: str) -> str:
+    """Return the line about a command in the list of commands.
+
+    Raises:
+        KeyError: it is a plug-in's, or no command.
+
+    """
+    return {name: line for group in COMMANDS.values() for name, line in group.items()}[command]
+
+
+def commands_in(folders: Iterable[str | Path]) -> dict[str, str]:
+    """Return the commands of plug-ins in `folders`, with their summaries. Modules are read, not imported."""
+    paths = sorted(path for folder in folders for path in Path(folder).glob("[a-z]*.py"))
+    found = {path.stem: _SUMMARY.search(path.read_text(encoding="utf-8")) for path in paths}
+    return {name: match[1] if match else "" for name, match in found.items()}
+
+
+@functools.cache
+def of_contrib() -> Mapping[str, str]:
+    """Return the commands of the plug-ins in `contrib`, with their summaries."""
+    return commands_in(Path(__file__).parent.glob("contrib/*/commands"))
+
+
+@functools.cache
+def _orders() -> re.Pattern[str]:
+    names = [*(name for group in COMMANDS.values() for name in group), *of_contrib()]
+    return re.compile(rf"\bscrapy (?=(?:{'|'.join(map(re.escape, names))})\b)")
