@@ -251,8 +251,10 @@ def test_the_core_runs_without_a_plugin_or_all_of_them(tmp_path: Path, gone: str
     assert not had & commands
     if not gone:
         assert copy.scrapy("list").split() == ["images", "pages"]
-        for name in ("events", "feed", "monitor"):
-            copy.scrapy(name, "--help")
+        helps = {name: copy.scrapy(name, "--help") for name in ("events", "feed", "monitor")}
+        options = set(re.findall(r"^  (--[a-z]+)", helps["feed"], flags=re.MULTILINE))
+        assert "--columns" in options
+        assert not {"--probe", "--again", "--kafka"} & options
 
 
 def test_without_all_of_them_a_crawl_fetches_what_it_is_fed(tmp_path: Path, environment: dict[str, str]) -> None:
