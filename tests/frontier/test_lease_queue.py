@@ -360,7 +360,12 @@ async def test_a_worker_holds_one_suspect_until_that_has_ended(state: State) -> 
     await worker.queue.fill()
     [(name, lease)] = worker.queue.leases.items()
     worker.queue.settle(lease, Settlement(name, "museum", dead="x"))
+    assert worker.queue.is_needed
+    await asyncio.sleep(0.5)
+    await worker.queue.fill()
+    assert not worker.queue.leases  # the death of this worker would count against both
     await worker.queue.flush()
+    assert not worker.queue.is_needed
 
     async def has_other() -> bool:
         await worker.queue.fill()
