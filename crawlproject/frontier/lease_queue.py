@@ -395,23 +395,27 @@ class LeaseQueue:
 
     async def _flush(self, count: int) -> None:
         self.settled.clear()
-        while self._sending or (count > 0 and self._settlements):
-            while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
-                self._sending.append(self._settlements.popleft())
-                count -= 1
-            reply = await self.state.scripts.settle(self.state.worker_id, self._sending)
-            for settlement, known in zip(self._sending, reply.settled, strict=True):
-                self._count(settlement, known)
-                self._suspects.discard(settlement.id)
-            self._sending.clear()
-            if held_back := set(reply.held_back):  # these sources were halted or held meanwhile
-                for lease in self.leases.values():
-                    lease.revoked |= (
-                        lease.source in held_back
-                    )  # one whose connection is being made returns when it is there
-                self._return_waiting(held_back)
-        if self._settlements:
-            self.settled.set()
+        try:
+            while self._sending or (count > 0 and self._settlements):
+                while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
+                    self._sending.append(self._settlements.popleft())
+                    count -= 1
+                await self._send()
+        finally:
+            if self._sending or self._settlements:
+                self.settled.set()
+
+    async def _send(self) -> None:
+        reply = await self.state.scripts.settle(self.state.worker_id, self._sending)
+        for settlement, known in zip(self._sending, reply.settled, strict=True):
+            self._count(settlement, known)
+            self._suspects.discard(settlement.id)
+        self._sending.clear()
+        if held_back := set(reply.held_back):  # these sources were halted or held meanwhile
+            for lease in self.leases.values():
+                # One whose connection is being made returns when it is there.
+                lease.revoked |= lease.source in held_back
+            self._return_waiting(held_back)
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         if not known:

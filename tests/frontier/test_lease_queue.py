@@ -285,6 +285,7 @@ async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -
     await worker.redis.set(state.keys.excluded, "in the way")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE crawl:excluded is a string, not a set"):
         await worker.queue.flush()
+    assert worker.queue.settled.is_set()  # whatever else happens, they are sent again
     await worker.redis.delete(state.keys.excluded)
     await worker.queue.flush()
     assert await worker.redis.xlen(state.keys.link_rot_events) == 2
