@@ -380,8 +380,8 @@ class LeaseQueue:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any of these may open a circuit, slows its source down, has its request go out again now, or would
-        be lost again with this worker.
+        """Whether any of these may open a circuit, slows its source down, has its request go out again now, or is of
+        a suspect.
         """
         return bool(self._suspects) or any(
             one.fine is False or one.slows or not (one.event or one.done or one.dead or one.delay)
