@@ -380,8 +380,8 @@ class LeaseQueue:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any of these may open a circuit, slows its source down, has its request go out again now, or is of
-        a suspect.
+        """Whether one of these may open a circuit, slows its source down, has its request go out again now, or is
+        of a request that was lost before.
         """
         return bool(self._suspects) or any(
             one.fine is False or one.slows or not (one.event or one.done or one.dead or one.delay)
