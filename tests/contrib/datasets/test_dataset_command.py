@@ -12,6 +12,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ class Making:
         said, errors = process.communicate(timeout=120)
         return process.returncode, said, errors
 
+    def workers(self) -> list[str]:
+        """Return the processes that crawl for this folder."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                is_worker = b"\0crawl\0images\0" in (folder / "cmdline").read_bytes()
+                found += [folder.name] * (is_worker and (folder / "cwd").resolve() == self.folder)
+        return found
+
     def rows(self) -> list[dict[str, Any]]:
         parts = sorted(self.out.glob("*.parquet"))
         return [row for path in parts for row in pq.read_table(path).to_pylist()]
@@ -90,8 +100,10 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
         urls = making.write_list()
         first = making.start(*options)
         until(lambda: len(making.rows()) >= 20)
+        assert len(making.workers()) == 1
         first.kill()
         first.communicate()
+        until(lambda: not making.workers())  # another dataset here would crawl the same sites
         second = making.start(*options)
         until(lambda: len(making.rows()) >= 60)
         second.send_signal(signal.SIGINT)
