@@ -13,6 +13,7 @@ import argparse
 import csv
 import json
 import random
+import sys
 from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -83,7 +84,10 @@ def main() -> None:
     given = options.parse_args()
     make(given.folder, given.count, given.port)
     handler = partial(Quiet, directory=str(given.folder))
-    servers = [ThreadingHTTPServer((host, given.port), handler) for host in MUSEUMS.values()]
+    try:
+        servers = [ThreadingHTTPServer((host, given.port), handler) for host in MUSEUMS.values()]
+    except OSError as error:
+        sys.exit(f"port {given.port} cannot be served ({error}): choose another with --port")
     for server in servers[1:]:
         Thread(target=server.serve_forever, daemon=True).start()
     print(

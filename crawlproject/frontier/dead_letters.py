@@ -57,7 +57,7 @@ def failed_event(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any] | Non
     letter = read_dead_letter(at, fields)
     entry, _ = letter["raw"]
     meta = {} if entry is None else codec.peek(entry).get("meta", {})
-    mode = meta.get(MODE) or [None]
+    mode, *_ = meta[MODE] if isinstance(meta.get(MODE), list) and meta[MODE] else (None,)
     fetch = _object(fields.get(b"fetch", b"")) or {}
     return {
         "event": "failed",
@@ -70,7 +70,7 @@ def failed_event(at: str, fields: Mapping[bytes, bytes]) -> dict[str, Any] | Non
         "time": letter["time"],
         "image": letter["image"],
         "extra": letter["extra"],
-        **{name: name == mode[0] for name in plugins.offered("modes")},
+        **{name: name == mode for name in plugins.offered("modes")},
         "seed": letter["seed"] and letter["seed"][:_LONGEST_SEED],
     }
 

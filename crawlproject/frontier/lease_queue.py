@@ -82,6 +82,7 @@ class LeaseQueue:
         self.leases: dict[str, Lease] = {}
         self.settled = asyncio.Event()  # there is something to send
         self._settlements: deque[Settlement] = deque()
+        self._suspects: set[str] = set()  # of these settlements: the leases of requests that were lost before
         self._sending: list[Settlement] = []
         self._flushing = asyncio.Lock()
         self._exchange = asyncio.Lock()  # held during a lease call: its leases are not in `leases` yet
@@ -213,6 +214,8 @@ class LeaseQueue:
         if not self._drop(lease, was_requested, answered=settlement.answered or settlement.latency is not None):
             return False
         lease.revoked = True  # its slot may be given out again
+        if lease.deliveries:
+            self._suspects.add(lease.id)
         unsent = lease.at if self.state.delay and not lease.sent else None
         if unsent is not None or lease.requested is not None:
             settlement = replace(settlement, unsent=unsent, requested=lease.requested)
@@ -340,7 +343,7 @@ class LeaseQueue:
             min(self.room, self.pace.next()),
             rooms=rooms,
             room=room,
-            suspect=any(lease.deliveries for lease in self.leases.values()),
+            suspect=bool(self._suspects) or any(lease.deliveries for lease in self.leases.values()),
             horizon=HORIZON_S,
         )
 
@@ -377,8 +380,10 @@ class LeaseQueue:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any of these may open a circuit, slows its source down, or has its request go out again now."""
-        return any(
+        """Whether one of these may open a circuit, slows its source down, has its request go out again now, or is
+        of a request that was lost before.
+        """
+        return bool(self._suspects) or any(
             one.fine is False or one.slows or not (one.event or one.done or one.dead or one.delay)
             for one in self._settlements
         )
@@ -390,22 +395,27 @@ class LeaseQueue:
 
     async def _flush(self, count: int) -> None:
         self.settled.clear()
-        while self._sending or (count > 0 and self._settlements):
-            while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
-                self._sending.append(self._settlements.popleft())
-                count -= 1
-            reply = await self.state.scripts.settle(self.state.worker_id, self._sending)
-            for settlement, known in zip(self._sending, reply.settled, strict=True):
-                self._count(settlement, known)
-            self._sending.clear()
-            if held_back := set(reply.held_back):  # these sources were halted or held meanwhile
-                for lease in self.leases.values():
-                    lease.revoked |= (
-                        lease.source in held_back
-                    )  # one whose connection is being made returns when it is there
-                self._return_waiting(held_back)
-        if self._settlements:
-            self.settled.set()
+        try:
+            while self._sending or (count > 0 and self._settlements):
+                while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
+                    self._sending.append(self._settlements.popleft())
+                    count -= 1
+                await self._send()
+        finally:
+            if self._sending or self._settlements:
+                self.settled.set()
+
+    async def _send(self) -> None:
+        reply = await self.state.scripts.settle(self.state.worker_id, self._sending)
+        for settlement, known in zip(self._sending, reply.settled, strict=True):
+            self._count(settlement, known)
+            self._suspects.discard(settlement.id)
+        self._sending.clear()
+        if held_back := set(reply.held_back):  # these sources were halted or held meanwhile
+            for lease in self.leases.values():
+                # One whose connection is being made returns when it is there.
+                lease.revoked |= lease.source in held_back
+            self._return_waiting(held_back)
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         if not known:

@@ -7,7 +7,7 @@ import json
 import msgpack
 import pytest
 
-from crawlproject.frontier.dead_letters import read_dead_letter
+from crawlproject.frontier.dead_letters import failed_event, read_dead_letter
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,12 @@ def test_what_a_seed_kept_is_in_its_dead_letter() -> None:
 def test_what_no_seed_can_keep_is_not_shown(extra: object) -> None:
     entry = b"\x01\x00\x00" + msgpack.packb({"url": "http://a/", "meta": {"extra": extra}})
     assert read_dead_letter("1-1", {b"entry": entry})["extra"] is None
+
+
+@pytest.mark.parametrize("mode", [5, True, "x", {"a": 1}, [], [["probe"]]])
+def test_what_is_no_mode_is_that_of_no_failed_event(mode: object) -> None:
+    entry = b"\x01\x00\x00" + msgpack.packb({"url": "http://a/", "meta": {"crawl_mode": mode}})
+    event = failed_event("1-1", {b"entry": entry, b"reason": b"x"})
+    assert event is not None
+    assert event["url"] == "http://a/"
+    assert True not in event.values()

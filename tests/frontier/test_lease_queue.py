@@ -285,6 +285,7 @@ async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -
     await worker.redis.set(state.keys.excluded, "in the way")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE crawl:excluded is a string, not a set"):
         await worker.queue.flush()
+    assert worker.queue.settled.is_set()  # whatever else happens, they are sent again
     await worker.redis.delete(state.keys.excluded)
     await worker.queue.flush()
     assert await worker.redis.xlen(state.keys.link_rot_events) == 2
@@ -360,7 +361,12 @@ async def test_a_worker_holds_one_suspect_until_that_has_ended(state: State) -> 
     await worker.queue.fill()
     [(name, lease)] = worker.queue.leases.items()
     worker.queue.settle(lease, Settlement(name, "museum", dead="x"))
+    assert worker.queue.is_needed
+    await asyncio.sleep(0.5)
+    await worker.queue.fill()
+    assert not worker.queue.leases  # the death of this worker would count against both
     await worker.queue.flush()
+    assert not worker.queue.is_needed
 
     async def has_other() -> bool:
         await worker.queue.fill()

@@ -17,7 +17,7 @@ from crawlproject.state.functions import Caller, texts
 from crawlproject.state.shards import SourceElsewhere
 
 ROBOTS_LOCK_S = 45.0  # while one fetches a robots.txt: longer than its download takes
-_ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.25 s come after that
+_ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.5 s come after that
 _ELSEWHERE = 2  # answer of `acquire` for a source that is in another shard
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 

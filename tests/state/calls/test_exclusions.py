@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 from scrapy import Request
 
@@ -281,6 +282,30 @@ async def test_a_function_knows_the_digest_of_what_it_drops(
     assert await state.scripts.was_seen(digest)
     await state.scripts.drop_all("museum", "purged")
     assert not await state.scripts.was_seen(digest)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"crawl_mode": 5},
+        {"crawl_mode": [{}]},
+        {"crawl_mode": "x"},
+        {"identifier": {}},
+        {"redirect_urls": 5},
+        {"redirect_urls": [{}]},
+        {"source": {}},
+        5,
+    ],
+)
+async def test_what_has_no_digest_is_leased_or_dropped_like_any_other(state: State, meta: object) -> None:
+    await start(state)
+    await state.scripts.exclude({"gone.example": ""}, by="me")
+    entry = bytes((1, 0, 0)) + msgpack.packb({"url": "http://a.example/", "meta": meta})
+    await enqueue(state, [NewRequest(entry, digit * 8, again=False, source="museum") for digit in (b"1", b"2")])
+    (grant,) = (await lease(state, want=1)).grants
+    assert grant.entry == entry
+    await state.scripts.drop_all("museum", "purged")
+    assert await outstanding(state) == 1
 
 
 async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> None:

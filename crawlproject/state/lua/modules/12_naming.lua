@@ -18,17 +18,19 @@ end
 -- The attributes of a stored request and its meta; nothing for one with bytes in it, which Redis cannot unpack.
 function naming.request_in(entry)
   local is_read, request = pcall(cmsgpack.unpack, entry:sub(4))
-  if is_read and type(request) == 'table' then return request, request.meta or {} end
+  if is_read and type(request) == 'table' then return request, type(request.meta) == 'table' and request.meta or {} end
 end
 
 -- The digest that the seen filter has a stored request by, that of its seed, before any redirect (frontier/codec.py); nil where
 -- it cannot be told.
 function naming.digest_of(entry)
-  local request, meta = naming.request_in(entry)
-  if not request or not request.url then return nil end
-  local name = meta.identifier or meta.sitemap ~= nil and 'sitemap' or ''
-  if meta.crawl_mode ~= nil then name = meta.crawl_mode[1] .. '\n' .. name end
-  local hex = redis.sha1hex(name .. '\n' .. ((meta.redirect_urls or {})[1] or request.url))
+  local is_told, hex = pcall(function() -- nobody has checked what stands there
+    local request, meta = naming.request_in(entry)
+    local name = meta.identifier or meta.sitemap ~= nil and 'sitemap' or ''
+    if meta.crawl_mode ~= nil then name = meta.crawl_mode[1] .. '\n' .. name end
+    return redis.sha1hex(name .. '\n' .. ((meta.redirect_urls or {})[1] or request.url))
+  end)
+  if not is_told then return nil end
   return (hex:sub(1, 16):gsub('%x%x', function(byte) return string.char(tonumber(byte, 16)) end))
 end
 
@@ -36,7 +38,7 @@ end
 function naming.source_in(entry)
   if not entry:find('\166source', 1, true) or entry:find('redirect_urls', 1, true) then return nil end
   local _, meta = naming.request_in(entry)
-  return meta and meta.source
+  return meta and type(meta.source) == 'string' and meta.source or nil
 end
 
 -- The host in a URL in its stored form, '' where there is none: escaped, in lower case and, as IDNA, in ASCII.
