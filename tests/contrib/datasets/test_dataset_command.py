@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -158,7 +159,13 @@ def test_parquet_has_its_images_beside_it_and_a_deleted_dataset_is_made_anew(cra
         (("none.parquet", "--to", "out"), {}, "none.parquet: no such file\n"),
         (("urls.csv", "--to", "out", "--caption", "TEXT"), {}, "urls.csv has no column 'TEXT', only url, alt\n"),
         (("urls.csv",), {}, "expected at least one FILE, and --to FOLDER"),
-        (("-", "--to", "out"), {}, "expected at least one FILE, and --to FOLDER"),
+        (("-", "--to", "out"), {}, "-: a list is read again when a dataset is continued: name a file"),
+        (("pipe", "--to", "out"), {}, "pipe: a list is read again when a dataset is continued: name a file"),
+        (
+            ("urls.csv", "--to", "out"),
+            {"SCRAPY_SETTINGS_MODULE": "mine"},
+            "this project has no spider images: .* SPIDER_MODULES, or use another folder",
+        ),
         (("urls.csv", "--to", "out"), {"CRAWL_CONTACT": ""}, "CRAWL_CONTACT is not set: give the sites a way"),
         (("urls.csv", "--to", "out"), {"CRAWL_SHARDS": "2"}, "CRAWL_SHARDS is for several machines"),
         (("urls.csv", "--to", "out", "--size", "5"), {}, "whole numbers from 16 to 2048"),
@@ -173,7 +180,9 @@ def test_what_cannot_be_made_is_said_in_a_sentence(
     environment: dict[str, str], tmp_path: Path, args: tuple[str, ...], environ: dict[str, str], reason: str
 ) -> None:
     (tmp_path / "urls.csv").write_text("url,alt\nhttp://127.0.0.1:9/a.jpg,A\n")
-    here = {"PYTHONPATH": str(ROOT), "SCRAPY_SETTINGS_MODULE": "crawlproject.settings"}
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "mine.py").write_text("from crawlproject.settings import *\nSPIDER_MODULES = []\n")
+    here = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "SCRAPY_SETTINGS_MODULE": "crawlproject.settings"}
     done = subprocess.run(
         [sys.executable, "-m", "scrapy", "dataset", *args],
         cwd=tmp_path, env=environment | here | environ, capture_output=True, text=True, check=False, timeout=60,
