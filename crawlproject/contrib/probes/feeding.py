@@ -12,7 +12,7 @@ from scrapy.exceptions import UsageError
 from crawlproject.contrib.probes.again import Latest
 from crawlproject.contrib.probes.known import PROBE
 from crawlproject.frontier import codec
-from crawlproject.ingest.seed_files import STDIN, SeedFile
+from crawlproject.ingest.seed_files import SeedFile, is_stream
 from crawlproject.ingest.seed_rows import Reading
 from crawlproject.models import AGAIN, EXTRA, OF_FOUND
 
@@ -26,14 +26,14 @@ class Probes(Reading):
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "again": {
             "action": "store_true",
-            "help": "with --probe: check the images of a dataset (FOLDER:parquet of scrapy events), if not gone",
+            "help": "with --probe: check the images of a dataset (scrapy events FOLDER:parquet), if not gone",
         }
     }
 
     def __init__(self, files: Sequence[str], opts: argparse.Namespace) -> None:
         if opts.spider != "images":
             raise UsageError(f"--probe is for the spider images: {opts.spider} fetches no images")
-        if opts.again and STDIN in files:
+        if opts.again and any(map(is_stream, files)):
             raise UsageError("--again goes with --probe and with the folder or files of a dataset")
         self.name = (PROBE, opts.again)
         self.are_fixed = opts.again  # what comes meanwhile is of this check's own probes
@@ -78,7 +78,7 @@ def _fed(text: str, status: str) -> dict[str, Any]:
     try:
         extra = dict(json.loads(text))
     except (TypeError, ValueError, RecursionError):
-        raise ValueError(f"its extra is no JSON object: {text!r:.80}") from None
+        raise ValueError(f"its extra is not a JSON object: {text!r:.80}") from None
     if status == "failed":
         extra.pop("seed", None)
     if codec.extra_fault(extra):

@@ -25,7 +25,7 @@ class Failing(Workers):
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("exit 3", r"a worker has ended with 3: the reason \(.*/worker-1.log\)"),
+        ("exit 3", r"a worker ended with 3: the reason \(.*/worker-1.log\)"),
         ("kill -9 $$", r"11 workers were killed, the last by signal 9: .* \(.*/worker-1.log\)"),
     ],
 )
