@@ -400,8 +400,8 @@ async def check_known(state: State, sources: list[str], remedy: str = "") -> Non
         owner = (await state.shard_for(name).scripts.attribute(None, name)).source
         belongs = f"; {name} belongs to {owner}" if owner != name else ""
         raise UnknownSource(
-            f"no source is known by the name {name}, so nothing has changed{belongs}; scrapy sources lists those "
-            f"known{remedy}"
+            f"the crawl knows no source {name}, so nothing has changed{belongs}; scrapy sources lists known "
+            f"sources{remedy}"
         )
 
 

@@ -105,7 +105,7 @@ def _loaded(name: str, load: Callable[[], Any]) -> Plugin:
             import_module(plugin.commands)
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"the plug-in {name} cannot be loaded ({fault}): mend it, or uninstall it") from error
+        raise ConfigError(f"the plug-in {name} cannot be loaded ({fault}): repair it, or uninstall it") from error
     if not isinstance(plugin, Plugin):
         raise ConfigError(
             f"the plug-in {name} is {plugin!r}: its entry point must name a Plugin (docs/plugins.md)"
@@ -122,7 +122,7 @@ def loaded(what: str, say: Callable[[str], object]) -> dict[str, Any]:
                 objects[name] = pkgutil.resolve_name(path)
             except Exception as error:
                 fault = f"{path} cannot be loaded ({type(error).__name__}: {error})"
-                say(f"the plug-in {plugin} offers {name}, but {fault}: mend it, or uninstall it")
+                say(f"the plug-in {plugin} offers {name}, but {fault}: repair it, or uninstall it")
     return objects
 
 

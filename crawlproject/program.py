@@ -13,22 +13,22 @@ NAME = "crawlproject"
 # Each command with its summary. Here, so that `crawlproject --help` imports no Scrapy.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Crawl": {
-        "feed": "Put seeds into the crawl, from files or from what plug-ins offer: Kafka",
-        "crawl": "Run a worker, beside any number of others",
-        "events": "Append new events to a file of JSON lines, or to what plug-ins offer: datasets, Kafka",
+        "feed": "Put seeds into the crawl, from files, or from Kafka by its plug-in",
+        "crawl": "Run a worker; start as many as you like",
+        "events": "Append new events to a file of JSON lines, or by plug-ins to a dataset or Kafka",
         "dead": "List dead letters, retry or drop them",
         "redis": "Start or stop the embedded Redis of this folder, or print its socket",
     },
     "Watch": {
         "top": "Watch rates, errors and work of all sources, live in the terminal",
-        "monitor": "Report every five seconds what the crawl is doing; serve the dashboard and /metrics",
+        "monitor": "Report the state of the crawl every five seconds; serve the dashboard and /metrics",
         "sources": "Show the rate, state and work of each source",
         "explain": "Explain what happens to a URL, or to a source, and why",
         "stats": "Print the totals of all workers as JSON",
         "shards": "Show the shards of a crawl: nodes, workers, work, replicas",
     },
     "Control": {
-        "rate": "Set a source's rate in requests a second, or auto: by its size",
+        "rate": "Set a source's rate in requests a second; auto returns to the rate by size",
         "halt": "Stop requests to sources, until scrapy resume",
         "resume": "Resume halted sources, at their full rate",
         "exclude": "Keep the crawl away from domains and sources, until scrapy include",
@@ -69,7 +69,7 @@ def name() -> str:
 def as_called(text: str) -> str:
     """Return a text for people with each `scrapy COMMAND` spelled as the user calls that command."""
     program = name()
-    return text if program == "scrapy" else _orders().sub(f"{program} ", text)
+    return text if program == "scrapy" else _orders().sub(program, text)
 
 
 def summary_of(command: str) -> str:
@@ -98,4 +98,4 @@ def of_contrib() -> Mapping[str, str]:
 @functools.cache
 def _orders() -> re.Pattern[str]:
     names = [*(name for group in COMMANDS.values() for name in group), *of_contrib()]
-    return re.compile(rf"\bscrapy (?=(?:{'|'.join(map(re.escape, names))})\b)")
+    return re.compile(rf"\bscrapy(?=\s+(?:{'|'.join(map(re.escape, names))})\b)")

@@ -201,7 +201,7 @@ def test_half_a_move_ends_in_a_sentence(project: Project) -> None:
     )
     done = project.run("scrapy", "crawl", "pushed")
     assert done.returncode == 1
-    assert 'put ADDONS = {"crawlproject.Addon": 0} in their place' in done.stderr.splitlines()[-1]
+    assert 'replace them with ADDONS = {"crawlproject.Addon": 0}' in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     project.settings(MOVED.replace("CRAWL_CONTACT", "#"), without=("SCHEDULER", "DUPEF", "DOWNLOAD", "CONCURRENT"))
     del project.environ["CRAWL_CONTACT"]

@@ -122,9 +122,10 @@ def test_help_and_errors_call_the_program_by_its_name(elsewhere: Elsewhere) -> N
         "completion",
         "report",
     ]
-    halt = elsewhere.run("crawlproject", "halt", "--help").stdout
-    assert "  crawlproject halt [options] SOURCE..." in halt
-    assert "scrapy " not in halt
+    for order, usage in (("halt", "[options] SOURCE..."), ("crawl", "[options] <spider>")):
+        said = elsewhere.run("crawlproject", order, "--help").stdout
+        assert f"  crawlproject {order} {usage}" in said
+        assert re.search(r"scrapy\s", said) is None  # nor where a line ends between the two words
     done = elsewhere.run("crawlproject", "crawl", "nothing")
     assert done.stderr.splitlines()[-1].startswith("crawlproject crawl: unknown spider 'nothing'")
     done = elsewhere.run("crawlproject", "fede")

@@ -188,7 +188,7 @@ def test_what_of_a_plugin_cannot_be_loaded_is_named_and_the_rest_works(
     assert (done.returncode, done.stdout) == (0, f"0 events written to {tmp_path / 'out.jsonl'}\n")
     assert done.stderr == (
         "note: the plug-in bad offers tape, but crawl_bad.Nothing cannot be loaded (AttributeError: module "
-        "'crawl_bad' has no attribute 'Nothing'): mend it, or uninstall it\n"
+        "'crawl_bad' has no attribute 'Nothing'): repair it, or uninstall it\n"
     )
     done = scrapy("feed", "-", stdin="http://museum.org/a.jpg", **path)
     assert (done.returncode, done.stdout) == (0, "1 seed fed, 0 rejected\n")

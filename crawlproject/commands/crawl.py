@@ -32,7 +32,7 @@ class Command(crawl.Command):
 
     def long_desc(self) -> str:
         return (
-            "Run a worker, beside any number of others: crawl the requests in the frontier, until Ctrl-C or "
+            "Run a worker, one of any number: crawl the requests in the frontier, until Ctrl-C or "
             "SIGTERM. "
             "Example: CRAWL_CONTACT=mailto:you@example.org scrapy crawl images -s CRAWL_SOURCES=sources.json"
         )
@@ -59,8 +59,8 @@ class Command(crawl.Command):
         config.check_contact(settings)
         if (now := local_time()) < 0:
             raise ConfigError(
-                f"the monotonic clock of this machine is at {now:.0f} s, below zero: run the worker in no time "
-                "namespace (unshare --monotonic)"
+                f"the monotonic clock of this machine is at {now:.0f} s, below zero: run the worker outside "
+                "a time namespace (unshare --monotonic)"
             )
         if missing := dict(_not_installed(settings.formats)):
             raise ConfigError(

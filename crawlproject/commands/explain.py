@@ -133,7 +133,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         excluded = await exclusion_of(state, seed.source, "")
     obstacles = [
         excluded and f"{excluded} is excluded: see scrapy excluded",
-        seen and place is None and 'seen before: a seed for it is a duplicate unless it says "again"',
+        seen and place is None and 'seen before: a seed for it is a duplicate unless it has "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
         unresolved and f"name: {unresolved}",

@@ -36,10 +36,9 @@ _PASSING = (
 class Command(cli.Command):
     """Put seeds into the crawl from Parquet files, from TSV or CSV files with a header (url; where known,
     identifier or uuid, source, priority, again), JSON lines or plain lists of URLs, gzipped or not. A FILE may be
-    a folder, a pattern, or in s3:// or gs://; - is stdin. With the plug-in probes, --probe has the crawl fetch
-    only the beginning of each image, enough for its size and to see that it is there; --again checks the images of
-    a dataset for changes. With the plug-in kafka, --kafka feeds the seeds of a topic as they come, while there is
-    room, until Ctrl-C.
+    a folder, a pattern, or in s3:// or gs://; - is stdin. With the plug-in probes, --probe fetches only the
+    beginning of each image, enough for its size and to see that it exists; --again checks the images of a dataset
+    for changes. With the plug-in kafka, --kafka feeds the seeds of a topic as they arrive, until Ctrl-C.
     """
 
     arguments = "[options] FILE..."
@@ -55,17 +54,17 @@ class Command(cli.Command):
         parser.add_argument(
             "--columns",
             metavar="KEY=COLUMN,...",
-            help="columns that are named differently from a seed's keys, as in url=URL",
+            help="columns of the files for the keys of a seed, as in url=URL",
         )
         parser.add_argument(
             "--keep",
             metavar="COLUMN,...",
-            help="columns that events and dead letters repeat, also under another name, as in license=LICENSE",
+            help="columns to copy into events and dead letters, also under another name, as in license=LICENSE",
         )
         parser.add_argument(
             "--resume",
             action="store_true",
-            help="go on with an interrupted feed of the same FILEs and options, behind its last seed",
+            help="continue an interrupted feed of the same FILEs and options, after its last seed",
         )
         offered: dict[str, type[cli.HasOptions]] = {**_streams(), **_readings()}
         cli.add_plugin_options(parser, offered, offered)
@@ -114,7 +113,9 @@ class Command(cli.Command):
             bar = progress.add_task("feeding", total=feed.size or None)
             try:
                 if ignored := feed.ignored():
-                    cli.remark(f"{ignored}; take them with --keep, or with --columns as a key of the seed")
+                    cli.remark(
+                        f"{ignored}; --keep copies them into events, --columns maps them to keys of the seed"
+                    )
                 with progress:
                     feed.push(lambda n: progress.advance(bar, n))
             finally:

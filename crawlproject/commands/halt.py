@@ -20,7 +20,7 @@ class Command(cli.Question):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--new", action="store_true", help="also those of which nothing is known yet")
+        parser.add_argument("--new", action="store_true", help="accept names that the crawl does not know yet")
         parser.add_argument(
             "--key",
             action="store_true",

@@ -29,7 +29,7 @@ class Command(cli.Question):
         parser.add_argument(
             "--over-robots", action="store_true", help="lift the Crawl-delay that its robots.txt asks for"
         )
-        parser.add_argument("--new", action="store_true", help="also if nothing is known of the source yet")
+        parser.add_argument("--new", action="store_true", help="accept a name that the crawl does not know yet")
         parser.add_argument(
             "--key",
             action="store_true",

@@ -160,8 +160,8 @@ def check_components(settings: Mapping[str, Any]) -> None:
     """
     if "crawlproject.extensions.lease_keeper.LeaseKeeper" not in settings.get("EXTENSIONS_BASE", {}):
         raise ConfigError(
-            "SCHEDULER and DUPEFILTER_CLASS are only a part of crawlproject: in settings.py, put "
-            'ADDONS = {"crawlproject.Addon": 0} in their place'
+            "SCHEDULER and DUPEFILTER_CLASS are only a part of crawlproject: in settings.py, "
+            'replace them with ADDONS = {"crawlproject.Addon": 0}'
         )
     if others := [name for name, path in COMPONENTS.items() if settings.get(name) != path]:
         values = ", ".join(str(settings.get(name)) for name in others)

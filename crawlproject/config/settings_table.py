@@ -202,9 +202,9 @@ class Config:
     thumbnail_sizes: tuple[int, ...] = setting(
         (640,),
         sizes,
-        "sizes of thumbnails, 16 to 2048, one or several, the first of which is the event's `thumbnail`: their "
-        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise; smaller images keep their size, unless "
-        "`CRAWL_THUMBNAIL_ENLARGE`",
+        "one or several sizes of thumbnails, 16 to 2048; the first one is the event's `thumbnail`. A size is the "
+        "longest side, unless `CRAWL_THUMBNAIL_MODE` says otherwise. Smaller images keep their size, unless "
+        "`CRAWL_THUMBNAIL_ENLARGE` is set",
         unit="pixels",
     )
     thumbnail_mode: str = setting(
@@ -212,7 +212,7 @@ class Config:
         choice(*THUMBNAIL_MODES),
         "what the size is of: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
     )
-    thumbnail_enlarge: bool = setting(False, flag, "smaller images are enlarged to the size")
+    thumbnail_enlarge: bool = setting(False, flag, "enlarge smaller images to the size")
     thumbnail_format: str = setting(
         "JPEG",
         choice(*THUMBNAIL_FORMATS),

@@ -26,7 +26,7 @@ _KEPT_S = 30 * 86_400  # after the last seeds
 _LOOK_S = 0.5  # between two checks of what holds a batch back
 _PATIENCE_S = 5.0  # until that is reported
 _REMEDY = "feed them without --resume: seeds that were crawled before are dropped as duplicates"
-_REMEDY_FIXED = "begin without --resume: what was fed is fed once more"
+_REMEDY_FIXED = "begin without --resume, which feeds all rows again"
 
 
 @dataclass(frozen=True, slots=True)

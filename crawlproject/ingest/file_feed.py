@@ -54,10 +54,12 @@ class FileFeed:
     def _where(self) -> str:
         begin = self._begin
         if not begin.index and not begin.row:
-            return "there is no feed of these files with these options to resume: it begins with the first"
+            return "there is no feed of these files with these options to resume: feeding from the first file"
         if begin.index >= len(self._files):
-            return "these files are fed already" + (": begin the next feed without --resume" if begin.of else "")
-        return f"going on behind row {begin.row} of {self._files[begin.index].name}"
+            return "these files have been fed already" + (
+                ": begin the next feed without --resume" if begin.of else ""
+            )
+        return f"continuing after row {begin.row} of {self._files[begin.index].name}"
 
     @property
     def size(self) -> int:

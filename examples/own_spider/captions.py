@@ -1,7 +1,7 @@
 """A spider of your own: the captions of a museum's pictures, at the museum's rate, from one page to the next.
 
 export CRAWL_CONTACT=mailto:you@example.org CRAWL_ALLOW_NETWORKS=127.0.0.0/8 CRAWL_SOURCES=museums/sources.json
-PYTHONPATH=examples/own_spider scrapy crawl captions -s SPIDER_MODULES=captions -a out=captions.jsonl
+PYTHONPATH=examples/own_spider crawlproject crawl captions -s SPIDER_MODULES=captions -a out=captions.jsonl
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ async def test_a_url_is_seen_under_its_identifier(museum: Frontier) -> None:
     said = await explained(museum, URL)
     assert said["seen"] is True
     assert said["obstacles"] == []  # it is queued
-    again = 'seen before: a seed for it is a duplicate unless it says "again"'
+    again = 'seen before: a seed for it is a duplicate unless it has "again"'
     assert (await explained(museum, URL, "--uuid", "other"))["seen"] is False
     await museum.redis.delete("crawl:images:queue:0:citymuseum")
     assert (await explained(museum, URL))["obstacles"] == [again]

@@ -77,7 +77,8 @@ def test_columns_that_nothing_takes_are_named_and_those_to_keep_may_be_renamed(
     table.write_text(f"URL\tTEXT\tLICENSE\tkey\n{A}\tA museum\tby\tk\n")
     done = scrapy("feed", str(table), "--keep", "license=LICENSE")
     assert (
-        done.stderr == "note: ignored: TEXT, key; take them with --keep, or with --columns as a key of the seed\n"
+        done.stderr
+        == "note: ignored: TEXT, key; --keep copies them into events, --columns maps them to keys of the seed\n"
     )
     assert json.loads(seeds(redis_url)[0]) == {"url": A, "extra": {"license": "by"}}
 
@@ -177,10 +178,10 @@ def test_a_killed_feed_is_resumed_exactly(
     fed = len(seeds(redis_url))
     done = scrapy(*arguments, "--resume")
     assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
-    assert "note: going on behind row" in done.stderr or fed == 13_500
+    assert "note: continuing after row" in done.stderr or fed == 13_500
     assert [json.loads(seed)["uuid"] for seed in seeds(redis_url)] == [str(n) for n in range(13_500)]
     done = scrapy(*arguments, "--resume")
-    assert (done.stdout, done.stderr) == ("0 seeds fed, 0 rejected\n", "note: these files are fed already\n")
+    assert (done.stdout, done.stderr) == ("0 seeds fed, 0 rejected\n", "note: these files have been fed already\n")
 
 
 def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> int:

@@ -78,9 +78,7 @@ async def test_a_name_that_nobody_knows_is_refused_unless_it_is_new(scrapy: Scra
     for order in (("halt", "museum", "musuem"), ("rate", "musuem", "5"), ("resume", "musuem")):
         done = scrapy(*order)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith(
-            f"scrapy {order[0]}: no source is known by the name musuem, so nothing has ch"
-        )
+        assert done.stderr.startswith(f"scrapy {order[0]}: the crawl knows no source musuem, so nothing has ch")
         assert ("--new" in done.stderr) == (order[0] != "resume")
     assert {key async for key in frontier.redis.scan_iter("*musuem*")} == set()
     assert await frontier.redis.smembers("crawl:halted") == set()

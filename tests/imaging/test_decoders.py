@@ -155,7 +155,7 @@ async def test_a_format_that_cannot_be_loaded_is_named_and_off_alone(
     broken = {"TAPE": "crawl_raises:FORMAT", "DISC": "crawl_disc:DISC"}
     one = make(formats=("JPEG", *broken), plugins=broken, inspections={"odd": "crawl_raises:odd"})
     assert (await one.analyse(GOOD)).facts.width == 90
-    assert await reason(one, b"disc") == "not a picture in a supported format (JPEG), begins with b'disc'"
+    assert await reason(one, b"disc") == "not a picture in a supported format (JPEG), begins with 'disc'"
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
         f"A plug-in's {name} cannot be loaded, and decoders go without it: {path}: {fault}"
         for name, path, fault in (

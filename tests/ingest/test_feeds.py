@@ -103,7 +103,7 @@ def test_of_a_feed_of_some_files_all_must_stay_and_more_may_come() -> None:
     text = Position(0, 7, 2).text([ONE, TWO])
     assert Position.of_text(text, [ONE, TWO, THREE]) == Position(0, 7, 2)
     for files in ([ONE], [ONE, THREE, TWO]):
-        with pytest.raises(BadInput, match="begin without --resume: what was fed is fed once more"):
+        with pytest.raises(BadInput, match="begin without --resume, which feeds all rows again"):
             Position.of_text(text, files)
 
 

@@ -57,7 +57,7 @@ class Feeding(threading.Thread):
                     feed.begin(self._settings, resume=True)
                 except BadInput as error:
                     feed.begin(self._settings, resume=False)
-                    self._say(f"{error}; fed anew: images that the dataset has are left out")
+                    self._say(f"{error}; feeding all rows again, without images that the dataset already has")
                 self.begun.set()
                 feed.push(lambda _: None, self.stopped.is_set)
         except BaseException as error:  # the main thread raises it
@@ -100,8 +100,8 @@ class Making:
         """
         if has_parts and not await state.redis.exists(state.keys.totals):
             raise CrawlprojectError(
-                f"{self._where} has a dataset, whose crawl this Redis does not know: all images would come twice; "
-                "name an empty folder, or set REDIS_URL to the Redis that it was begun with"
+                f"{self._where} has a dataset, whose crawl this Redis does not know: all images would be fetched "
+                "twice; name an empty folder, or set REDIS_URL to the Redis of its crawl"
             )
         target = self._target(state, self._where, self._read, self.settings)
         target.about_it = self._about

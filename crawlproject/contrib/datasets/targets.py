@@ -46,7 +46,7 @@ class ParquetTarget(Target):
         },
         "keep": {
             "metavar": "NAME[:TYPE],...",
-            "help": "of a dataset: what was fed with --keep, and becomes columns: string, int64, double or bool",
+            "help": "of a dataset: keys of extra that become columns, as string, int64, double or bool",
         },
     }
 

@@ -51,7 +51,7 @@ class Workers:
                 lines = worker.log.read_text(errors="replace").split("\n")
                 last = next((line for line in reversed(lines) if line.strip()), "without a word")
                 raise CrawlprojectError(
-                    f"a worker has ended with {worker.process.returncode}: {printable(last, 500)} ({worker.log})"
+                    f"a worker ended with {worker.process.returncode}: {printable(last, 500)} ({worker.log})"
                 )
         if not self._started:
             self._started = True

@@ -26,7 +26,7 @@ class Probes(Reading):
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "again": {
             "action": "store_true",
-            "help": "with --probe: check the images of a dataset (FOLDER:parquet of scrapy events), if not gone",
+            "help": "with --probe: check the images of a dataset (scrapy events FOLDER:parquet), if not gone",
         }
     }
 
@@ -78,7 +78,7 @@ def _fed(text: str, status: str) -> dict[str, Any]:
     try:
         extra = dict(json.loads(text))
     except (TypeError, ValueError, RecursionError):
-        raise ValueError(f"its extra is no JSON object: {text!r:.80}") from None
+        raise ValueError(f"its extra is not a JSON object: {text!r:.80}") from None
     if status == "failed":
         extra.pop("seed", None)
     if codec.extra_fault(extra):

@@ -322,7 +322,7 @@ def test_it_can_be_used_by_keyboard_on_a_narrow_screen_and_with_a_screen_reader(
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     if "report" in offered("pages_of_source"):
         page.goto(f"{monitor.url}/report?source=archive-000")  # styled, on a phone's screen, too
-        assert page.evaluate("document.documentElement.scrollWidth") == 400
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert page.locator("h1").evaluate("one => getComputedStyle(one).fontFamily") != "serif"
     assert page.complaints == []
 

@@ -98,7 +98,7 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
         said, errors = second.communicate(timeout=60)
         if second.returncode:  # else all was done by then
             assert second.returncode == 130, errors
-            assert "the same command goes on" in said
+            assert "the same command continues" in said
         status, said, errors = making.run(*options, "--json")
         assert status == 0, errors
         assert making.run(*options)[1].startswith("out/: 122 rows, 120 ok, 1 gone, 1 failed (")  # nothing to do
@@ -109,7 +109,7 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
     assert sorted(row["url"] for row in rows) == sorted(urls)
     assert {row["identifier"]: row["caption"] for row in rows}["7.jpg"] == "Picture 7.jpg"
     assert {row["similarity"] for row in rows} == {0.5}
-    assert "ignored: WIDTH; take them with --columns" in errors
+    assert "ignored: WIDTH; --columns copies them into the dataset" in errors
     assert sizes_in(sorted(making.out.glob("*.tar"))) == {(32, 32): COUNT}
     assert not list((tmp_path / ".crawl" / "datasets").rglob("*.jpg"))
 

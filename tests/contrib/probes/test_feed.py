@@ -36,19 +36,19 @@ def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(
     rows_of_dataset(tmp_path / "00000004.parquet", range(100, 5_000), at=3)  # of this check's probes
     done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
     assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
-    assert "note: going on behind row" in done.stderr
+    assert "note: continuing after row" in done.stderr
     identifiers = [int(json.loads(seed)["identifier"]) for seed in seeds(redis_url)]
     assert identifiers == [*range(100, 13_500), *range(100)]
 
     done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
     assert done.stdout == "0 seeds fed, 0 rejected\n"
-    assert done.stderr == "note: these files are fed already: begin the next feed without --resume\n"
+    assert done.stderr == "note: these files have been fed already: begin the next feed without --resume\n"
     done = scrapy("feed", "--probe", "--again", str(tmp_path))
     assert (done.stdout, done.stderr) == ("13500 seeds fed, 0 rejected\n", "")
     rows_of_dataset(tmp_path / "00000002.parquet", range(5), at=9)
     done = scrapy("feed", "--probe", "--again", "--resume", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "begin without --resume: what was fed is fed once more" in done.stderr
+    assert "begin without --resume, which feeds all rows again" in done.stderr
 
 
 @pytest.mark.parametrize(

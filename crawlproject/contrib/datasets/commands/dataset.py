@@ -37,13 +37,13 @@ _STORE = "IMAGES_STORE"
 class Command(cli.Command):
     """Crawl the images of lists (Parquet, CSV, TSV, JSON lines or plain lists of URLs, as for scrapy feed), with a
     worker for each core, and write them to a folder or s3://BUCKET/PREFIX: as WebDataset's shards, or as Parquet
-    files with the images in images/. It shows how far it is, and sums up at the end. After Ctrl-C or a crash the
-    same command goes on: each row of the lists is in the dataset once. A site whose size is unknown gets a request
-    every five seconds: its size in a catalogue, or scrapy rate, gives it more.
+    files with the images in images/. The command shows its progress, and a summary at the end. After Ctrl-C or a
+    crash, run it again: it continues, and each row of the lists is in the dataset once. A site of unknown size
+    gets a request every five seconds; to raise this rate, give the size in a catalogue, or use scrapy rate.
     """
 
     arguments = "[options] FILE... --to FOLDER"
-    summary = "Make a dataset of a list of URLs: WebDataset, or Parquet"
+    summary = "Make a dataset from a list of URLs, as WebDataset or Parquet"
     examples = (
         "scrapy dataset images.parquet --to out/ --size 256 --crop --columns caption=TEXT,id=key",
         "scrapy dataset urls.txt --to s3://bucket/out/ --format parquet",
@@ -53,21 +53,23 @@ class Command(cli.Command):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         whole: dict[str, Any] = {"type": int, "metavar": "N"}
-        parser.add_argument("--to", metavar="FOLDER", help="where the dataset is, or will be")
+        parser.add_argument("--to", metavar="FOLDER", help="folder or s3://BUCKET/PREFIX of the dataset")
         parser.add_argument("--format", choices=_FORMS, default=_FORMS[0], help=f"(default: {_FORMS[0]})")
         parser.add_argument("--size", **whole, help="pixels of the longest side of an image (default: 640)")
-        parser.add_argument("--crop", action="store_true", help="images are squares, of their middle")
-        parser.add_argument("--enlarge", action="store_true", help="images that are smaller become as large")
+        parser.add_argument("--crop", action="store_true", help="cut a square from the middle of each image")
+        parser.add_argument("--enlarge", action="store_true", help="enlarge smaller images to the size")
         parser.add_argument(
             "--columns",
             metavar="NAME=COLUMN,...",
-            help="columns of the lists that the dataset has, as caption=TEXT,id=key,LICENSE; id, url, source and "
-            "priority are those of a seed",
+            help="columns of the lists to copy into the dataset, such as caption=TEXT,id=key,LICENSE; id, url, "
+            "source and priority become the keys of the seed",
         )
         parser.add_argument("--caption", metavar="COLUMN", help="the same as --columns caption=COLUMN")
         parser.add_argument("--url", metavar="COLUMN", help="the column of URLs; by default url or image_url")
-        parser.add_argument("--catalogue", metavar="FILE", help="sizes of sites, which set their rates")
-        parser.add_argument("--workers", **whole, help="processes that crawl (default: one for each core)")
+        parser.add_argument(
+            "--catalogue", metavar="FILE", help="catalogue of sites with their sizes, which set the rates"
+        )
+        parser.add_argument("--workers", **whole, help="number of workers (default: one for each core)")
         parser.add_argument("--rows", **whole, help="rows of a part at most (default: 50,000)")
         parser.add_argument("--samples", **whole, help="samples of a shard at most (default: 10,000)")
 
@@ -123,7 +125,9 @@ class Command(cli.Command):
         assert self.settings is not None
         screen = Screen()
         if mapped.ignored:
-            screen.say(f"ignored: {printable(', '.join(mapped.ignored), 500)}; take them with --columns")
+            screen.say(
+                f"ignored: {printable(', '.join(mapped.ignored), 500)}; --columns copies them into the dataset"
+            )
         read = argparse.Namespace(
             follow=True, skip_lost=False, reader=None, every=None, originals=False, json=True,
             rows=opts.rows, samples=opts.samples, keep=mapped.keep,
@@ -215,8 +219,8 @@ def _alone(namespace: str, where: str) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             raise CrawlprojectError(
-                f"another dataset is being made here, {printable(lock.read(), 500)}: wait for it, as two at once "
-                "would send sites twice their rates"
+                f"another dataset is being made here, {printable(lock.read(), 500)}: wait until it ends, because "
+                "two at once would send sites twice their rates"
             ) from None
         lock.truncate(0)
         lock.write(where)
@@ -233,7 +237,7 @@ def _words(said: dict[str, Any], where: str, namespace: str, logs: Path) -> Iter
         f"{'; left out: ' + ', '.join(more) if more else ''} ({said['seconds']:.0f} s)"
     )
     if not said["whole"]:
-        yield f"stopped, with {said['waiting']} to do: the same command goes on"
+        yield f"stopped, with {said['waiting']} to do: the same command continues"
     if said["slowest"]:
         yield "slowest sources:"
         yield from (f"  {line}" for line in said["slowest"])

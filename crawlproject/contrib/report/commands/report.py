@@ -25,7 +25,7 @@ class Command(cli.Command):
     """
 
     arguments = "[options] SOURCE|HOST|URL"
-    summary = "Report what was requested of a site, for its admin"
+    summary = "Report the requests to a site, for its admin"
     examples = ("scrapy report museum.example --html report.html", "scrapy report --json museum.example")
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
