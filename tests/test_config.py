@@ -91,7 +91,7 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "CRAWL_NAMESPACE": (
         [("{a}", "{a}"), ("A.b_c-1", "A.b_c-1"), ("x" * 64, "x" * 64)],
-        ["", "a b", "a:b", "ä", "x" * 65, "a\n"],
+        ["", "a b", "a:b", "ä", "x" * 65, "a\n", ".", ".."],
     ),
     "CRAWL_FORMATS": (
         [("psd, Jpeg2000,,JPEG,", ("JPEG", "JPEG2000", "PSD")), (["PNG", "GIF", "PNG"], ("PNG", "GIF"))],
