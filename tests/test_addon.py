@@ -114,6 +114,7 @@ def test_the_environment_is_stronger_than_the_project_and_the_command_line_than_
         ({"TWISTED_REACTOR": None}, r"TWISTED_REACTOR \(None\) must be crawlproject's own: leave it out"),
         ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, "DOWNLOAD_DELAY=1 and CONC.*leave them out"),
         ({"REDIS_HOST": "there"}, "set REDIS_URL=redis://there:6379"),
+        ({"ITEM_PIPELINES": {"scrapy_redis.pipelines.RedisPipeline": 9}}, "RedisPipeline needs REDIS_URL"),
         ({"REDIS_START_URLS_AS_SET": True}, "REDIS_START_URLS_AS_SET.*lpush"),
         ({"CRAWL_CONTAKT": "x"}, "did you mean CRAWL_CONTACT"),
     ],

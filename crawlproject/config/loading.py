@@ -80,6 +80,12 @@ def _check_names_of_scrapy_redis(settings: Mapping[str, Any]) -> None:
             "REDIS_HOST and REDIS_PORT are not read: set "
             f"REDIS_URL=redis://{host or 'localhost'}:{port or 6379} in their place"
         )
+    pipelines = " ".join(map(str, settings.get("ITEM_PIPELINES") or ()))
+    if not settings.get("REDIS_URL") and "scrapy_redis.pipelines" in pipelines:
+        raise ConfigError(
+            "scrapy_redis.pipelines.RedisPipeline needs REDIS_URL: without it, it would connect to localhost:6379 "
+            "and not to the embedded Redis"
+        )
 
 
 def read(kind: type[T], settings: Mapping[str, Any]) -> T:

@@ -293,7 +293,7 @@ def check_spider(spider: Spider) -> None:
     if named is not None and named % {"name": spider.name} != f"{spider.name}:start_urls":
         raise ConfigError(
             f"spider {spider.name} has redis_key {named!r}: its seeds are read from {spider.name}:start_urls; "
-            "push them there, and leave redis_key out"
+            "push them there, leave redis_key out, and take what waits along with RENAME of redis-cli"
         )
 
 
