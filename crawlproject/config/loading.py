@@ -42,7 +42,8 @@ def load(settings: Mapping[str, Any]) -> Config:
         if isinstance(name, str) and name.startswith("CRAWL_") and name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
-            raise ConfigError(f"{name} is not a crawlproject setting: {hint}")
+            where = " (an environment variable)" if name in os.environ else ""
+            raise ConfigError(f"{name}{where} is not a crawlproject setting: {hint}")
     _check_names_of_scrapy_redis(settings)
     for one in tables:
         read(one, settings)
