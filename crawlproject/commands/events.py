@@ -20,6 +20,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli, plugins
 from crawlproject.errors import StorageDown
+from crawlproject.program import as_called
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.sinks.sink import Sink, Target
 from crawlproject.state.client import State
@@ -237,7 +238,7 @@ async def _drain(
 
 
 def _say(text: str) -> None:
-    cli.show(f"scrapy events: {text}", sys.stderr)
+    cli.show(as_called(f"scrapy events: {text}"), sys.stderr)
 
 
 def _report(events: int, skipped: int, opts: argparse.Namespace, what: str) -> None:

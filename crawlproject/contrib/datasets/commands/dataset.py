@@ -22,6 +22,7 @@ from scrapy.utils.misc import load_object
 from crawlproject import cli, config, plugins
 from crawlproject.errors import CrawlprojectError
 from crawlproject.ingest import files, seed_files
+from crawlproject.program import as_called
 from crawlproject.screen import Screen
 from crawlproject.state.client import crawl_dir
 from crawlproject.texts import counted, printable
@@ -105,7 +106,7 @@ class Command(cli.Command):
         if opts.json:
             print(json.dumps(said))
         else:
-            cli.show("\n".join(_words(said, opts.to, own.namespace, logs)))
+            cli.show(as_called("\n".join(_words(said, opts.to, own.namespace, logs))))
         if not said["whole"]:
             self.exitcode = 130
 
