@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import difflib
 import os
 import sys
@@ -75,7 +76,16 @@ def _execute() -> None:
     cmdline.ScrapyHelpFormatter = Help  # type: ignore[attr-defined]
     if not os.environ.get(ENVVAR) and not closest_scrapy_cfg():
         os.environ[ENVVAR] = "crawlproject.settings"
-    settings: Settings = get_project_settings()
+    try:
+        settings: Settings = get_project_settings()
+    except configparser.Error as error:
+        first = error.message.partition("\n")[0]
+        sys.exit(f"{program.name()}: {closest_scrapy_cfg() or '~/.scrapy.cfg'} cannot be read: {first}")
+    except ModuleNotFoundError as error:
+        module = os.environ.get(ENVVAR, "")
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # the settings want it
+        sys.exit(f"{program.name()}: there are no settings {module} ({error}): see scrapy.cfg and {ENVVAR}")
     if editor := os.environ.get("EDITOR"):
         settings["EDITOR"] = editor
     settings.set("COMMANDS_MODULE", "crawlproject.commands", priority="project")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.project import ENVVAR
 
 from crawlproject import config, program
 from crawlproject.errors import ConfigError
@@ -43,7 +48,7 @@ class Addon:
         """Check the settings of a crawler, with those of its spider and of the command line."""
         _check(settings)
         if not settings.getbool("FRONTIER_ALONE"):
-            _or_exit(config.check_contact, config.load(settings))
+            _or_exit(lambda settings: config.check_contact(config.load(settings)), settings)
 
 
 def _check(settings: BaseSettings) -> None:
@@ -51,11 +56,24 @@ def _check(settings: BaseSettings) -> None:
         _or_exit(check, settings)
 
 
-def _or_exit(check: Callable[[Any], Any], value: Any) -> None:
+def _or_exit(check: Callable[[BaseSettings], Any], settings: BaseSettings) -> None:
     try:
-        check(value)
+        check(settings)
     except ConfigError as error:  # Scrapy would print a traceback
-        sys.exit(program.as_called(f"{program.name()}: {error}"))
+        sys.exit(program.as_called(f"{program.name()}: {_file_of(settings, str(error))}{error}"))
+
+
+def _file_of(settings: BaseSettings, message: str) -> str:
+    """Return the beginning of a message about a setting in the project's settings file: that file."""
+    module = sys.modules.get(os.environ.get(ENVVAR, ""))
+    name = re.split(r"\W", message)[0]
+    of_file = settings.getpriority(name) == SETTINGS_PRIORITIES["project"] and name not in config.environment()
+    if module is None or module.__file__ is None or not of_file:
+        return ""
+    path = Path(module.__file__)
+    with suppress(ValueError):
+        path = path.relative_to(Path.cwd())
+    return f"{path}: "
 
 
 def _merge(settings: BaseSettings, name: str, components: Mapping[str, Any]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 NAME = "crawlproject"
+_SETTINGS = f"{NAME}.settings"
 
 # Each command with its summary. Here, so that `crawlproject --help` imports no Scrapy.
 COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -67,9 +69,14 @@ def name() -> str:
 
 
 def as_called(text: str) -> str:
-    """Return a text for people with each `scrapy COMMAND` spelled as the user calls that command."""
+    """Return a text for people with each `scrapy COMMAND` spelled as the user calls that command.
+
+    In a project of the user's own, `scrapy` has no commands but Scrapy's.
+    """
     program = name()
-    return text if program == "scrapy" else _orders().sub(program, text)
+    if program == "scrapy" and os.environ.get("SCRAPY_SETTINGS_MODULE", _SETTINGS) == _SETTINGS:
+        return text
+    return _orders().sub(NAME if program == "scrapy" else program, text)
 
 
 def summary_of(command: str) -> str:

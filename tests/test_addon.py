@@ -114,6 +114,7 @@ def test_the_environment_is_stronger_than_the_project_and_the_command_line_than_
         ({"TWISTED_REACTOR": None}, r"TWISTED_REACTOR \(None\) must be crawlproject's own: leave it out"),
         ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, "DOWNLOAD_DELAY=1 and CONC.*leave them out"),
         ({"REDIS_HOST": "there"}, "set REDIS_URL=redis://there:6379"),
+        ({"ITEM_PIPELINES": {"scrapy_redis.pipelines.RedisPipeline": 9}}, "RedisPipeline needs REDIS_URL"),
         ({"REDIS_START_URLS_AS_SET": True}, "REDIS_START_URLS_AS_SET.*lpush"),
         ({"CRAWL_CONTAKT": "x"}, "did you mean CRAWL_CONTACT"),
     ],
@@ -129,11 +130,11 @@ def test_the_package_has_no_other_names() -> None:
 
 
 class Project:
-    """What `scrapy startproject moved` makes, with the spider and the pipeline of a user of scrapy-redis."""
+    """What `startproject moved` makes, with the spider and the pipeline of a user of scrapy-redis."""
 
-    def __init__(self, folder: Path, environ: dict[str, str]) -> None:
+    def __init__(self, folder: Path, environ: dict[str, str], maker: str = "scrapy") -> None:
         self.folder, self.environ = folder / "moved", environ | {"PYTHONPATH": str(ROOT)}
-        self.run("scrapy", "startproject", "moved", cwd=folder)
+        self.made = self.run(maker, "startproject", "moved", cwd=folder).stdout
         self.module = self.folder / "moved"
         (self.module / "pipelines.py").write_text(PIPELINES)
         (self.module / "spiders" / "pushed.py").write_text(SPIDER)
@@ -191,6 +192,30 @@ def test_a_project_of_scrapy_redis_moves_with_its_spider_pipeline_and_feeds(
     assert sorted(item["url"] for item in items) == [f"{site}/1", f"{site}/2", f"{site}/next"]
     assert {item["by"] for item in items} == {"my pipeline"}
     assert all(item["agent"].startswith("crawlproject") for item in items)
+
+
+def test_a_new_project_crawls_politely_with_scrapy_and_with_crawlproject(
+    tmp_path: Path, environment: dict[str, str], site: str, client: redis.Redis
+) -> None:
+    project = Project(tmp_path, environment, maker="crawlproject")
+    assert project.made.endswith("cd moved\n     python -m crawlproject genspider example example.com\n")
+    project.run("crawlproject", "genspider", "shop", f"{site}/1")
+    spider = project.module / "spiders" / "shop.py"
+    spider.write_text(spider.read_text().replace("pass", 'yield {"agent": response.text}'))
+    for program in ("scrapy", "crawlproject"):
+        file = project.folder / f"{program}.jsonl"
+        done = project.run(program, "crawl", "shop", "-o", str(file))
+        assert done.returncode == 0, done.stderr
+        assert json.loads(file.read_text())["agent"].startswith("crawlproject")
+    settings = (project.module / "settings.py").read_text()
+    project.settings("DOWNLOAD_DELAY = 1")
+    for program in ("scrapy", "crawlproject"):
+        [*_, said] = project.run(program, "crawl", "shop").stderr.splitlines()
+        assert ": moved/settings.py: DOWNLOAD_DELAY=1 would hold requests" in said
+        assert said.endswith("crawlproject rate")  # plain Scrapy has no such command
+    (project.module / "settings.py").write_text(settings)
+    [*_, said] = project.run("scrapy", "crawl", "shop", "-s", "DOWNLOAD_DELAY=2").stderr.splitlines()
+    assert said.startswith("scrapy: DOWNLOAD_DELAY=2 would hold")
 
 
 def test_half_a_move_ends_in_a_sentence(project: Project) -> None:

@@ -91,7 +91,7 @@ BOUNDS: dict[str, Bounds] = {
     ),
     "CRAWL_NAMESPACE": (
         [("{a}", "{a}"), ("A.b_c-1", "A.b_c-1"), ("x" * 64, "x" * 64)],
-        ["", "a b", "a:b", "ä", "x" * 65, "a\n"],
+        ["", "a b", "a:b", "ä", "x" * 65, "a\n", ".", ".."],
     ),
     "CRAWL_FORMATS": (
         [("psd, Jpeg2000,,JPEG,", ("JPEG", "JPEG2000", "PSD")), (["PNG", "GIF", "PNG"], ("PNG", "GIF"))],
@@ -283,7 +283,9 @@ def test_a_command_stops_at_a_bad_value_from_either_place(scrapy: Scrapy) -> Non
     assert scrapy("stats", "-s", "CRAWL_MAX_RETRIES=1", CRAWL_MAX_RETRIES="many").returncode == 0
     done = scrapy("stats", CRAWL_MAX_RETRY="1")
     assert done.returncode == 1
-    assert done.stderr.startswith("scrapy stats: CRAWL_MAX_RETRY is not a crawlproject setting: did you mean ")
+    said = "is not a crawlproject setting: did you mean CRAWL_MAX_RETRIES?\n"
+    assert done.stderr == f"scrapy stats: CRAWL_MAX_RETRY (an environment variable) {said}"
+    assert scrapy("stats", "-s", "CRAWL_MAX_RETRY=1").stderr == f"scrapy stats: CRAWL_MAX_RETRY {said}"
 
 
 def test_the_user_agent_says_who_we_are_and_how_to_reach_the_operator() -> None:

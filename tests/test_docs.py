@@ -129,7 +129,7 @@ def test_the_line_of_the_monitor_is_documented_key_for_key() -> None:
 
 def test_every_command_and_key_that_the_runbook_names_is_there() -> None:
     text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\bscrapy ([a-z]+)\b", text))
+    named = set(re.findall(r"\bcrawlproject ([a-z]+)\b", text))
     assert len(named) > 9
     ours = {path.stem for path in (ROOT / "crawlproject" / "commands").glob("*.py")}
     assert named <= ours

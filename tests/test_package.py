@@ -18,7 +18,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import shtab
+from scrapy import Spider
+from scrapy.settings import Settings
 
+from crawlproject.commands.completion import _parser
 from tests.conftest import ROOT
 from tests.waiting import PATIENCE_S
 
@@ -139,12 +143,47 @@ def test_help_loads_no_scrapy(installed: Path) -> None:
 
 
 def test_a_project_in_the_folder_keeps_its_settings(elsewhere: Elsewhere) -> None:
+    elsewhere.run("python", "-m", "scrapy", "startproject", "theirs")
     elsewhere.run("crawlproject", "startproject", "mine", ".")
     done = elsewhere.run("crawlproject", "settings", "--get", "BOT_NAME")
-    assert done.stderr.startswith("crawlproject: DOWNLOAD_DELAY=1 and CONCURRENT_REQUESTS_PER_DOMAIN=1 would hold")
-    (elsewhere.folder / "mine" / "settings.py").write_text('BOT_NAME = "mine"')
-    done = elsewhere.run("crawlproject", "settings", "--get", "BOT_NAME")
     assert done.stdout == "mine\n", done.stderr
+    elsewhere.environ["SCRAPY_SETTINGS_MODULE"] = "theirs.settings"
+    elsewhere.environ["PYTHONPATH"] = "theirs"
+    done = elsewhere.run("crawlproject", "settings", "--get", "BOT_NAME")
+    wrong = "DOWNLOAD_DELAY=1 and CONCURRENT_REQUESTS_PER_DOMAIN=1 would hold"
+    assert done.stderr.startswith(f"crawlproject: theirs/theirs/settings.py: {wrong}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[settings\n", "scrapy.cfg cannot be read: File contains no section headers"),
+        (
+            "[settings]\ndefault = nosuch.settings\n",
+            "there are no settings nosuch.settings (No module named 'nosuch')",
+        ),
+    ],
+)
+def test_a_project_that_cannot_be_read_is_said_in_a_sentence(
+    elsewhere: Elsewhere, text: str, sentence: str
+) -> None:
+    (elsewhere.folder / "scrapy.cfg").write_text(text)
+    done = elsewhere.run("crawlproject", "list")
+    assert done.returncode == 1
+    assert done.stderr.startswith("crawlproject: ")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class Odd(Spider):
+    """A spider whose name a shell would run."""
+
+    name = "$(touch here)"
+
+
+def test_a_name_that_a_shell_would_run_is_not_completed() -> None:
+    parser = _parser(Settings({"SPIDER_MODULES": [__name__]}))
+    assert all("touch" not in shtab.complete(parser, shell) for shell in ("bash", "zsh", "fish"))
 
 
 _COMPLETES = {

@@ -18,7 +18,7 @@ import redis
 
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
-from tests.monitors import free_port
+from tests.monitors import free_port, ports
 from tests.test_crawl import picture, size_for
 from tests.waiting import until
 
@@ -268,7 +268,8 @@ def test_without_all_of_them_a_crawl_fetches_what_it_is_fed(tmp_path: Path, envi
         "IMAGES_STORE": "thumbnails",
         "MAX_IDLE_TIME_BEFORE_CLOSE": "0.5",
     }
-    copy = Copy(tmp_path, environment | settings, "")
+    environ = {name: value for name, value in environment.items() if name not in ports()}  # which are of plug-ins
+    copy = Copy(tmp_path, environ | settings, "")
     with Gallery(tmp_path / "sites", tmp_path / "arrivals.jsonl") as gallery:
         seeds = [f"{gallery.urls['photos']}/{number}.jpg" for number in range(5)]
         (tmp_path / "seeds.txt").write_text("\n".join(seeds))

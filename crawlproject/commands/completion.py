@@ -16,6 +16,7 @@ from scrapy.spiderloader import get_spider_loader
 from crawlproject import cli, plugins, program
 
 _SHELLS = ("bash", "zsh", "fish")
+_PLAIN = re.compile(r"[\w.:-]+")  # names of spiders; in others a shell may find what it runs
 
 
 class Command(cli.Command):
@@ -59,6 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser, syntax: str, settings: Setti
     if words := re.search(r"\b[a-z]+(?:\|[a-z]+)+\b", syntax):
         parser.add_argument("argument", nargs="?", choices=words[0].split("|"))
     elif "<spider>" in syntax:
-        parser.add_argument("spider", nargs="?", choices=sorted(get_spider_loader(settings).list()))
+        names = filter(_PLAIN.fullmatch, get_spider_loader(settings).list())
+        parser.add_argument("spider", nargs="?", choices=sorted(names))
     elif "FILE" in syntax or "_file>" in syntax:
         parser.add_argument("file", nargs="*").complete = shtab.FILE  # type: ignore[attr-defined]

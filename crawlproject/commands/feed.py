@@ -14,7 +14,7 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
 from crawlproject.ingest.file_feed import FileFeed
-from crawlproject.ingest.seed_files import STDIN
+from crawlproject.ingest.seed_files import is_stream
 from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.ingest.seed_stream import SeedList, SeedStream
 from crawlproject.program import as_called
@@ -87,8 +87,8 @@ class Command(cli.Command):
             return
         if len(chosen) > 1:
             raise UsageError(f"--{' and --'.join(chosen)} exclude each other")
-        if opts.resume and STDIN in args:
-            raise UsageError("--resume needs FILEs: stdin begins where it begins")
+        if opts.resume and any(map(is_stream, args)):
+            raise UsageError("--resume needs FILEs: stdin and pipes begin where they begin")
         try:
             reading = readings[chosen[0]](args, opts) if chosen else Reading()
             columns = Columns.of_options(opts.columns, opts.keep, reading)

@@ -120,7 +120,7 @@ async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns
         cells = " ".join(f"{cell(row):>10}" for cell in columns.values())
         hosts, links = seen_on(row.hosts), said_of_links(row.links)
         more = [text for text in (links and f"links: {links}", hosts and f"seen on {hosts}") if text]
-        cli.show(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}")
+        cli.show(as_called(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}"))
     print(counted(len(names), "source"))
     if remark := said_of_minimum(slow):
-        cli.show(remark)
+        cli.show(as_called(remark))

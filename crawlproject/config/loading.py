@@ -42,7 +42,8 @@ def load(settings: Mapping[str, Any]) -> Config:
         if isinstance(name, str) and name.startswith("CRAWL_") and name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
             hint = f"did you mean {close[0]}?" if close else "the settings are listed in docs/settings.md"
-            raise ConfigError(f"{name} is not a crawlproject setting: {hint}")
+            where = " (an environment variable)" if name in os.environ else ""
+            raise ConfigError(f"{name}{where} is not a crawlproject setting: {hint}")
     _check_names_of_scrapy_redis(settings)
     for one in tables:
         read(one, settings)
@@ -78,6 +79,12 @@ def _check_names_of_scrapy_redis(settings: Mapping[str, Any]) -> None:
         raise ConfigError(
             "REDIS_HOST and REDIS_PORT are not read: set "
             f"REDIS_URL=redis://{host or 'localhost'}:{port or 6379} in their place"
+        )
+    pipelines = " ".join(map(str, settings.get("ITEM_PIPELINES") or ()))
+    if not settings.get("REDIS_URL") and "scrapy_redis.pipelines" in pipelines:
+        raise ConfigError(
+            "scrapy_redis.pipelines.RedisPipeline needs REDIS_URL: without it, it would connect to localhost:6379 "
+            "and not to the embedded Redis"
         )
 
 

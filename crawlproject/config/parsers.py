@@ -215,8 +215,8 @@ def contact(value: Any) -> str | None:
 
 
 def namespace(value: Any) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.{}-]{1,64}", str(value)):
-        raise ValueError("1 to 64 of letters, digits and _.-{}")
+    if not re.fullmatch(r"(?!\.+$)[A-Za-z0-9_.{}-]{1,64}", str(value)):  # it may be the name of a folder
+        raise ValueError("1 to 64 of letters, digits and _.-{}, not dots alone")
     return str(value)
 
 

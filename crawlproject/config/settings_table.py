@@ -105,7 +105,9 @@ class Config:
         text,
         "a file of domains and sources that nothing goes out to, one a line; read again when it changes",
     )
-    contact: str | None = setting(None, contact, "URL or mailto: in the User-Agent; required by `scrapy crawl`")
+    contact: str | None = setting(
+        None, contact, "URL or mailto: in the User-Agent; required by `crawlproject crawl`"
+    )
     namespace: str = setting(
         "crawl",
         namespace,
@@ -302,7 +304,7 @@ class Config:
     metrics_port: int | None = setting(
         None,
         whole(1, 65535),
-        "port of `/metrics`, different for each process; none: 9410 for `scrapy monitor`, off for workers",
+        "port of `/metrics`, different for each process; none: 9410 for `crawlproject monitor`, off for workers",
         unit="port",
     )
     metrics_address: str = setting("127.0.0.1", address, "address that `/metrics` is bound to")

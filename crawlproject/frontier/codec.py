@@ -155,10 +155,11 @@ def _is_extra(value: Any) -> bool:
 
 
 def _is_mode(value: Any) -> bool:
+    known = modes()
     try:
         name, data = value
-        modes()[name].stored(data)
-    except (KeyError, TypeError, ValueError):
+        known[name].stored(data)
+    except Exception:  # whatever a plug-in meets in what a stranger may have written
         return False
     return isinstance(value, list) and isinstance(data, dict)
 

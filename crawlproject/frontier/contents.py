@@ -101,10 +101,9 @@ async def find_request(state: State, source: str, url: str, identifier: str | No
     def is_it(entry: bytes) -> bool:
         if needle not in entry:
             return False
-        data = codec.peek(entry)
-        meta = data.get("meta", {})
-        urls: list[Any] = [*meta.get("redirect_urls", ()), data.get("url")]  # first that of the seed
-        return bool(urls[0] == url and identifier in {None, meta.get(IDENTIFIER)})
+        data = codec.peek(codec.renewed(entry))
+        has_name = identifier is None or data.get("meta", {}).get(IDENTIFIER) == identifier
+        return has_name and data.get("url") == url
 
     async for _, entry in read_leases(state):
         if is_it(entry):

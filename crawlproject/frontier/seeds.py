@@ -26,7 +26,7 @@ from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, 
 from crawlproject.sources.names import LONGEST_NAME, is_name, source_name
 from crawlproject.state.calls import NewRequest, Rejected
 from crawlproject.state.client import State
-from crawlproject.texts import LONGEST_URL, scrapy_command, without_userinfo
+from crawlproject.texts import LONGEST_URL, printable, scrapy_command, without_userinfo
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +175,8 @@ def _mode(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
                 return name, mode.stored(value)
             except ValueError as error:
                 raise BadSeed(str(error)) from None
+            except Exception as error:  # whatever a plug-in meets in what a stranger may have written
+                raise BadSeed(printable(without_userinfo(f"{name}: {type(error).__name__}: {error}"))) from error
     return None
 
 
@@ -291,7 +293,7 @@ def check_spider(spider: Spider) -> None:
     if named is not None and named % {"name": spider.name} != f"{spider.name}:start_urls":
         raise ConfigError(
             f"spider {spider.name} has redis_key {named!r}: its seeds are read from {spider.name}:start_urls; "
-            "push them there, and leave redis_key out"
+            "push them there, leave redis_key out, and take what waits along with RENAME of redis-cli"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.feeds import Feed, Position, feed_name
-from crawlproject.ingest.seed_files import STDIN
+from crawlproject.ingest.seed_files import is_stream
 from crawlproject.ingest.seed_rows import Columns
 from crawlproject.state.client import State
 from crawlproject.texts import printable
@@ -69,7 +69,7 @@ class FileFeed:
     def ignored(self) -> str:
         """Say which columns of the first file are ignored; "" if none are."""
         left = self._files[self._begin.index :]
-        if not left or left[0].name == STDIN or self._columns.reading.columns:
+        if not left or is_stream(left[0].name) or self._columns.reading.columns:
             return ""
         kinds = files.columns_of(left[0])
         named = list(kinds)

@@ -63,6 +63,12 @@ class SeedFile:
                 yield stream
 
 
+def is_stream(name: str) -> bool:
+    """Tell whether what an argument names can be read but once, as stdin and pipes."""
+    path = Path(name)
+    return name == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+
+
 @contextmanager
 def needs_pyarrow(name: str) -> Iterator[None]:
     """Say of an import of pyarrow that fails what `name` needs it for.

@@ -190,6 +190,11 @@ async def test_a_request_that_waits_is_found_with_what_is_in_front_of_it(
     assert last["waiting"] > 0
     assert (last["request"]["state"], last["request"]["in_front"]) == ("waiting", 1598)
     assert (await explained(museum, urls[21], "--uuid", "another"))["request"] is None
+    metas: list[Any] = [{"redirect_urls": 5}, {"redirect_urls": []}, {IDENTIFIER: {}}]  # which we did not write
+    for meta in metas:
+        entry = bytes((1, 0, 0)) + msgpack.packb({"url": urls[21] + "?", "meta": meta})
+        await museum.redis.lpush("crawl:images:queue:0:citymuseum", entry)
+    assert (await explained(museum, urls[21]))["request"]["in_front"] == 23
 
     entry = await museum.redis.hget("crawl:images:leases:w", lease)
     await museum.scripts.settle("w", [Settlement(lease, "citymuseum", entry, delay=60)])

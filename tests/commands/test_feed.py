@@ -55,6 +55,12 @@ def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
     ]
 
 
+def test_a_pipe_is_read_once(scrapy: Scrapy, redis_url: str) -> None:
+    done = scrapy("feed", "/dev/stdin", stdin=f"{A}\n{B}\n")  # as <(a command) of a shell
+    assert done.stdout == "2 seeds fed, 0 rejected\n", done.stderr
+    assert seeds(redis_url) == [A, B]
+
+
 def test_on_a_terminal_its_progress_is_shown(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "seeds").write_text(f"{A}\n{B}\n")
     ours, theirs = pty.openpty()
@@ -206,7 +212,7 @@ def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> 
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (("-", "--resume"), "--resume needs FILEs: stdin begins where it begins"),
+        (("-", "--resume"), "--resume needs FILEs: stdin and pipes begin where they begin"),
         (
             ("a.csv", "--columns", "link=URL"),
             "--columns 'link=URL': expected KEY=COLUMN, each key once, of url, uuid",

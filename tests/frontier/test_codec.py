@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -24,6 +25,7 @@ from crawlproject.models import (
     FREE_RETRIES,
     IDENTIFIER,
     LEASE,
+    MODE,
     OPT_OUT,
     RETRIES,
     SOURCE,
@@ -327,3 +329,11 @@ def digest(identifier: str | None, url: str = "https://museum.org/a.jpg", **more
 def test_digests_never_change() -> None:
     assert digest("6f1c").hex() == "5798e8e94e6213c1"
     assert digest(None).hex() == "e24fbfd7324a9b63"
+
+
+def test_a_value_that_a_mode_fails_on_is_a_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = SimpleNamespace(stored=lambda value: {"from": value.start})  # of a plug-in
+    monkeypatch.setattr(codec, "modes", lambda: {"half": half})
+    entry = bytes((1, 0, 0)) + msgpack.packb({"url": "http://a/", "meta": {MODE: ["half", {}]}})
+    with pytest.raises(BadEntry, match="meta 'crawl_mode' with an invalid value"):
+        codec.decode(entry, AnySpider())

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from crawlproject import config
 from crawlproject.errors import BadSeed
+from crawlproject.frontier import seeds
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed, requests_of
 from crawlproject.models import Seed
@@ -309,3 +310,10 @@ async def test_no_more_seeds_are_taken_than_the_frontier_has_room_for(crawl: Sta
     await redis.hset(crawl.keys.counters, "outstanding", 390)
     await reader.read()
     assert await redis.llen(crawl.keys.seeds) == 7
+
+
+def test_a_value_that_a_mode_fails_on_is_a_fault_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = SimpleNamespace(stored=lambda value: {"from": value.start})  # of a plug-in
+    monkeypatch.setattr(seeds, "modes", lambda: {"half": half})
+    with pytest.raises(BadSeed, match=r"half: AttributeError: 'dict' object has no attribute 'start'"):
+        parse_seed(json.dumps({"url": URL, "half": {"a": 1}}))

@@ -10,7 +10,7 @@ from crawlproject.state.calls import Pause
 from crawlproject.status.progress import Progress
 from tests.status.test_snapshot import sample_at, source
 
-MUSEUM = source("museum", rate_limit=50.0, effective_rate=50.0, queued=88, eta_s=1.76)
+MUSEUM = source("museum", rate_limit=50.0, effective_rate=49.99525, queued=88, eta_s=1.76)
 SLOW = source(
     "127.0.0.1",
     rate_limit=0.2,
@@ -57,6 +57,6 @@ def test_the_slowest_sources_are_those_that_were_worked_at_longest() -> None:
     progress.line(sample_at(100.0, MUSEUM, SLOW, outstanding=588))
     progress.line(sample_at(190.0, SLOW, outstanding=500))
     assert progress.slowest() == [
-        "127.0.0.1: 1:30 at 0.2/s, minimum: its size is unknown",
-        "museum: 0:00 at 50/s, by size",
+        "127.0.0.1 had work for 1:30, at 0.2 requests a second (minimum: its size is unknown)",
+        "museum had work for 0:00, at 50 requests a second (by size)",
     ]

@@ -35,7 +35,7 @@ class DashboardSettings:
     port: int = config.setting(
         9411,
         whole(0, 65535),
-        "port of `scrapy monitor`'s dashboard; 0: none",
+        "port of `crawlproject monitor`'s dashboard; 0: none",
         unit="port",
     )
     address: str = config.setting(

@@ -42,16 +42,17 @@ def mapped(name: str, found: Mapping[str, str], wanted: str | None, form: type[P
         if not key or (equals and not column) or key in pairs:
             raise ValueError(f"--columns {part!r:.80}: expected NAME=COLUMN, or COLUMN, each name once")
         pairs[key] = column or key
-    is_plain = any("://" in column for column in found)  # a list of URLs, without a header
+    lower = {column.lower(): column for column in reversed(list(found))}
+    urls = [lower[one] for one in _URLS if one in lower]
+    # A list of URLs, without a header: `found` is its first line.
+    is_plain = not urls and (any("://" in column for column in found) or (len(found) < 2 and not pairs))
     has = "a plain list of URLs" if is_plain else f"only {printable(', '.join(found), 1000)}"
     for column in pairs.values():
         if is_plain or column not in found:
             raise BadInput(f"{name} has no column {column!r:.80}, {has}")
     if is_plain:
         return Mapped({}, Columns(), "", False, [])
-    lower = {column.lower(): column for column in reversed(list(found))}
     if "url" not in pairs:
-        urls = [lower[one] for one in _URLS if one in lower]
         if not urls:
             raise BadInput(f"{name} has no column of URLs, {has}: name it, as in --url COLUMN")
         pairs["url"] = urls[0]

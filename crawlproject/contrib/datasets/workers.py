@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +14,19 @@ from pathlib import Path
 from crawlproject.errors import CrawlprojectError
 from crawlproject.texts import counted, printable
 
-_IDLE_S = 30  # until one closes that nobody stops any more, as this process was killed
+_IDLE_S = 30  # until one closes that has nothing to do
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)  # here: a process that was forked beside threads must not load it
 _MOST_KILLED = 10  # workers, by a signal: more are no accidents
+
+
+def _end_with_the_command() -> None:
+    """Have the kernel stop a worker when the command has died: it would crawl beside the next one.
+
+    It runs between fork and exec, and so calls but one function, which is loaded.
+    """
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (signal.SIGTERM, 0, 0, 0)))
 
 
 @dataclass
@@ -47,7 +60,12 @@ class Workers:
         for worker in [one for one in self._running if one.process.poll() is not None]:
             self._running.remove(worker)
             self._killed += worker.process.returncode < 0
-            if worker.process.returncode > 0 or self._killed > _MOST_KILLED:
+            if self._killed > _MOST_KILLED:
+                raise CrawlprojectError(
+                    f"{self._killed} workers were killed, the last by signal {-worker.process.returncode}: see "
+                    f"whether memory is short, and start again ({worker.log})"
+                )
+            if worker.process.returncode > 0:
                 lines = worker.log.read_text(errors="replace").split("\n")
                 last = next((line for line in reversed(lines) if line.strip()), "without a word")
                 raise CrawlprojectError(
@@ -68,8 +86,9 @@ class Workers:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as said:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
-            )
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0,
+                preexec_fn=_end_with_the_command,  # noqa: PLW1509 - see there
+            )  # fmt: skip
         return _Worker(process, log)
 
     def stop(self, within_s: float) -> None:

@@ -12,7 +12,7 @@ from scrapy.exceptions import UsageError
 from crawlproject.contrib.probes.again import Latest
 from crawlproject.contrib.probes.known import PROBE
 from crawlproject.frontier import codec
-from crawlproject.ingest.seed_files import STDIN, SeedFile
+from crawlproject.ingest.seed_files import SeedFile, is_stream
 from crawlproject.ingest.seed_rows import Reading
 from crawlproject.models import AGAIN, EXTRA, OF_FOUND
 
@@ -33,7 +33,7 @@ class Probes(Reading):
     def __init__(self, files: Sequence[str], opts: argparse.Namespace) -> None:
         if opts.spider != "images":
             raise UsageError(f"--probe is for the spider images: {opts.spider} fetches no images")
-        if opts.again and STDIN in files:
+        if opts.again and any(map(is_stream, files)):
             raise UsageError("--again goes with --probe and with the folder or files of a dataset")
         self.name = (PROBE, opts.again)
         self.are_fixed = opts.again  # what comes meanwhile is of this check's own probes

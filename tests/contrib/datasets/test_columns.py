@@ -27,15 +27,22 @@ def test_the_column_of_urls_is_found(column: str) -> None:
     assert mapped("f", {"a": "string", column: "string"}, None, ParquetTarget).columns.named == {"url": column}
 
 
-def test_a_plain_list_has_no_columns() -> None:
-    assert mapped("f", {"http://h/a": "string", "b.jpg": "string"}, None, ParquetTarget).columns == Columns()
+@pytest.mark.parametrize("first", [["http://h/a", "b.jpg"], ["h.example/a.jpg"], ["not a URL"], []])
+def test_a_plain_list_has_no_columns(first: list[str]) -> None:
+    assert mapped("f", dict.fromkeys(first, "string"), None, ParquetTarget).columns == Columns()
 
 
 @pytest.mark.parametrize(
     ("found", "wanted", "error", "reason"),
     [
         (LAION, "caption=text", BadInput, "f has no column 'text', only URL, TEXT, hash, key, WIDTH, similarity"),
-        ({"link": "string"}, None, BadInput, "f has no column of URLs, only link: name it, as in --url COLUMN"),
+        (
+            {"link": "string", "a": "string"},
+            None,
+            BadInput,
+            "no column of URLs, only link, a: name it, as in --url",
+        ),
+        ({"url": "string", "http://h": "string"}, "caption=TEXT", BadInput, "'TEXT', only url, http://h"),
         ({"http://h/a": "string"}, "caption=TEXT", BadInput, "no column 'TEXT', a plain list of URLs"),
         (LAION, "a=TEXT,a=key", ValueError, "each name once"),
         (LAION, "width=WIDTH", ValueError, "width: a dataset has a column of that name: .* listed_width=WIDTH"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -12,6 +13,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,15 @@ class Making:
         said, errors = process.communicate(timeout=120)
         return process.returncode, said, errors
 
+    def workers(self) -> list[str]:
+        """Return the processes that crawl for this folder."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                is_worker = b"\0crawl\0images\0" in (folder / "cmdline").read_bytes()
+                found += [folder.name] * (is_worker and (folder / "cwd").resolve() == self.folder)
+        return found
+
     def rows(self) -> list[dict[str, Any]]:
         parts = sorted(self.out.glob("*.parquet"))
         return [row for path in parts for row in pq.read_table(path).to_pylist()]
@@ -90,8 +101,10 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
         urls = making.write_list()
         first = making.start(*options)
         until(lambda: len(making.rows()) >= 20)
+        assert len(making.workers()) == 1
         first.kill()
         first.communicate()
+        until(lambda: not making.workers())  # another dataset here would crawl the same sites
         second = making.start(*options)
         until(lambda: len(making.rows()) >= 60)
         second.send_signal(signal.SIGINT)
@@ -146,7 +159,13 @@ def test_parquet_has_its_images_beside_it_and_a_deleted_dataset_is_made_anew(cra
         (("none.parquet", "--to", "out"), {}, "none.parquet: no such file\n"),
         (("urls.csv", "--to", "out", "--caption", "TEXT"), {}, "urls.csv has no column 'TEXT', only url, alt\n"),
         (("urls.csv",), {}, "expected at least one FILE, and --to FOLDER"),
-        (("-", "--to", "out"), {}, "expected at least one FILE, and --to FOLDER"),
+        (("-", "--to", "out"), {}, "-: a list is read again when a dataset is continued: name a file"),
+        (("pipe", "--to", "out"), {}, "pipe: a list is read again when a dataset is continued: name a file"),
+        (
+            ("urls.csv", "--to", "out"),
+            {"SCRAPY_SETTINGS_MODULE": "mine"},
+            "this project has no spider images: .* SPIDER_MODULES, or use another folder",
+        ),
         (("urls.csv", "--to", "out"), {"CRAWL_CONTACT": ""}, "CRAWL_CONTACT is not set: give the sites a way"),
         (("urls.csv", "--to", "out"), {"CRAWL_SHARDS": "2"}, "CRAWL_SHARDS is for several machines"),
         (("urls.csv", "--to", "out", "--size", "5"), {}, "whole numbers from 16 to 2048"),
@@ -161,7 +180,9 @@ def test_what_cannot_be_made_is_said_in_a_sentence(
     environment: dict[str, str], tmp_path: Path, args: tuple[str, ...], environ: dict[str, str], reason: str
 ) -> None:
     (tmp_path / "urls.csv").write_text("url,alt\nhttp://127.0.0.1:9/a.jpg,A\n")
-    here = {"PYTHONPATH": str(ROOT), "SCRAPY_SETTINGS_MODULE": "crawlproject.settings"}
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "mine.py").write_text("from crawlproject.settings import *\nSPIDER_MODULES = []\n")
+    here = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "SCRAPY_SETTINGS_MODULE": "crawlproject.settings"}
     done = subprocess.run(
         [sys.executable, "-m", "scrapy", "dataset", *args],
         cwd=tmp_path, env=environment | here | environ, capture_output=True, text=True, check=False, timeout=60,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings
+from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 
 from crawlproject import cli, config, plugins
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _FORMS = ("webdataset", "parquet")
 _STORE = "IMAGES_STORE"
+_SPIDER = "images"
 
 
 class Command(cli.Command):
@@ -80,8 +82,15 @@ class Command(cli.Command):
 
         settings = self.settings
         assert settings is not None
-        if not args or not opts.to or seed_files.STDIN in args:
+        if not args or not opts.to:
             raise UsageError("expected at least one FILE, and --to FOLDER")
+        if once := next(filter(seed_files.is_stream, args), None):
+            raise UsageError(f"{once}: a list is read again when a dataset is continued: name a file")
+        if _SPIDER not in get_spider_loader(settings).list():
+            raise CrawlprojectError(
+                f"this project has no spider {_SPIDER}: add crawlproject.spiders to its SPIDER_MODULES, or use "
+                "another folder"
+            )
         if opts.workers is not None and not 0 < opts.workers <= 256:
             raise UsageError(f"--workers {opts.workers}: expected 1 to 256")
         form = load_object(plugins.offered("readers")[opts.format])
