@@ -68,15 +68,17 @@ def name() -> str:
     return NAME if called.stem == NAME else "scrapy"
 
 
-def as_called(text: str) -> str:
+def as_called(text: str, before: str = "") -> str:
     """Return a text for people with each `scrapy COMMAND` spelled as the user calls that command.
 
-    In a project of the user's own, `scrapy` has no commands but Scrapy's.
+    In a project of the user's own, `scrapy` has no commands but Scrapy's. `before` is what commands need in front
+    of them, such as `CRAWL_NAMESPACE=mine `.
     """
     program = name()
-    if program == "scrapy" and os.environ.get("SCRAPY_SETTINGS_MODULE", _SETTINGS) == _SETTINGS:
-        return text
-    return _orders().sub(NAME if program == "scrapy" else program, text)
+    if program == "scrapy" and os.environ.get("SCRAPY_SETTINGS_MODULE", _SETTINGS) != _SETTINGS:
+        program = NAME
+    spelled = before + program
+    return text if spelled == "scrapy" else _orders().sub(lambda _: spelled, text)
 
 
 def summary_of(command: str) -> str:
@@ -105,4 +107,4 @@ def of_contrib() -> Mapping[str, str]:
 @functools.cache
 def _orders() -> re.Pattern[str]:
     names = [*(name for group in COMMANDS.values() for name in group), *of_contrib()]
-    return re.compile(rf"\bscrapy(?=\s+(?:{'|'.join(map(re.escape, names))})\b)")
+    return re.compile(rf"\b(?:scrapy|(?:python -m )?{NAME})(?=\s+(?:{'|'.join(map(re.escape, names))})\b)")

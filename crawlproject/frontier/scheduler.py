@@ -301,7 +301,10 @@ class FrontierScheduler(Scheduler):
             self.stats.inc_value("frontier/returned_at_close", returned)
         if unread := await count_without_reader(self.state):
             events = counted(unread, "event")
-            logger.info("Waiting for a reader: %s; scrapy events results.jsonl appends them to a file", events)
+            said = program.as_called(
+                "Waiting for a reader: %s; scrapy events results.jsonl appends them to a file"
+            )
+            logger.info(said, events)  # as_called: in a project of a user's, `scrapy crawl` has its own log format
 
     async def _disconnect(self) -> None:
         await self.state.close()

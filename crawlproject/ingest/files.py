@@ -99,6 +99,7 @@ def _text_of(file: SeedFile, report: Callable[[int], object]) -> Iterator[io.Tex
     """Open a file as text; None if it is Parquet.
 
     Raises:
+        BadInput: it is not, but its name says so.
         OSError: it cannot be read, or is damaged or cut short.
 
     """
@@ -109,6 +110,8 @@ def _text_of(file: SeedFile, report: Callable[[int], object]) -> Iterator[io.Tex
         if begins.startswith(parquet.MAGIC):
             yield None
             return
+        if file.name.lower().endswith(".parquet"):
+            raise BadInput(f"{file.name} is no Parquet file: rename it, or make it again")
         plain: IO[bytes] = counted
         if begins.startswith(b"\x1f\x8b"):
             plain = cast("IO[bytes]", gzip.GzipFile(fileobj=counted))

@@ -17,9 +17,13 @@ _UNITS = {"images": "images", "pages": "pages"}  # by spider; of others, request
 
 
 class Progress:
-    """What a crawl has done since the first sample of what it has been given; with `whole`, since it began."""
+    """What a crawl has done since the first sample of what it has been given.
+
+    With `whole`, since it began; then a retried dead letter counts once, by what became of it.
+    """
 
     def __init__(self, *, whole: bool = False) -> None:
+        self._is_whole = whole
         self._before: dict[str, int] | None = {} if whole else None
         self._seen: deque[tuple[float, int]] = deque()
         self._since = math.inf
@@ -33,7 +37,7 @@ class Progress:
         self._since = min(self._since, overview.now)
         good = self._grown(sample, *(SUCCESSES if spider in _UNITS else ("fetched",)))
         gone = self._grown(sample, "link_rot") if spider in _UNITS else 0  # else they are fetched as well
-        failed = self._grown(sample, "failed")
+        failed = overview.dead if self._is_whole else self._grown(sample, "failed")
         done = good + gone + failed
         left = overview.outstanding + overview.overflow + overview.seeds
         rate = self._rate(overview.now, done)

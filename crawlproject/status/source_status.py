@@ -30,6 +30,7 @@ LINK_RESULTS = (
 
 _PAGES = "pages"  # the spider whose links have budgets
 _UNKNOWN_SIZE = "minimum: its size is unknown"  # how the reason for such a rate begins
+_BY_SIZE = "by size"  # likewise
 _LONG_S = 600.0  # of work at the minimum rate: a person would rather be told
 _EXAMPLE_RPS = "5"
 _BATCH = 100  # sources a call, which takes Redis some 3 ms
@@ -239,7 +240,7 @@ def _rate_reason(status: SourceStatus) -> str:
     if override is not None:
         wanted, reason = override, "by override"
     elif status.by_size is not None:
-        wanted, reason = Limit(status.by_size), "by size"
+        wanted, reason = Limit(status.by_size), _BY_SIZE
     else:
         wanted, reason = Limit(MINIMUM_RATE), _UNKNOWN_SIZE
     if override is None and status.override is not None:
@@ -258,25 +259,37 @@ def _rate_reason(status: SourceStatus) -> str:
     return reason
 
 
-def said_of_minimum(rows: Iterable[SourceRow]) -> str:
+def said_of_minimum(rows: Iterable[SourceRow], option: str = "") -> str:
     """Say that work takes long because the size of its source is unknown, and the remedy; "" if it does not.
 
-    Of several such sources it names the one with the most work.
+    Of several such sources it names the one with the most work. `option` is that of the command which sets rates
+    from the start: who has it wants to hear of sources whose size is known to be small, too.
     """
     # A source that is halted, or whose robots.txt asks for a delay, has something else in its way.
-    slow = [row for row in rows if (row.eta_s or 0) > _LONG_S and row.reason.startswith(_UNKNOWN_SIZE)]
+    slow = [
+        row
+        for row in rows
+        if (row.eta_s or 0) > _LONG_S and (row.reason.startswith(_UNKNOWN_SIZE) or (option and _is_small(row)))
+    ]
     if not slow:
         return ""
     row = max(slow, key=lambda row: (row.work, row.source))
     others = f" ({counted(len(slow) - 1, 'more source')} like it)" if len(slow) > 1 else ""
-    why = f"the size of {row.source} is unknown, so it gets {MINIMUM_RATE:g} requests a second"
+    size = f"{row.source} is small by the catalogue" if _is_small(row) else f"the size of {row.source} is unknown"
+    why = f"{size}, so it gets {MINIMUM_RATE:g} requests a second"
     if is_paced := row.delay_s > 1 / MINIMUM_RATE:
         why = f"{row.source} gets a request every {row.delay_s:g} s (CRAWL_PAGES_DELAY, for all sources)"
     first = "CRAWL_PAGES_DELAY=0 for all workers, and " if is_paced else ""
+    if option:
+        first += f"{option} {row.source}={_EXAMPLE_RPS} at the start, or now: "
     return (
         f"{why}, and its {row.work} requests take {duration(row.eta_s)}{others}; if it is yours, or its owner "
         f"agrees: {first}{scrapy_command('rate', of=[row.source, _EXAMPLE_RPS])}"
     )
+
+
+def _is_small(row: SourceRow) -> bool:
+    return row.reason.startswith(_BY_SIZE) and row.rate_limit <= MINIMUM_RATE
 
 
 async def pause(state: State) -> Pause:

@@ -36,8 +36,13 @@ def test_with_whole_it_tells_all_that_was_ever_done() -> None:
     assert line == "500/500 images, 0/s, 20 gone"
 
 
+def test_with_whole_a_retried_dead_letter_counts_once() -> None:
+    line = Progress(whole=True).line(sample_at(100.0, totals={"thumbnails": 297, "failed": 8}, dead=4))
+    assert line == "301/301 images, 0/s, 4 failed"
+
+
 def test_own_spiders_have_requests() -> None:
-    made = sample_at(100.0, totals={"fetched": 10, "link_rot": 2, "failed": 1})
+    made = sample_at(100.0, totals={"fetched": 10, "link_rot": 2, "failed": 1}, dead=1)
     assert Progress(whole=True).line(replace(made, spider="mine")) == "11/11 requests, 0/s, 1 failed"
 
 

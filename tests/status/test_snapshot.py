@@ -235,3 +235,12 @@ def test_work_that_takes_long_at_an_unknown_size_is_told_with_the_remedy() -> No
         row("asked.example", queued=500, eta_s=2500.0, **unknown | {"reason": "by override"}),
     ):
         assert said_of_minimum([kept]) == ""
+
+
+def test_a_command_that_sets_rates_tells_of_small_sources_and_names_its_option() -> None:
+    slow: dict[str, Any] = {"rate_limit": 0.2, "effective_rate": 0.2, "queued": 500, "eta_s": 2500.0}
+    assert said_of_minimum([row("village", reason="by size", **slow)], "--rate") == (
+        "village is small by the catalogue, so it gets 0.2 requests a second, and its 500 requests take 0:41:40; "
+        "if it is yours, or its owner agrees: --rate village=5 at the start, or now: scrapy rate village 5"
+    )
+    assert said_of_minimum([row("big", reason="by size", **slow | {"rate_limit": 9.0})], "--rate") == ""

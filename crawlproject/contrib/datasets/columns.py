@@ -32,10 +32,12 @@ def mapped(name: str, found: Mapping[str, str], wanted: str | None, form: type[P
     """Return what `caption=TEXT,id=key,LICENSE` makes of the file `name`; `found` are its columns, with kinds.
 
     Raises:
-        BadInput: a column is not there, or there is none of URLs.
+        BadInput: a column is not there, there is none of URLs, or the file is empty.
         ValueError: `wanted` cannot be read, or a dataset of this `form` has such a column by itself.
 
     """
+    if not found:
+        raise BadInput(f"{name} is empty")
     pairs: dict[str, str] = {}
     for part in filter(None, map(str.strip, (wanted or "").split(","))):
         key, equals, column = (one.strip() for one in part.partition("="))

@@ -49,6 +49,13 @@ def _begun(what: str, value: Any) -> str:
     return f"without {name}".rstrip() if value is None else f"with {name}{printable(str(value), 500)}"
 
 
+def _is_smaller(event: Mapping[str, Any], square: int) -> bool:
+    """Tell whether the (first) thumbnail of an event is smaller than a square of this side."""
+    stored = event.get("thumbnails")
+    first = stored[0] if isinstance(stored, list) and stored and isinstance(stored[0], dict) else {}
+    return any(isinstance(first.get(side), int) and first[side] < square for side in ("width", "height"))
+
+
 class Dataset(Sink):
     """Writes the events of images, probes, link rot and failures as the rows of numbered parts.
 
@@ -81,6 +88,8 @@ class Dataset(Sink):
         self._name = name
         self._about = dict(about or {})
         self._stopping = stopping
+        self.square = 0  # pixels of a side that thumbnails are meant to have; `smaller` counts those without
+        self.smaller = 0
         self._count = 0  # parts that have appeared
         self._since: float | None = None  # when the first row of the present one came
         self._noted: dict[str, str] | None = None  # where Redis knows the reader to be; None: it has to hear more
@@ -212,6 +221,7 @@ class Dataset(Sink):
             elif event.get("spider", "images") == self._state.keys.spider:
                 self._form.add(self._count, entry.name, event)
                 self.written += 1
+                self.smaller += _is_smaller(event, self.square)
                 if self._since is None:
                     self._since = time.monotonic()
             self.streams.last[entry.stream] = entry.id

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from crawlproject import cli, config
 from crawlproject.commands.events import read_shards
@@ -18,6 +19,7 @@ from crawlproject.contrib.datasets.workers import Workers
 from crawlproject.errors import BadInput, CrawlprojectError
 from crawlproject.ingest.file_feed import FileFeed
 from crawlproject.ingest.seed_rows import Columns
+from crawlproject.program import as_called
 from crawlproject.screen import Screen
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import fault_of
@@ -25,16 +27,41 @@ from crawlproject.status.progress import Progress
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import CrawlSample
 from crawlproject.status.source_status import said_of_minimum
-from crawlproject.streams.streams import dead_letters
-from crawlproject.texts import printable
+from crawlproject.streams.streams import dead_letters, newest_entries
+from crawlproject.texts import counted, printable
+
+if TYPE_CHECKING:
+    from crawlproject.contrib.datasets.dataset import Dataset
 
 _SOON_S = 0.05
 _EVERY_S = 1.0  # between two looks
 _LINE_S = 10.0  # between two lines where there is no terminal
 _GRACE_S = 10.0  # that workers have to end, beyond CRAWL_SHUTDOWN_GRACE
 _COUNTED = 10_000  # dead letters whose reasons are counted
+_LOOKED_AT = 100  # the newest, while the crawl runs
 _REASONS = 5
 _PECULIAR = re.compile(r", | \(|: ?b?['\"]")  # what begins what is peculiar to one
+
+
+class CrawlScreen(Screen):
+    """The terminal, on which commands are about the crawl in `namespace`, spelled as the user calls them."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self._namespace = namespace
+
+    def say(self, text: str) -> None:
+        """Print a text, above the line."""
+        super().say(about_crawl(text, self._namespace))
+
+    def show(self, line: str) -> None:
+        """Have `line` stand in place of the last one."""
+        super().show(about_crawl(line, self._namespace))
+
+
+def about_crawl(text: str, namespace: str) -> str:
+    """Return a text in which each command is about the crawl in `namespace`, spelled as the user calls it."""
+    return as_called(text, f"CRAWL_NAMESPACE={shlex.quote(namespace)} ")
 
 
 class Feeding(threading.Thread):
@@ -87,6 +114,8 @@ class Making:
         self._target, self._where, self._read, self._about = target, where, read, about
         self._progress = Progress(whole=True)
         self._said_slow = False
+        self._failed = 0  # dead letters whose reasons were looked at
+        self._said_reasons: set[str] = set()
         self._shown_at = 0.0
 
     async def run(self, state: State, feeding: Feeding, workers: Workers, *, has_parts: bool) -> dict[str, Any]:
@@ -103,8 +132,7 @@ class Making:
                 f"{self._where} has a dataset, whose crawl this Redis does not know: all images would be fetched "
                 "twice; name an empty folder, or set REDIS_URL to the Redis of its crawl"
             )
-        target = self._target(state, self._where, self._read, self.settings)
-        target.about_it = self._about
+        target = self._prepared(state)
         ending, self._read.follow = threading.Event(), True
         sink = target.sink(state, ending.is_set)
         began, survey, is_whole = time.monotonic(), Survey(state), False
@@ -123,7 +151,8 @@ class Making:
                         if not is_whole:
                             workers.look()
                         sample = await survey.take()
-                        self._show(sample)
+                        await self._tell_why(state, sample)
+                        self._show(sample, is_reading=feeding.is_alive())
                     except REDIS_TROUBLE as error:
                         self.screen.show(fault_of(error))
                     if is_whole:
@@ -144,51 +173,90 @@ class Making:
                 raise
         if is_whole:
             self._show(sample)
+        totals = sample.overview.totals
         return {
             "whole": is_whole,
             "seconds": round(time.monotonic() - began, 1),
             "rows": sink.written,
-            **{name: sample.overview.totals.get(of, 0) for name, of in _OUTCOMES.items()},
+            **{name: totals.get(of, 0) for name, of in _OUTCOMES.items()},
+            "failed": sample.overview.dead,
+            "tried_again": max(totals.get("failed", 0) - sample.overview.dead, 0),
             "rejected": feeding.rejected,
             "waiting": sample.overview.outstanding + sample.overview.overflow + sample.overview.seeds,
             "reasons": dict((await _reasons(state)).most_common(_REASONS)),
             "slowest": self._progress.slowest(),
-            "remarks": list(target.remarks()),
+            "remarks": [*target.remarks(), *_said_of_smaller(sink, has_parts=has_parts)],
         }
 
-    def _show(self, sample: CrawlSample) -> None:
-        slow = said_of_minimum(one.row for one in sample.sources.values())
+    def _prepared(self, state: State) -> ParquetTarget:
+        target = self._target(state, self._where, self._read, self.settings)
+        target.about_it = self._about
+        own = config.load(self.settings)
+        if own.thumbnail_mode == "center_crop" and not own.thumbnail_enlarge:
+            target.square = own.thumbnail_sizes[0]
+        return target
+
+    async def _tell_why(self, state: State, sample: CrawlSample) -> None:
+        """Say the commonest reason of failures, as soon as there are any, and again when it is another."""
+        if sample.overview.dead == self._failed or len(self._said_reasons) == _REASONS:
+            return
+        self._failed = sample.overview.dead
+        newest = (await newest_entries(state, {state.keys.dead: _LOOKED_AT}))[state.keys.dead]
+        whole = {_kind_of(fields): _reason_of(fields) for _, fields in newest}
+        for kind, _ in Counter(_kind_of(fields) for _, fields in newest).most_common(1):
+            if kind not in self._said_reasons:
+                self._said_reasons.add(kind)
+                self.screen.say(f"failed: {whole[kind]}")
+
+    def _show(self, sample: CrawlSample, *, is_reading: bool = False) -> None:
+        slow = said_of_minimum((one.row for one in sample.sources.values()), "--rate")
         if slow and not self._said_slow:
             self._said_slow = True
-            self.screen.say(f"slow: {self.pasteable(slow)}")
+            self.screen.say(f"slow: {slow}")
         line = self._progress.line(sample)
+        if is_reading:  # the count grows
+            line = "reading the lists" if line.startswith("0/0 ") else f"{line}, reading the lists"
         if self.screen.is_live:
             self.screen.show(line)
         elif time.monotonic() >= self._shown_at + _LINE_S:
             self._shown_at = time.monotonic()
             self.screen.say(line)
 
-    def pasteable(self, text: str) -> str:
-        """Return a text in which a command of scrapy is about this crawl."""
-        return text.replace("scrapy ", f"CRAWL_NAMESPACE={config.load(self.settings).namespace} scrapy ", 1)
-
 
 # In the summary, by the totals that they are.
 _OUTCOMES = {
     "ok": "thumbnails",
     "gone": "link_rot",
-    "failed": "failed",
     "duplicates": "duplicates",
     "excluded": "excluded",
 }
+
+
+def _reason_of(fields: Mapping[bytes, bytes]) -> str:
+    return printable(fields.get(b"reason", b"").decode(errors="replace"), 500)
+
+
+def _kind_of(fields: Mapping[bytes, bytes]) -> str:
+    """Return the reason of a dead letter, without what is peculiar to it."""
+    return _PECULIAR.split(_reason_of(fields))[0][:80]
+
+
+def _said_of_smaller(sink: Dataset, *, has_parts: bool) -> Iterator[str]:
+    """Say how many images of this run are no squares of the size that is meant, if any."""
+    if sink.smaller:
+        are, them = ("is", "it") if sink.smaller == 1 else ("are", "them")
+        when = "in this run, " if has_parts else ""
+        yield (
+            f"{when}{counted(sink.smaller, 'image')} {are} smaller than {sink.square} x {sink.square}; "
+            f"--enlarge enlarges {them}"
+        )
 
 
 async def _reasons(state: State) -> Counter[str]:
     """Return how many dead letters there are for each reason, without what is peculiar to one."""
     found: Counter[str] = Counter()
     async for _, fields in dead_letters(state):
-        reason = fields.get(b"reason", b"").decode(errors="replace")
-        found[printable(_PECULIAR.split(reason)[0], 80)] += 1
+        found[_kind_of(fields)] += 1
         if found.total() >= _COUNTED:
             break
     return found

@@ -27,7 +27,7 @@ def test_the_column_of_urls_is_found(column: str) -> None:
     assert mapped("f", {"a": "string", column: "string"}, None, ParquetTarget).columns.named == {"url": column}
 
 
-@pytest.mark.parametrize("first", [["http://h/a", "b.jpg"], ["h.example/a.jpg"], ["not a URL"], []])
+@pytest.mark.parametrize("first", [["http://h/a", "b.jpg"], ["h.example/a.jpg"], ["not a URL"]])
 def test_a_plain_list_has_no_columns(first: list[str]) -> None:
     assert mapped("f", dict.fromkeys(first, "string"), None, ParquetTarget).columns == Columns()
 
@@ -44,6 +44,7 @@ def test_a_plain_list_has_no_columns(first: list[str]) -> None:
         ),
         ({"url": "string", "http://h": "string"}, "caption=TEXT", BadInput, "'TEXT', only url, http://h"),
         ({"http://h/a": "string"}, "caption=TEXT", BadInput, "no column 'TEXT', a plain list of URLs"),
+        ({}, None, BadInput, "^f is empty$"),
         (LAION, "a=TEXT,a=key", ValueError, "each name once"),
         (LAION, "width=WIDTH", ValueError, "width: a dataset has a column of that name: .* listed_width=WIDTH"),
         (LAION, "key", ValueError, "key: a dataset has a column of that name"),

@@ -79,6 +79,21 @@ def numbers(folder: Path) -> list[int]:
     return sorted(int(name.partition(".")[2]) for name in identifiers)
 
 
+def test_thumbnails_smaller_than_the_square_are_counted(client: redis.Redis, tmp_path: Path) -> None:
+    async def smaller(state: State) -> list[int]:
+        found = []
+        for square in (1, 2):
+            one = dataset(state, tmp_path / str(square))
+            one.square = square
+            async with one.opened():
+                await one.drain()
+            found.append(one.smaller)
+        return found
+
+    emit(client, [0, 2, 5])  # the thumbnail of the first, the only one, is 1 x 2
+    assert run(client, smaller) == [0, 1]
+
+
 def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) -> None:
     emit(client, [0, 2, 5])
     assert drain(client, tmp_path / "out") == 3

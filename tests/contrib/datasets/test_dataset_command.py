@@ -129,8 +129,8 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
 
 @pytest.mark.slow
 def test_parquet_has_its_images_beside_it_and_a_deleted_dataset_is_made_anew(crawl: Crawl, tmp_path: Path) -> None:
-    making = Making(crawl, tmp_path, rate=150)
-    options = ("--format", "parquet", "--size", "64", "--enlarge")
+    making = Making(crawl, tmp_path, rate=0.5)
+    options = ("--format", "parquet", "--size", "64", "--enlarge", "--rate", "museum=150,nobody=1")
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         making.write_list()
         for _ in range(2):
@@ -139,6 +139,7 @@ def test_parquet_has_its_images_beside_it_and_a_deleted_dataset_is_made_anew(cra
                 0,
                 "out/: 122 rows, 120 ok, 1 gone, 1 failed",
             ), errors
+            assert "note: --rate nobody: no image is of a source of that name" in said
             good = [row for row in making.rows() if row["status"] == "ok"]
             assert {max(row["thumbnail_width"], row["thumbnail_height"]) for row in good} == {64}
             assert all((making.out / "images" / row["thumbnail"]).is_file() for row in good)
@@ -158,6 +159,12 @@ def test_parquet_has_its_images_beside_it_and_a_deleted_dataset_is_made_anew(cra
     [
         (("none.parquet", "--to", "out"), {}, "none.parquet: no such file\n"),
         (("urls.csv", "--to", "out", "--caption", "TEXT"), {}, "urls.csv has no column 'TEXT', only url, alt\n"),
+        (("text.parquet", "--to", "out"), {}, "text.parquet is no Parquet file"),
+        (
+            ("urls.csv", "--to", "out", "--rate", "a=5,b"),
+            {},
+            "--rate 'b': expected SOURCE=RPS, as in 127.0.0.1=5",
+        ),
         (("urls.csv",), {}, "expected at least one FILE, and --to FOLDER"),
         (("-", "--to", "out"), {}, "-: a list is read again when a dataset is continued: name a file"),
         (("pipe", "--to", "out"), {}, "pipe: a list is read again when a dataset is continued: name a file"),
@@ -180,6 +187,7 @@ def test_what_cannot_be_made_is_said_in_a_sentence(
     environment: dict[str, str], tmp_path: Path, args: tuple[str, ...], environ: dict[str, str], reason: str
 ) -> None:
     (tmp_path / "urls.csv").write_text("url,alt\nhttp://127.0.0.1:9/a.jpg,A\n")
+    (tmp_path / "text.parquet").write_text("http://127.0.0.1:9/a.jpg\n")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "mine.py").write_text("from crawlproject.settings import *\nSPIDER_MODULES = []\n")
     here = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "SCRAPY_SETTINGS_MODULE": "crawlproject.settings"}

@@ -21,12 +21,12 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 
 from crawlproject import cli, config, plugins
+from crawlproject.controls import set_rate
 from crawlproject.errors import CrawlprojectError
 from crawlproject.ingest import files, seed_files
-from crawlproject.program import as_called
-from crawlproject.screen import Screen
+from crawlproject.sources.rates import rate_of
 from crawlproject.state.client import crawl_dir
-from crawlproject.texts import counted, printable
+from crawlproject.texts import counted, printable, scrapy_command
 
 if TYPE_CHECKING:
     from crawlproject.contrib.datasets.columns import Mapped
@@ -42,7 +42,7 @@ class Command(cli.Command):
     worker for each core, and write them to a folder or s3://BUCKET/PREFIX: as WebDataset's shards, or as Parquet
     files with the images in images/. The command shows its progress, and a summary at the end. After Ctrl-C or a
     crash, run it again: it continues, and each row of the lists is in the dataset once. A site of unknown size
-    gets a request every five seconds; to raise this rate, give the size in a catalogue, or use scrapy rate.
+    gets a request every five seconds; to raise this rate, use --rate, or give the size in a catalogue.
     """
 
     arguments = "[options] FILE... --to FOLDER"
@@ -72,6 +72,13 @@ class Command(cli.Command):
         parser.add_argument(
             "--catalogue", metavar="FILE", help="catalogue of sites with their sizes, which set the rates"
         )
+        parser.add_argument(
+            "--rate",
+            metavar="SOURCE=RPS,...",
+            action="append",
+            help="rate of a source in requests a second, such as 127.0.0.1=5, if it is yours or its owner agrees; "
+            "it stays until scrapy rate changes it",
+        )
         parser.add_argument("--workers", **whole, help="number of workers (default: one for each core)")
         parser.add_argument("--rows", **whole, help="rows of a part at most (default: 50,000)")
         parser.add_argument("--samples", **whole, help="samples of a shard at most (default: 10,000)")
@@ -93,6 +100,7 @@ class Command(cli.Command):
             )
         if opts.workers is not None and not 0 < opts.workers <= 256:
             raise UsageError(f"--workers {opts.workers}: expected 1 to 256")
+        rates = _rates(opts.rate or [])
         form = load_object(plugins.offered("readers")[opts.format])
         mapped = _mapped(args, settings, opts, form)
         namespace, has_parts = _namespace(opts.to, settings)
@@ -109,13 +117,15 @@ class Command(cli.Command):
             check_catalogue(own.sources)
         logs = crawl_dir() / "logs" / own.namespace
         with _alone(own.namespace, opts.to):
-            said = self._make(args, opts, form, given, mapped, logs, has_parts)
+            said = self._make(args, opts, form, given, mapped, rates, logs, has_parts)
         if said["whole"] and _thumbnails(own.namespace) == Path(given.get(_STORE, ".")):
             shutil.rmtree(_thumbnails(own.namespace), ignore_errors=True)  # they are in the shards
         if opts.json:
             print(json.dumps(said))
         else:
-            cli.show(as_called("\n".join(_words(said, opts.to, own.namespace, logs))))
+            from crawlproject.contrib.datasets.making import about_crawl
+
+            cli.show(about_crawl("\n".join(_words(said, opts.to, logs)), own.namespace))
         if not said["whole"]:
             self.exitcode = 130
 
@@ -126,14 +136,16 @@ class Command(cli.Command):
         form: type[ParquetTarget],
         given: dict[str, str],
         mapped: Mapped,
+        rates: dict[str, str],
         logs: Path,
         has_parts: bool,
     ) -> dict[str, Any]:
-        from crawlproject.contrib.datasets.making import Feeding, Making
+        from crawlproject.contrib.datasets.making import CrawlScreen, Feeding, Making
         from crawlproject.contrib.datasets.workers import Workers
 
         assert self.settings is not None
-        screen = Screen()
+        own = config.load(self.settings)
+        screen = CrawlScreen(own.namespace)
         if mapped.ignored:
             screen.say(
                 f"ignored: {printable(', '.join(mapped.ignored), 500)}; --columns copies them into the dataset"
@@ -145,7 +157,6 @@ class Command(cli.Command):
         )  # fmt: skip
         options = [word for pair in (*opts.set, *(f"{k}={v}" for k, v in given.items())) for word in ("-s", pair)]
         count = opts.workers or len(os.sched_getaffinity(0))
-        own = config.load(self.settings)
         about = {
             "images": f"{','.join(map(str, own.thumbnail_sizes))} {own.thumbnail_mode}"
             f"{' enlarged' if own.thumbnail_enlarge else ''}",
@@ -156,8 +167,15 @@ class Command(cli.Command):
 
         async def run() -> dict[str, Any]:
             async with cli.opened_state(self) as state:
+                for source, rps in rates.items():
+                    await set_rate(state, source, rps, cli.operator(self))
                 workers = Workers(count, options, logs, screen.say)
-                return await making.run(state, feeding, workers, has_parts=has_parts)
+                said = await making.run(state, feeding, workers, has_parts=has_parts)
+                redis: Any = state.redis
+                for source in rates:
+                    if not await redis.sismember(state.keys.sources, source):
+                        said["remarks"].append(f"--rate {source}: no image is of a source of that name")
+                return said
 
         try:
             return asyncio.run(run())
@@ -181,6 +199,17 @@ def _given(settings: BaseSettings, opts: argparse.Namespace, namespace: str) -> 
         beside = f"{opts.to.rstrip('/')}/images/"
         given[_STORE] = beside if opts.format == "parquet" else str(_thumbnails(namespace))
     return given
+
+
+def _rates(given: list[str]) -> dict[str, str]:
+    """Return the rates of sources in values of --rate, as a user has written them."""
+    found: dict[str, str] = {}
+    for part in filter(None, map(str.strip, ",".join(given).split(","))):
+        source, _, rps = part.rpartition("=")
+        if not source or not rate_of(rps.encode(errors="replace")):
+            raise UsageError(f"--rate {part!r:.80}: expected SOURCE=RPS, as in 127.0.0.1=5")
+        found[cli.source_names([source])[0]] = rps
+    return found
 
 
 def _namespace(where: str, settings: BaseSettings) -> tuple[str, bool]:
@@ -238,12 +267,14 @@ def _alone(namespace: str, where: str) -> Iterator[None]:
         yield
 
 
-def _words(said: dict[str, Any], where: str, namespace: str, logs: Path) -> Iterator[str]:
+def _words(said: dict[str, Any], where: str, logs: Path) -> Iterator[str]:
     """Yield the lines of the summary."""
     total = said["ok"] + said["gone"] + said["failed"]
+    again = said["tried_again"]  # a row each time
+    rows = f"{counted(total + again, 'row')}, of {counted(total, 'image')}" if again else counted(total, "row")
     more = [f"{said[name]} {name}" for name in ("duplicates", "excluded", "rejected") if said[name]]
     yield (
-        f"{where}: {counted(total, 'row')}, {said['ok']} ok, {said['gone']} gone, {said['failed']} failed"
+        f"{where}: {rows}, {said['ok']} ok, {said['gone']} gone, {said['failed']} failed"
         f"{'; left out: ' + ', '.join(more) if more else ''} ({said['seconds']:.0f} s)"
     )
     if not said["whole"]:
@@ -252,7 +283,9 @@ def _words(said: dict[str, Any], where: str, namespace: str, logs: Path) -> Iter
         yield "slowest sources:"
         yield from (f"  {line}" for line in said["slowest"])
     if said["failed"]:
-        yield f"failed, see CRAWL_NAMESPACE={namespace} scrapy dead list:"
+        yield "failed, see scrapy dead list:"
         yield from (f"  {count} {reason}" for reason, count in said["reasons"].items())
+        retry = scrapy_command("dead", "retry", "--reason", next(iter(said["reasons"]), ""))
+        yield f"to try the first of these again, run the following, and then the same command: {retry}"
     yield from (f"note: {remark}" for remark in said["remarks"])
     yield f"logs: {logs}"
