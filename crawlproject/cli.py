@@ -31,6 +31,7 @@ from scrapy.utils.misc import load_object
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError, UnknownSource
 from crawlproject.exclusions.names import exclusion_names
+from crawlproject.exclusions.stored import exclusion_of
 from crawlproject.program import as_called, summary_of
 from crawlproject.screen import Screen
 from crawlproject.sources.names import source_name
@@ -39,7 +40,8 @@ from crawlproject.state.health import known_fault
 from crawlproject.state.over_shards import ask_for
 from crawlproject.state.shards import shard_of
 from crawlproject.state.source_table import unknown_sources
-from crawlproject.texts import visible
+from crawlproject.status.reporter import present_spiders
+from crawlproject.texts import scrapy_command, visible
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -246,7 +248,10 @@ def check_spider(command: ScrapyCommand, spider: str) -> type[Spider]:
     assert command.settings is not None
     loader = get_spider_loader(command.settings)
     if spider not in (names := loader.list()):
-        raise UsageError(f"--spider {spider}: this project has no such spider, only {', '.join(sorted(names))}")
+        raise UsageError(
+            f"--spider {spider}: this project has no such spider, only {', '.join(sorted(names))}; give the "
+            "SPIDER_MODULES of its worker, as in -s SPIDER_MODULES=my.spiders"
+        )
     return loader.load(spider)
 
 
@@ -256,12 +261,15 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
 
     Raises:
         ConfigError, RedisUnavailable: see State.open.
+        UsageError: neither this project nor the crawl has such a spider.
 
     """
     assert command.settings is not None
     state = State(config.load(command.settings).of_any_shard, spider)
     await state.open()
     try:
+        if spider != "images" and spider not in await present_spiders(state, [spider]):
+            check_spider(command, spider)
         yield state
     finally:
         await state.close()
@@ -391,6 +399,8 @@ async def remark_unknown(state: State, sources: list[str]) -> list[str]:
 async def check_known(state: State, sources: list[str], remedy: str = "") -> None:
     """Check that something is known of all `sources`, before an order for them; `remedy` ends the message.
 
+    A note says which of them are excluded.
+
     Raises:
         UnknownSource: nothing is.
 
@@ -403,6 +413,9 @@ async def check_known(state: State, sources: list[str], remedy: str = "") -> Non
             f"the crawl knows no source {name}, so nothing has changed{belongs}; scrapy sources lists known "
             f"sources{remedy}"
         )
+    for name in sources:
+        if await exclusion_of(state.shard_for(name), name, ""):
+            remark(f"nothing goes out, as {name} is excluded: {scrapy_command('include', of=[name])}")
 
 
 def remark(text: str) -> None:

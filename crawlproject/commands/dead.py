@@ -41,32 +41,35 @@ class Command(cli.Command):
         super().add_options(parser)
         parser.add_argument("--source", help="only those of this source")
         parser.add_argument("--reason", help="only those whose reason contains this text")
-        parser.add_argument("--all", action="store_true", help="with drop: delete all of them")
+        parser.add_argument("--all", action="store_true", help="with retry and drop: all of them")
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         if args not in (["list"], ["retry"], ["drop"]):
             raise UsageError("expected list, retry or drop")
-        if args == ["drop"] and opts.source is None and opts.reason is None and not opts.all:
-            raise UsageError("drop deletes permanently: select by --source or --reason, or give --all")
+        if args != ["list"] and opts.source is None and opts.reason is None and not opts.all:
+            how = "deletes permanently" if args == ["drop"] else "puts dead letters back into the crawl"
+            raise UsageError(f"{args[0]} {how}: select by --source or --reason, or give --all")
         asyncio.run(self._run(args[0], opts))
 
     async def _run(self, what: str, opts: argparse.Namespace) -> None:
         async with cli.opened_state(self, opts.spider) as state:
             letters = _selected(state, opts.source, opts.reason)
             if what == "list":
-                await _print(letters, as_json=opts.json)
+                count = await _print(letters, as_json=opts.json)
             elif what == "retry":
-                moved = await _take(state, letters, _retried)
+                count = moved = await _take(state, letters, _retried)
                 print(
                     json.dumps({"retried": moved})
                     if opts.json
                     else f"{counted(moved, 'dead letter')} {'is' if moved == 1 else 'are'} back in the crawl"
                 )
             else:
-                dropped = await _take(state, letters, _dropped)
+                count = dropped = await _take(state, letters, _dropped)
                 said = f"{counted(dropped, 'dead letter')} deleted"
                 print(json.dumps({"dropped": dropped}) if opts.json else said)
+            if not count and opts.source is not None:
+                await cli.remark_unknown(state, [opts.source.lower()])
 
 
 async def _take(
@@ -119,7 +122,8 @@ async def _batches(letters: AsyncIterator[dict[str, Any]]) -> AsyncIterator[list
         yield batch
 
 
-async def _print(letters: AsyncIterator[dict[str, Any]], *, as_json: bool) -> None:
+async def _print(letters: AsyncIterator[dict[str, Any]], *, as_json: bool) -> int:
+    """Print dead letters; return how many."""
     count = 0
     if as_json:
         sys.stdout.write("[")
@@ -134,6 +138,7 @@ async def _print(letters: AsyncIterator[dict[str, Any]], *, as_json: bool) -> No
         extra = "" if letter["extra"] is None else f"  {json.dumps(letter['extra'], ensure_ascii=False):.200}"
         cli.show(f"{letter['time']}  {letter['source'] or '-'}  {reason}  {what!r:.200}{extra}")
     print("]" if as_json else counted(count, "dead letter"))
+    return count
 
 
 def _known(image: dict[str, Any] | None) -> str:

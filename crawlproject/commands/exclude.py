@@ -8,6 +8,7 @@ from typing import Any
 from crawlproject import cli
 from crawlproject.controls import exclude
 from crawlproject.exclusions.names import is_domain
+from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.texts import counted
 
@@ -35,6 +36,10 @@ class Command(cli.Question):
             for name in await cli.remark_unknown(state, sources):
                 if "." in name:
                     cli.remark(f"{name} is not a domain: only the source of that name is excluded")
+        elif len(args) == 1:  # of a name in two spellings, one is only a source's
+            domain = domain_of_url(f"http://{args[0]}/")
+            found = await state.shard_for(domain).scripts.attribute(None, domain)
+            await cli.remark_unknown(state, [found.source])
         return {"excluded": dropped}
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:

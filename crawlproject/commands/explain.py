@@ -30,6 +30,7 @@ from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import attribution, reason_for_name, reason_for_url
 from crawlproject.status.outcome_of_url import last_end
+from crawlproject.status.reporter import present_spiders
 from crawlproject.status.source_status import (
     duration,
     hold_of,
@@ -39,7 +40,7 @@ from crawlproject.status.source_status import (
     seen_on,
     source_statuses,
 )
-from crawlproject.texts import counted, printable, without_userinfo
+from crawlproject.texts import counted, printable, scrapy_command, without_userinfo
 
 
 class Command(cli.Question):
@@ -67,13 +68,16 @@ class Command(cli.Question):
     async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, Any]:
         name = _source_in(args[0])
         if name is None:
-            return await explain(state, args[0], opts.source, opts.uuid)
+            said = await explain(state, args[0], opts.source, opts.uuid)
+            if not (said["seen"] or said["ended"] or said["request"]):
+                await _remark_others(state, said)
+            return said
         if opts.source or opts.uuid:
             raise UsageError(f"--source and --uuid apply only to a URL, and {args[0]!r:.60} is a source name")
         return await explain_source(state, name)
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:
-        return _in_words(said)
+        return _in_words(said, opts)
 
 
 def _source_in(argument: str) -> str | None:
@@ -81,6 +85,16 @@ def _source_in(argument: str) -> str | None:
     with suppress(ValueError):
         return None if "/" in argument else source_name(argument)
     return None
+
+
+async def _remark_others(state: State, said: dict[str, Any]) -> None:
+    """Say which other spiders have seen a URL that this one has not."""
+    for name in await present_spiders(state):
+        other = state.beside(name).shard_for(said["source"])
+        meta = {IDENTIFIER: said["identifier"]} if name == "images" else {}
+        if await other.scripts.was_seen(SeenFilter().digest(Request(said["url"], meta=meta))):
+            command = scrapy_command("explain", spider=name, of=[said["url"]])
+            cli.remark(f"the spider {name} has seen it: {command}")
 
 
 async def explain_source(state: State, name: str) -> dict[str, Any]:
@@ -132,7 +146,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     if excluded is None and seed.source is not None:
         excluded = await exclusion_of(state, seed.source, "")
     obstacles = [
-        excluded and f"{excluded} is excluded: see scrapy excluded",
+        excluded and f"{excluded} is excluded: see {scrapy_command('excluded')}",
         seen and place is None and 'seen before: a seed for it is a duplicate unless it has "again"',
         refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
         refused_address and f"address: {refused_address}",
@@ -237,7 +251,7 @@ def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
     return verdict | {"reason": quoted(found), "line": found[0], "rule": printable(found[1])}
 
 
-def _outcome(said: dict[str, Any]) -> str:
+def _outcome(said: dict[str, Any], spider: str) -> str:
     """Return what has become of the URL; if that is not known, how far back was looked."""
     if ended := said["ended"]:
         more = ", ".join(
@@ -253,6 +267,8 @@ def _outcome(said: dict[str, Any]) -> str:
         return f"{ended['outcome'].replace('_', ' ')} at {ended['time']}: {more}"
     if said["request"]:
         return "none yet"
+    if said["seen"] and spider not in {"images", "pages"}:
+        return f"not known: responses to the spider {spider} leave no event, only link rot and dead letters do"
     back = said["looked_back"]
     *looked, last = (
         f"the {what} since {back[name]}" if back[name] else f"the {what} (there are none)"
@@ -283,14 +299,15 @@ _LOOKED_BACK = {
 }
 
 
-def _in_words(said: dict[str, Any]) -> str:
+def _in_words(said: dict[str, Any], opts: argparse.Namespace) -> str:
     """Return what is said of a URL, or of a source, in lines for people."""
     is_url, budget = "url" in said, said["budget"]
     lines = {}
     if is_url:
         lines["url"] = said["url"]
-        lines["identifier"] = f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}"
-        lines["outcome"] = _outcome(said)
+        if said["seen"] or opts.uuid or not (said["ended"] or said["request"]):  # else its seed has another one
+            lines["identifier"] = f"{said['identifier']}, {'seen before' if said['seen'] else 'not seen yet'}"
+        lines["outcome"] = _outcome(said, opts.spider)
         if said["request"]:
             lines["request"] = _request(said["request"])
         lines["source"] = f"{said['source']} (by {said['source_from']}), {said['state']}"
@@ -319,7 +336,10 @@ def _in_words(said: dict[str, Any]) -> str:
         more = "" if robots["for_s"] is None else f" (for {duration(robots['for_s'])} more)"
         lines["robots.txt"] = f"{robots['verdict']}: {robots['reason']}{more}"
     lines["obstacles"] = "\n            ".join(said["obstacles"]) or "none"
-    if is_url:
+    if is_url and (said["request"] or not (said["seen"] or said["ended"])):
         due = said["due_s"]
-        lines["due"] = "never, as things are" if due is None else f"in about {duration(due)}"
+        never = "never, as things are"
+        if said["request"] and said["robots"]["verdict"] == "disallowed":
+            never = "never: it becomes a dead letter without a request, as robots.txt forbids it"
+        lines["due"] = never if due is None else f"in about {duration(due)}"
     return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())

@@ -17,6 +17,7 @@ from crawlproject.ingest.file_feed import FileFeed
 from crawlproject.ingest.seed_files import is_stream
 from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.ingest.seed_stream import SeedList, SeedStream
+from crawlproject.program import as_called
 from crawlproject.texts import counted, visible
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Command(cli.Command):
         progress = _progress(DownloadColumn(), TransferSpeedColumn())
 
         def say(text: str) -> None:
-            progress.print(visible(text), soft_wrap=True)
+            progress.print(visible(as_called(text)), soft_wrap=True)
 
         with cli.connected(config.load(self.settings), opts.spider) as redis:
             feed = FileFeed(redis.state, redis.run, names, columns, say, scheme)
@@ -133,7 +134,7 @@ class Command(cli.Command):
             bar = progress.add_task("feeding", total=None, note="")
 
             def say(text: str) -> None:
-                progress.print(visible(f"scrapy feed: {text}"), soft_wrap=True)
+                progress.print(visible(as_called(f"scrapy feed: {text}")), soft_wrap=True)
 
             seeds = SeedList(
                 lambda seeds: redis.run(seed_list.push(state, seeds)),

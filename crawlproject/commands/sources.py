@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from crawlproject import cli
+from crawlproject.program import as_called
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
 from crawlproject.state.source_table import known_sources
@@ -67,7 +68,7 @@ async def _print_pauses(state: State) -> None:
             reasons.setdefault(one.reason, []).append(str(shard.number))
     for reason, numbers in reasons.items():
         of = "" if len(numbers) == state.count else f" of shard {', '.join(numbers)}"
-        cli.show(f"nothing goes out{of}: {reason}")
+        cli.show(as_called(f"nothing goes out{of}: {reason}"))
 
 
 async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
@@ -119,7 +120,7 @@ async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns
         cells = " ".join(f"{cell(row):>10}" for cell in columns.values())
         hosts, links = seen_on(row.hosts), said_of_links(row.links)
         more = [text for text in (links and f"links: {links}", hosts and f"seen on {hosts}") if text]
-        cli.show(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}")
+        cli.show(as_called(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}"))
     print(counted(len(names), "source"))
     if remark := said_of_minimum(slow):
-        cli.show(remark)
+        cli.show(as_called(remark))

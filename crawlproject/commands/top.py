@@ -7,11 +7,12 @@ import asyncio
 import io
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from crawlproject import cli
+from crawlproject.program import as_called
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
 from crawlproject.status.sample import Survey
@@ -26,7 +27,9 @@ _WIDE = 2000  # columns where no terminal bounds them
 _FIRST_S = 1.0  # at most, between the first two samples, and between two attempts while Redis fails
 _ALARM = "bold red"
 _SEEN = ("success_rps", "error_rps", "link_rot_rps")  # results a second, good and bad
-_NUMBERS: tuple[str, ...] = ("limit", "allowed", "seen", "queued", "in flight", "done", "failed", "eta")
+_TEXTS = ("source", "state", "reason")
+_DROPPED = ("reason", "limit", "eta")  # columns, the first first, where a terminal is too narrow for all
+_SHORTEST = {"source": 20, "reason": 15}  # columns of the terminal to which these are cut
 _STYLES = {3: _ALARM, 2: "yellow", 1: "yellow"}  # by how much a source is in trouble
 
 
@@ -76,7 +79,7 @@ class Command(cli.Command):
             if terminal and not opts.once and not console.is_dumb_terminal:
                 await _watch(reader, title, opts.interval, console)
             else:
-                console.print(view(title, await _snapshot(reader, opts.interval)))
+                console.print(view(title, await _snapshot(reader, opts.interval), width=console.width))
 
 
 async def _snapshot(reader: Survey, interval: float) -> Snapshot:
@@ -109,15 +112,17 @@ async def _watch(reader: Survey, title: str, interval: float, console: Console) 
                 made, fault = await reader.look() or made, ""
             except REDIS_TROUBLE as error:
                 fault = f"{fault_of(error)} ({plain(error)})"
-            live.update(view(title, made, fault, most=console.height))
+            live.update(view(title, made, fault, console.height, console.width))
             await asyncio.sleep(min(interval, _FIRST_S) if fault or made is None else interval)
 
 
-def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize) -> Group:
+def view(
+    title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize, width: int = _WIDE
+) -> Group:
     """Return a snapshot as rich renders it: how the crawl is, and a row for each source, in `most` lines.
 
-    `fault` says why there is no newer one. Texts go through `printable` and into rich's `Text`, which reads no
-    markup: names come from strangers.
+    `fault` says why there is no newer one. Numbers are never cut: a narrow `width` has fewer columns. Texts go
+    through `printable` and into rich's `Text`, which reads no markup: names come from strangers.
     """
     from rich.console import Group
     from rich.table import Table
@@ -130,29 +135,33 @@ def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.ma
     if shown is None:
         return Group(line(f"{title}  reading ..."), *(line(alarm, _ALARM) for alarm in alarms))
     general = shown.general
-    alarms += [f"NOTHING GOES OUT: {general['paused']}"] if general["paused"] is not None else []
-    alarms += [f"SHARD {number}: {reason}" for number, reason in general["shards_stopped"].items()]
+    alarms += [as_called(f"NOTHING GOES OUT: {general['paused']}")] if general["paused"] is not None else []
+    alarms += [as_called(f"SHARD {number}: {reason}") for number, reason in general["shards_stopped"].items()]
     alarms += [f"LOST {general['overflow_lost']} requests"] if general["overflow_lost"] else []
     lines = [f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s"]
     lines += [
         f"{_digits(general['processing_rate'])} results/s  ok {_digits(general['success_rps'])}  "
         f"errors {_digits(general['error_rps'])}  limit {_digits(general['global_max_rps'])}  "
         f"{_digits(general['bytes_per_s'] / 1e6)} MB/s",
-        "workers {workers}  sources {sources}  {outstanding} outstanding  {in_flight} in flight  "
-        "{seeds_waiting} waiting  {dead} dead letters  ".format(**general)
-        + f"halted {len(general['circuit_breaker_tripped'])}  ETA {duration(general['eta_s'])}",
+        f"workers {general['workers']}  sources {general['sources']}  "
+        f"halted {len(general['circuit_breaker_tripped'])}  ETA {duration(general['eta_s'])}",
+        "{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters".format(
+            **general
+        ),
     ]
     if remark := said_of_minimum(one.row for one in shown.sample.sources.values()):
         lines.append(remark)
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
-    for head in ("source", "state", *_NUMBERS, "reason"):
-        is_text = head not in _NUMBERS
-        table.add_column(head, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
     rows = [(name, one, sum(one[rate] or 0 for rate in _SEEN)) for name, one in shown.specific.items()]
     rows.sort(key=lambda row: (-row[1]["trouble"], -row[2], -row[1]["work"], row[0]))
     kept = rows[: max(most - len(lines) - len(alarms) - 2, 0)]
-    for row in kept:
-        table.add_row(*map(line, _cells(*row)), style=_STYLES.get(row[1]["trouble"], ""))
+    cells = [_cells(*row, with_items=shown.sample.spider not in {"images", "pages"}) for row in kept]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
+    heads = _columns(cells, width)
+    for head in heads:
+        justify: Literal["left", "right"] = "left" if head in _TEXTS else "right"
+        table.add_column(head, justify=justify, no_wrap=head not in _SHORTEST, overflow="ellipsis")
+    for (_, one, _), cell in zip(kept, cells, strict=True):
+        table.add_row(*(line(cell[head]) for head in heads), style=_STYLES.get(one["trouble"], ""))
     more = max(general["sources_listed"], len(rows)) - len(kept)
     last = [line(f"and {more} more")] if more else []
     return Group(*map(line, lines), *(line(alarm, _ALARM) for alarm in alarms), table, *last)
@@ -163,13 +172,33 @@ def _digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _cells(name: str, source: Mapping[str, Any], seen: float) -> list[str]:
+def _columns(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
+    """Return the columns of `rows` that a terminal of `width` shows in full, but for long names and reasons."""
+    widths = {
+        head: min(max(len(head), *(len(row[head]) for row in rows)), _SHORTEST.get(head, width))
+        for head in (rows[0] if rows else ())
+    }
+    for head in _DROPPED:
+        if sum(widths.values()) + len(widths) - 1 > width:
+            widths.pop(head, None)
+    return list(widths)
+
+
+def _cells(name: str, source: Mapping[str, Any], seen: float, *, with_items: bool) -> dict[str, str]:
+    """Return the columns of a source."""
     is_slowed = source["state"] == "closed" and source["trouble"]
     state = source["state"] if source["state"] == "closed" else source["state"].upper().replace("_", " ")
-    rates = (source["rate_limit"], source["effective_rate"], None if source["success_rps"] is None else seen)
-    numbers = (
-        source["queued"] + source["waiting"],
-        *(source[key] for key in ("in_flight", "successful", "failed")),
-    )
-    last = (duration(source["eta_s"]), source["reason"])
-    return [name, "slowed" if is_slowed else state, *map(_digits, rates), *map(str, numbers), *last]
+    return {
+        "source": name,
+        "state": "slowed" if is_slowed else state,
+        "limit": _digits(source["rate_limit"]),
+        "allowed": _digits(source["effective_rate"]),
+        "seen": _digits(None if source["success_rps"] is None else seen),
+        "queued": str(source["queued"] + source["waiting"]),
+        "in flight": str(source["in_flight"]),
+        "done": str(source["successful"]),
+        **({"items": str(source["items"])} if with_items else {}),
+        "failed": str(source["failed"]),
+        "eta": duration(source["eta_s"]),
+        "reason": source["reason"],
+    }

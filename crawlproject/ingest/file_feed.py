@@ -71,10 +71,12 @@ class FileFeed:
         left = self._files[self._begin.index :]
         if not left or is_stream(left[0].name) or self._columns.reading.columns:
             return ""
-        named = list(files.columns_of(left[0]))
+        kinds = files.columns_of(left[0])
+        named = list(kinds)
         if not self._columns.has_urls(named):
             return ""  # a plain list
-        names = self._columns.ignored(left[0].name, named)
+        taken = self._columns.of_object(dict.fromkeys(named)) if "json" in kinds.values() else {}
+        names = [name for name in self._columns.ignored(left[0].name, named) if name not in taken]
         return f"ignored: {printable(', '.join(names), 500)}" if names else ""
 
     def push(self, read: Callable[[int], object], stopped: Callable[[], bool] = lambda: False) -> None:

@@ -218,7 +218,7 @@ def seen_on(hosts: Sequence[Mapping[str, Any]]) -> str:
 def hold_of(status: SourceStatus) -> Hold:
     """Return what holds a source, regardless of its rate."""
     if status.state == "excluded":
-        return Hold("excluded: see scrapy excluded", None)
+        return Hold(f"excluded: see {scrapy_command('excluded')}", None)
     if status.state == "halted":
         return Hold(f"halted until {scrapy_command('resume', of=[status.source])}", None)
     if status.effective <= 0:

@@ -109,8 +109,8 @@ async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy
     assert (done.returncode, done.stdout) == (0, "1 dead letter is back in the crawl\n")
     assert [letter["reason"] for letter in listed(scrapy)] == ["status 403", "status 403", "unknown source: a"]
 
-    assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 3}
-    assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 0}
+    assert json.loads(scrapy("dead", "retry", "--all", "--json").stdout) == {"retried": 3}
+    assert json.loads(scrapy("dead", "retry", "--all", "--json").stdout) == {"retried": 0}
 
     redis, keys = state.redis, state.keys
     assert await redis.hget(keys.counters, "outstanding") == b"3"
@@ -129,7 +129,7 @@ async def test_more_than_one_page(scrapy: Scrapy, state: State) -> None:
     for first in range(0, 1100, 100):
         await reject(state, *((b"line %d" % number, "no url") for number in range(first, first + 100)))
     assert [letter["seed"] for letter in listed(scrapy)] == [f"line {number}" for number in range(1100)]
-    assert json.loads(scrapy("dead", "retry", "--json").stdout) == {"retried": 1100}
+    assert json.loads(scrapy("dead", "retry", "--all", "--json").stdout) == {"retried": 1100}
     seeds = await state.redis.lrange(state.keys.seeds, 0, -1)
     assert list(reversed(seeds)) == [b"line %d" % number for number in range(1100)]
     assert await state.redis.xlen(state.keys.dead) == 0
@@ -148,6 +148,18 @@ async def test_a_drop_deletes_what_is_selected_and_nothing_else(scrapy: Scrapy, 
     assert [letter["identifier"] for letter in listed(scrapy)] == ["1", "2"]
     assert await state.redis.hget(state.keys.counters, "outstanding") == b"0"
     assert await state.redis.llen(state.keys.seeds) == 0
+
+
+async def test_a_retry_of_all_must_be_said_and_a_typo_is_remarked(scrapy: Scrapy, state: State) -> None:
+    await add_dead_letters(state, ("1", "museum", "status 403"))
+    done = scrapy("dead", "retry")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "select by --source or --reason, or give --all" in done.stderr
+    done = scrapy("dead", "retry", "--source", "musuem")
+    assert done.stdout == "0 dead letters are back in the crawl\n"
+    assert done.stderr == "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n"
+    assert scrapy("dead", "retry", "--source", "museum", "--reason", "404").stderr == ""
+    assert len(listed(scrapy)) == 1
 
 
 async def test_a_drop_of_all_must_be_said(scrapy: Scrapy, state: State) -> None:

@@ -72,15 +72,20 @@ async def test_what_the_file_names_is_not_included_by_a_command(scrapy: Scrapy, 
 
 
 async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
-    done = scrapy("exclude", "a.example")
+    await frontier.catalogue({"museum": 5.0})
+    await frontier.scripts.set_rates(frontier.fence, [], {"a.example": "museum"})
+    done = scrapy("exclude", "cdn.a.example")
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
-        "a.example is excluded; 0 queued requests were dropped\n",
+        "cdn.a.example is excluded; 0 queued requests were dropped\n",
         "",
     )
     done = scrapy("exclude", "bücher.example", "musuem", "--json")
     assert json.loads(done.stdout) == {"excluded": {"xn--bcher-kva.example": 0, "bücher.example": 0, "musuem": 0}}
     assert done.stderr == "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n"
+    assert scrapy("exclude", "nosuch.example").stderr.startswith(
+        "note: nothing is crawled as nosuch.example so far"
+    )
     done = scrapy("exclude", ".a.example")
     assert (done.returncode, done.stdout) == (0, ".a.example is excluded; 0 queued requests were dropped\n")
     assert done.stderr.splitlines() == [

@@ -20,7 +20,7 @@ from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.state.calls import Settlement
+from crawlproject.state.calls import NewRequest, Settlement
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
@@ -362,3 +362,48 @@ def test_what_is_no_url_or_source_is_said_in_a_sentence(scrapy: Scrapy, args: li
     done = scrapy("explain", *args)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
     assert done.stderr.startswith("scrapy explain: ")
+
+
+async def test_what_is_said_of_a_url_does_not_contradict_itself(scrapy: Scrapy, museum: Frontier) -> None:
+    spider, found = ImagesSpider(), json.dumps({"url": URL, "uuid": "a-1"})
+    new = new_request(spider.request_for(parse_seed(found)), spider, SeenFilter())
+    await within(museum.scripts, high_water=100).enqueue("w", [new])
+    queued = scrapy("explain", URL).stdout
+    assert "request:    queued" in queued
+    assert "identifier:" not in queued  # that of its seed is another one than that by its URL
+    assert "identifier: a-1, seen before" in scrapy("explain", URL, "--uuid", "a-1").stdout
+    await keep(museum, "rules", b"User-agent: *\nDisallow: /\n")
+    assert "due:        never: it becomes a dead letter without a request" in scrapy("explain", URL).stdout
+
+    await museum.redis.delete("crawl:images:queue:0:citymuseum")
+    await museum.redis.xadd(museum.state.keys.image_events, {"event": image_event(URL, "a-1")})
+    finished = scrapy("explain", URL).stdout
+    assert "outcome:    image" in finished
+    assert "due:" not in finished and "identifier:" not in finished
+
+
+async def test_the_spider_that_has_seen_a_url_is_named(scrapy: Scrapy, museum: Frontier) -> None:
+    entry, url = b"\x01\x00\x001", "https://museum.org/page"
+    pages = museum.state.beside("pages")
+    await pages.scripts.heartbeat("p", join=True, timeout=30, max_deliveries=3)
+    new = NewRequest(entry, SeenFilter().digest(Request(url)), again=False, source="citymuseum")
+    await within(pages.scripts, high_water=100).enqueue("p", [new])
+    said = f"note: the spider pages has seen it: scrapy explain --spider=pages {url}\n"
+    assert scrapy("explain", url).stderr == said
+    assert scrapy("explain", url, "--spider", "pages").stderr == ""
+
+
+async def test_of_another_spider_it_is_said_that_its_responses_leave_no_event(
+    scrapy: Scrapy, museum: Frontier
+) -> None:
+    shop = museum.state.beside("shop")
+    for args in (("explain", URL), ("sources",), ("stats",), ("top", "--once")):
+        done = scrapy(*args, "--spider", "shop")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--spider shop: this project has no such spider, only images" in done.stderr
+        assert "-s SPIDER_MODULES=" in done.stderr
+    await shop.scripts.heartbeat("s", join=True, timeout=30, max_deliveries=3)
+    new = NewRequest(b"\x01\x00\x001", SeenFilter().digest(Request(URL)), again=False, source="citymuseum")
+    await within(shop.scripts, high_water=100).enqueue("s", [new])
+    said = scrapy("explain", URL, "--spider", "shop").stdout
+    assert "outcome:    not known: responses to the spider shop leave no event" in said

@@ -89,6 +89,14 @@ def test_columns_that_nothing_takes_are_named_and_those_to_keep_may_be_renamed(
     assert json.loads(seeds(redis_url)[0]) == {"url": A, "extra": {"license": "by"}}
 
 
+def test_no_key_of_a_seed_in_json_lines_is_called_ignored(scrapy: Scrapy, tmp_path: Path) -> None:
+    lines = tmp_path / "more.jsonl"
+    lines.write_text(json.dumps({"url": A, "uuid": "1", "extra": {"album": 3}}))
+    assert scrapy("feed", str(lines)).stderr == ""
+    lines.write_text(json.dumps({"url": A, "extra": {"album": 3}, "title": "A"}))
+    assert scrapy("feed", str(lines)).stderr.startswith("note: ignored: title; ")
+
+
 def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
     done = scrapy("feed", "--spider", "image", "-", stdin=A)
     assert (done.returncode, done.stdout) == (2, "")

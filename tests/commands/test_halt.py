@@ -90,6 +90,17 @@ async def test_a_name_that_nobody_knows_is_refused_unless_it_is_new(scrapy: Scra
     assert (scrapy("resume", "musuem").returncode, scrapy("rate", "gallery", "4").returncode) == (1, 1)
 
 
+async def test_of_an_excluded_source_it_is_said_that_an_order_lets_nothing_out(
+    scrapy: Scrapy, frontier: Frontier
+) -> None:
+    await frontier.catalogue({"museum": 5.0})
+    await frontier.scripts.exclude({"museum": ""}, by="test")
+    for order in (("resume", "museum"), ("rate", "museum", "3")):
+        done = scrapy(*order)
+        assert done.returncode == 0
+        assert done.stderr == "note: nothing goes out, as museum is excluded: scrapy include museum\n"
+
+
 async def test_of_a_host_of_the_catalogue_its_source_is_named(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": 200.0})
     await frontier.scripts.set_rates(frontier.fence, [], {"museum.example": "museum"})

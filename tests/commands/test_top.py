@@ -13,6 +13,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,7 @@ async def test_the_crawl_is_shown_until_ctrl_c(
         lines = text.splitlines()
         assert lines[0].startswith("images of crawl  ")
         assert "workers 1" in text
-        rows = {line.split()[0]: line for line in lines[3:] if line}
+        rows = {line.split()[0]: line for line in lines[4:] if line}
         assert list(rows)[:5] == ["source", "museum", "broken", "busy", "flickr"]
         assert "HALTED" in rows["museum"] and "halted until scrapy resume museum" in rows["museum"]
         assert "OPEN" in rows["broken"] and "circuit open for" in rows["broken"]
@@ -168,7 +169,7 @@ async def test_a_redis_that_hangs_does_not_keep_it_from_being_left(
     server = Server(tmp_path)
     try:
         with top(environment_of_terminals | {"REDIS_URL": server.url}, "--interval", "0.5") as terminal:
-            terminal.until(lambda text: "NOTHING GOES OUT: no worker leads" in text)
+            terminal.until(lambda text: "NOTHING GOES OUT: no worker is running: scrapy crawl images" in text)
             server.process.send_signal(signal.SIGSTOP)
             time.sleep(1)
             began = time.monotonic()
@@ -186,11 +187,11 @@ async def test_without_a_terminal_one_table_is_printed(scrapy: Scrapy, frontier:
         done = scrapy("top", "--interval", "0.5", *args, FORCE_COLOR="1", TERM="xterm-256color")
         assert (done.returncode, done.stderr) == (0, "")
         assert "\x1b" not in done.stdout
-        assert [line.split()[0] for line in done.stdout.splitlines()[3:]] == [
+        assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == [
             *("source", "museum", "broken", "busy", "flickr"),
         ]  # fmt: skip
     done = scrapy("top", "--interval", "0.5", "museum", "busy", "unheard-of")
-    assert [line.split()[0] for line in done.stdout.splitlines()[3:]] == ["source", "museum", "busy", "unheard-of"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == ["source", "museum", "busy", "unheard-of"]
     assert done.stderr == "note: nothing is crawled as unheard-of so far; a name in seeds alone does not count\n"
     dumb = scrapy("top", "--interval", "0.5", PYTHONIOENCODING="ascii")
     assert dumb.returncode == 0
@@ -242,7 +243,7 @@ def shown(*sources: Any, **more: Any) -> Snapshot:
 def rendered(made: Snapshot, width: int = 200, **more: Any) -> str:
     console = Console(width=width, **more)
     with console.capture() as captured:
-        console.print(view("images of crawl", made))
+        console.print(view("images of crawl", made, width=width))
     return captured.get()
 
 
@@ -268,3 +269,20 @@ def test_wrong_use_and_no_redis_end_with_a_sentence(scrapy: Scrapy, tmp_path: Pa
     said = scrapy("top", "--help")
     assert said.returncode == 0
     assert "Examples: scrapy top;" in " ".join(said.stdout.split())
+
+
+def test_a_narrow_terminal_has_fewer_columns_and_all_numbers() -> None:
+    names = ("museum", "a-library-whose-name-is-long.example")
+    made = shown(*(source(name, reason="by size; slowed to 50 % by status 429", queued=123456) for name in names))
+    whole, *narrow = ([*rendered(made, width).splitlines()[4:]] for width in (200, 80, 72))
+    assert whole[0].split()[-2:] == ["eta", "reason"]
+    for lines, gone in zip(narrow, ({"reason"}, {"reason", "limit"}), strict=True):
+        assert gone <= {*whole[0].split()} - {*lines[0].split()}
+        assert all("123456" in line for line in lines[1:3])
+        assert not any("…" in line.partition(" ")[2] for line in lines)  # behind the name
+
+
+def test_what_callbacks_yield_is_shown_for_other_spiders() -> None:
+    made = shown(source("museum"))
+    assert "items" not in rendered(made)
+    assert "items" in rendered(replace(made, sample=replace(made.sample, spider="own")))

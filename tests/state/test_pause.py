@@ -37,11 +37,12 @@ async def asked(state: State) -> tuple[Pause, Pause]:
     [
         (LED, 0, "", ""),
         (LED, 1, "", ""),
-        ({}, 0, "no pulse", "no worker leads"),
+        ({}, 0, "no pulse", "no worker is running: scrapy crawl images"),
+        ({"workers": {"w": 1}}, 0, "no pulse", "no worker leads"),
         ({"leader": "leader"}, 2, "no pulse", "the leader has not read the catalogue yet (see its log)"),
         (LED | {"paused": "full"}, 2, "paused", "full"),
         (LED, 2, "paused", FULL),
-        (LED | {"counters": 3}, 0, "no worker", "no worker is running: start one of the spider images"),
+        (LED | {"counters": 3}, 0, "no worker", "no worker is running: scrapy crawl images"),
     ],
 )  # fmt: skip
 async def test_without_workers_the_reason_is_what_is_missing_first(
@@ -51,6 +52,8 @@ async def test_without_workers_the_reason_is_what_is_missing_first(
     for name, value in keys.items():
         if name == "counters":
             await redis.hset(state.keys.counters, "outstanding", value)
+        elif name == "workers":
+            await redis.zadd(state.keys.workers, value)
         else:
             await redis.set(getattr(state.keys, name), value)
     for _ in range(dead):

@@ -13,6 +13,7 @@ from crawlproject.streams.streams import RawEntry, entries_back, newest_entries
 from crawlproject.texts import printable
 
 _MOST = {"thumbnails": 24, "link_rot": 40, "halts": 40, "dead": 40}  # rows
+_MOST_LINK_ROT = 200  # read, of all spiders
 _MOST_BYTES, _A_PAGE = 2**20, 8  # of dead letters a look, each of which may hold a seed of a megabyte
 _LONGEST = 2000  # characters of a text
 _ORDERS = {
@@ -25,7 +26,8 @@ _ORDERS = {
 async def read_recent(state: State) -> dict[str, list[dict[str, Any]]]:
     """Return the newest `thumbnails`, `link_rot`, `dead` and `halts` of all shards that answer, the newest first.
 
-    Among the halts are resumptions, exclusions, and queues that were emptied.
+    Link rot and dead letters are those of the state's spider. Among the halts are resumptions, exclusions, and
+    queues that were emptied.
     """
     found, _ = await ask_shards(state.shards, _recent_of_shard)
     return {
@@ -40,9 +42,11 @@ async def read_recent(state: State) -> dict[str, list[dict[str, Any]]]:
 
 async def _recent_of_shard(state: State) -> dict[str, list[dict[str, Any]]]:
     keys = state.keys
-    tables = dict.fromkeys((keys.link_rot_events, keys.halted_events, keys.resumed_events, keys.audit), 40)
-    found = await newest_entries(state, {keys.image_events: _MOST["thumbnails"], **tables})
+    tables = dict.fromkeys((keys.halted_events, keys.resumed_events, keys.audit), 40)
+    most = {keys.image_events: _MOST["thumbnails"], keys.link_rot_events: _MOST_LINK_ROT}
+    found = await newest_entries(state, {**most, **tables})
     images, gone, halted, resumed, audit = map(_events, found.values())
+    gone = [event for event in gone if event.get("spider", "images") == keys.spider]
     halts = [{**event, "event": "halted"} for event in halted] + [
         {**event, "event": "resumed"} for event in resumed
     ]

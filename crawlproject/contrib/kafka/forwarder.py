@@ -18,6 +18,7 @@ from crawlproject import cli, config
 from crawlproject.contrib.kafka.connection import Kafka
 from crawlproject.contrib.kafka.plugin import KafkaSettings
 from crawlproject.errors import KafkaUnavailable
+from crawlproject.program import as_called
 from crawlproject.sinks.entries import json_of
 from crawlproject.sinks.sink import BatchSink, Target
 from crawlproject.state.client import State
@@ -50,7 +51,7 @@ class Kafkas(Target):
 
 
 def _say(text: str) -> None:
-    cli.show(f"scrapy events: {text}", sys.stderr)
+    cli.show(as_called(f"scrapy events: {text}"), sys.stderr)
 
 
 class Forwarder(BatchSink):

@@ -192,7 +192,7 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
 
         # How long whole fetches take, to whom requests are out.
         until(lambda: re.match(r"\d+ m?s\n95 %: \d+ m?s, 99 %: \d+ m?s$", tile(page, "whole fetch")))
-        times = r"\d+ m?s,? \d+ m?s"
+        times = r"p50 \d+ m?s,? p99 \d+ m?s"
         until(lambda: re.fullmatch(times, row(page, "photos").locator("td.whole.fetch").inner_text()))
         until(lambda: re.search(r"\d+ sources?, 1 domain$", tile(page, "in flight")))
         assert page.locator("#chart path.good").get_attribute("d")
@@ -244,6 +244,11 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
         page.keyboard.press("Enter")
         until(lambda: "by override" in row(page, "village").inner_text())
         assert crawl.redis.get(KEYS.override_rate_of + "village") == b"0.5"
+        crawl.redis.set(KEYS.override_rate_of + "village", "4.995247952479525")
+        until(lambda: re.search(r"of 5\b", row(page, "village").inner_text()))
+        row(page, "village").get_by_role("button", name="Set the rate of village").click()
+        assert page.get_by_label("Requests a second").input_value() == "5"
+        page.keyboard.press("Escape")
 
         # A monitor that is restarted is found again, and can be told things.
         assert monitor.stop() == 0

@@ -45,3 +45,13 @@ async def test_of_large_dead_letters_only_some_are_read(state: State) -> None:
     assert 1 <= len(letters) < 20
     assert all(len(letter["seed"]) <= 2000 for letter in letters)
     assert (await redis.info("stats"))["total_net_output_bytes"] - before < 10_000_000
+
+
+async def test_link_rot_is_that_of_the_spider_that_is_shown(state: State) -> None:
+    redis: Any = state.redis
+    for spider in ("images", "own", "images"):
+        event = {"url": f"http://a/{spider}", "spider": spider, "status": 404, "time": "2026"}
+        await redis.xadd(state.keys.link_rot_events, {"event": json.dumps(event)})
+    for spider, count in (("images", 2), ("own", 1)):
+        gone = (await read_recent(state.beside(spider)))["link_rot"]
+        assert [one["url"] for one in gone] == [f"http://a/{spider}"] * count

@@ -117,7 +117,7 @@ function askRate(change, row) {
   write($("rate-of"), `Rate of ${change.source}`);
   write($("rate-now"), row ? `Now ${rate(row.rate_limit)}: ${row.reason}` : "");
   write($("rate-wrong"), "");
-  $("rps").value = row ? row.rate_limit : "";
+  $("rps").value = row ? Number(row.rate_limit.toPrecision(3)) : "";
   dialog.showModal();
   $("rps").select();
 }

@@ -29,7 +29,7 @@ const GROUPS = {
       (g) => (g.in_flight ? ` ${some(g.sources_in_flight, "source")}, ${some(g.domains_in_flight, "domain")}` : "")],
     ["waiting behind the queue", (g) => count(g.waiting)],
     ["seeds not read yet", (g) => count(g.seeds_waiting - g.waiting)],
-    ["sources with work", (g) => count(g.sources_in_progress), null, (g) => ` ${count(g.sources_due)} may send now`],
+    ["sources with work", (g) => count(g.sources_in_progress), null, (g) => ` ${count(g.sources_due)} waiting for a worker`],
   ],
   Trouble: [
     ["errors a second", (g) => rate(g.error_rps), "error_rps"],
@@ -132,7 +132,7 @@ function showBudget(cell, s) {
 
 /** The median of its last whole fetches, and what 99 % of them do not exceed. */
 function showFetch(cell, s) {
-  write(cell, s.fetch_p50_s === null ? "–" : `${seconds(s.fetch_p50_s)}, ${seconds(s.fetch_p99_s)}`);
+  write(cell, s.fetch_p50_s === null ? "–" : `p50 ${seconds(s.fetch_p50_s)}, p99 ${seconds(s.fetch_p99_s)}`);
   cell.title = s.fetch_p50_s === null ? "" : "median and 99th percentile of its last whole fetches, time-outs included";
 }
 
@@ -204,7 +204,7 @@ const KINDS = {
   http_2xx: "status 2xx, but not 200", http_3xx: "redirect to nowhere", http_4xx: "status 4xx", http_5xx: "status 5xx",
   http_other: "invalid status", decode: "unreadable image", too_large: "too large", store: "storage failed", ours: "internal fault",
 };
-const FORBIDDEN = { robots: "robots.txt", opt_out: "opt-out", refused: "address, port or scheme" };
+const FORBIDDEN = { robots: "robots.txt (also: unreachable)", opt_out: "opt-out", refused: "address, port or scheme" };
 
 function fillList(list, items, none) {
   list.replaceChildren(...(items.length ? items : [make("li", { className: "muted", textContent: none })]));

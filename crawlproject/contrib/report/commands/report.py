@@ -14,6 +14,7 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.contrib.report.rendering import page, size
 from crawlproject.contrib.report.site_report import site_report, source_of
+from crawlproject.program import as_called
 from crawlproject.texts import counted
 
 
@@ -50,7 +51,7 @@ class Command(cli.Command):
         if opts.json:
             print(json.dumps(report, indent=2))
         else:
-            cli.show(_for_people(report))
+            cli.show(as_called(_for_people(report)))
 
     async def _report(self, argument: str) -> dict[str, Any]:
         async with cli.opened_state(self) as state:

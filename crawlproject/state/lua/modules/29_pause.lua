@@ -8,9 +8,11 @@ function pause.workers_alive(ctx) return redis.call('ZCOUNT', ctx.K.workers, tex
 
 -- Returns {kind, sentence for people}; {'', ''} while requests may go out. The kinds: 'no pulse', 'paused', 'no worker'.
 function pause.reason(ctx)
+  local no_worker = 'no worker is running: scrapy crawl ' .. ctx.spider
   local pulse, unread = unpack(redis.call('MGET', ctx.K.pulse, ctx.K.paused)) -- why unread events pause leasing
   if not pulse then
     local led = redis.call('EXISTS', ctx.K.leader) == 1
+    if not led and redis.call('EXISTS', ctx.K.workers) == 0 then return {'no pulse', no_worker} end
     return {'no pulse', led and 'the leader has not read the catalogue yet (see its log)' or 'no worker leads'}
   end
   if unread then return {'paused', unread} end
@@ -23,7 +25,7 @@ function pause.reason(ctx)
     return {'paused', 'requests beyond their sources\' windows have reached a fifth of CRAWL_OVERFLOW_MAXLEN, as ' .. fault}
   end
   if ctx.A.timeout and ctx.counters.outstanding > 0 and pause.workers_alive(ctx) == 0 then
-    return {'no worker', 'no worker is running: start one of the spider ' .. ctx.spider}
+    return {'no worker', no_worker}
   end
   return {'', ''}
 end
