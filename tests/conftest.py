@@ -31,7 +31,6 @@ from crawlproject.state import embedded
 from crawlproject.state.client import State
 from demo.redis_servers import Server
 from tests.forks import forks
-from tests.monitors import free_port, ports
 
 __all__ = ["Zone"]
 
@@ -222,11 +221,9 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 
 @pytest.fixture
 def environment(redis_url: str) -> dict[str, str]:
-    """Environment of a command: our Redis, a contact, free ports; no settings of ours that the caller has."""
+    """Environment of a command: our Redis and a contact, without settings of ours that the caller has."""
     environ = {name: value for name, value in os.environ.items() if name not in config.environment()}
     return environ | {
-        **ports(),
-        "CRAWL_METRICS_PORT": str(free_port()),
         "REDIS_URL": redis_url,
         "CRAWL_CONTACT": "mailto:tests@example.org",
         **local_network(),

@@ -174,6 +174,6 @@ async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(
     )
     done = scrapy("dead", "drop", "--source", NAMES[4], "--json", **shared)
     assert json.loads(done.stdout) == {"dropped": 1}
-    done = scrapy("dead", "retry", "--json", **shared)
+    done = scrapy("dead", "retry", "--all", "--json", **shared)
     assert json.loads(done.stdout) == {"retried": 11}
     assert [await shard.redis.xlen(shard.keys.dead) for shard in state.shards] == [0, 0]

@@ -388,7 +388,7 @@ def test_passwords_are_not_guessed_by_the_thousand(locked: Monitor) -> None:
 
 def test_it_is_open_to_a_network_with_a_password_alone(scrapy: Scrapy) -> None:
     for address in ("0.0.0.0", "::", "192.0.2.1"):
-        said = scrapy("monitor", CRAWL_DASHBOARD_ADDRESS=address)
+        said = scrapy("monitor", CRAWL_DASHBOARD_ADDRESS=address, CRAWL_METRICS_PORT=str(free_port()))
         assert said.returncode == 1
         assert f"CRAWL_DASHBOARD_ADDRESS={address} would let everyone" in said.stderr
         assert "CRAWL_DASHBOARD_PASSWORD" in said.stderr
