@@ -215,7 +215,7 @@ class Resolver:
             addresses, ttl = await self._query(host)
             if not addresses:
                 raise OSError("no address")
-            if ttl:  # else c-ares itself knows the name: from /etc/hosts, or as it knows localhost
+            if ttl:  # c-ares gives none for names that it knows itself: localhost, and those of /etc/hosts
                 self._heard(host)
             ttl = min(max(ttl, _MIN_TTL_S), _MAX_TTL_S)
             answer = Answer(self._selected(addresses), "", now() + ttl, now() + ttl + _STALE_S)
