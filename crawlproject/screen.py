@@ -1,4 +1,4 @@
-"""The terminal of a command that runs on: a line of progress, rewritten in place, below what it has said."""
+"""The terminal of a long-running command: one line of progress, rewritten in place, below all messages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Screen:
-    """Stderr. Where that is no terminal, `is_live` is False, and a line is not rewritten.
+    """The terminal at stderr. If stderr is a file or a pipe, `is_live` is False, and `show` prints nothing.
 
-    Texts are shown as they are, without what a terminal obeys: names in them are strangers'.
+    Control characters are replaced, because texts may contain names that strangers chose.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Screen:
         self._console.print(_shown(text), soft_wrap=True)
 
     def show(self, line: str) -> None:
-        """Have `line` stand in place of the last one, cut off where the terminal ends."""
+        """Replace the last line by `line`, cut at the width of the terminal."""
         if not self.is_live:
             return
         text = _shown(line)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -245,6 +245,15 @@ class Scrapy(Protocol):
     ) -> subprocess.CompletedProcess[str]: ...
 
 
+def ran(
+    words: Sequence[str], cwd: Path, environ: dict[str, str], stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return subprocess.run(
+        words, input=stdin, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 @pytest.fixture
 def scrapy(environment: dict[str, str]) -> Scrapy:
     """Run `scrapy ARGS`, with `environ` added to the environment."""
@@ -252,16 +261,7 @@ def scrapy(environment: dict[str, str]) -> Scrapy:
     def run(*args: str, stdin: str = "", cwd: Path = ROOT, **environ: str) -> subprocess.CompletedProcess[str]:
         if cwd == ROOT and "PYTHONPATH" not in environ:
             return forks().run(args, environment | environ, stdin)
-        return subprocess.run(
-            [sys.executable, "-m", "scrapy", *args],
-            input=stdin,
-            cwd=cwd,
-            env=environment | environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return ran([sys.executable, "-m", "scrapy", *args], cwd, environment | environ, stdin)
 
     return run
 

@@ -17,8 +17,7 @@ from scrapy.addons import AddonManager
 from scrapy.settings import Settings
 
 import crawlproject
-from tests.conftest import ROOT
-from tests.waiting import PATIENCE_S
+from tests.conftest import ROOT, ran
 
 ADDON = {"crawlproject.Addon": 0}
 
@@ -145,16 +144,7 @@ class Project:
         (self.module / "settings.py").write_text("\n".join([*kept, more]))
 
     def run(self, *words: str, cwd: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=cwd or self.folder,
-            env=self.environ,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return ran([sys.executable, "-m", *words], cwd or self.folder, self.environ, stdin)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from scrapy import Spider
 from scrapy.settings import Settings
 
 from crawlproject.commands.completion import _parser
-from tests.conftest import ROOT
+from tests.conftest import ROOT, ran
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -70,16 +70,8 @@ class Elsewhere:
             self.environ.pop(name, None)
 
     def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [shutil.which(words[0], path=self.environ["PATH"]) or words[0], *words[1:]],
-            cwd=self.folder,
-            env=self.environ,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        program = shutil.which(words[0], path=self.environ["PATH"]) or words[0]
+        return ran([program, *words[1:]], self.folder, self.environ, stdin)
 
 
 @pytest.fixture

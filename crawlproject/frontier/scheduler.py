@@ -184,7 +184,7 @@ class FrontierScheduler(Scheduler):
     # Opening and closing
 
     async def _open_or_refuse(self, spider: Spider) -> None:
-        """Open; where that is refused, end the process with one sentence: Scrapy would bury it in tracebacks."""
+        """Open, or end the process with one sentence; Scrapy would print tracebacks around it."""
         try:
             config.check_components(self.crawler.settings)
             config.check_guarded(self.crawler.settings)

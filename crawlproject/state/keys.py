@@ -162,7 +162,7 @@ class Keys:
 
     slots = _OfCrawl(
         "Sorted set: each source's next free send slot (µs); missing or past: free now. "
-        "`kept apart ` + source: the same for others' robots.txt."
+        "`kept apart ` + source: the same for others' robots.txt. `last ` + source: its last slot given out."
     )
     spiders = _OfCrawl("Sorted set: spiders by the last heartbeat of a worker (µs).")
     waiting_spiders = _OfCrawl(

@@ -1,4 +1,4 @@
-"""`scrapy feed --probe`, also `--again`: of our own datasets, whose rows tell what is known."""
+"""Seeds of `scrapy feed --probe`. With `--again` they come from our datasets, with the facts in their rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KNOWN = ("etag", "last_modified", "final_url", "filesize")  # columns of our da
 
 
 class Probes(Reading):
-    """All seeds are probes. With `--again` they are of the rows of a dataset that say what each image is now."""
+    """Makes each seed a probe. With `--again` it reads the latest row of each image in a dataset."""
 
     about = "fetch only the beginning of each image, and make no thumbnails"
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -167,9 +167,7 @@ def test_an_operator_sees_a_crawl_and_steers_it(crawl: Crawl, monitor: Monitor, 
     crawl.source("village", 2, pictures=3)
     set_faults(crawl.sites / "museum", {"/*": {"status": 500}, "/robots.txt": {"status": 404}})
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed(
-            "photos", *(f"{number % 30}.jpg?{number}" for number in range(12_000))
-        )  # for as long as this may take
+        crawl.seed("photos", *(f"{number % 30}.jpg?{number}" for number in range(12_000)))
         crawl.seed("photos", f"0.jpg?{EVIL.replace(' ', '%20')}", "gone.gone", "none.jpg", priority=4)
         crawl.seed("museum", *(f"{number % 3}.jpg?{number}" for number in range(100)))
         crawl.seed("village", *(f"{number % 3}.jpg?{number}" for number in range(600)))

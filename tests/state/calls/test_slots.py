@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from crawlproject import controls
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.calls import Grant, Settlement
@@ -171,3 +173,37 @@ async def test_an_unused_slot_is_lost_where_the_rate_was_lowered(state: State) -
 async def settle_unused(state: State, *grants: Grant) -> None:
     back = [Settlement(grant.id, "museum", grant.entry, unused=(grant.at, grant.rate)) for grant in grants]
     assert (await state.scripts.settle("w", back)).settled == [True] * len(grants)
+
+
+async def again_after(state: State, rate: float, what: Callable[[int], Awaitable[Any]]) -> tuple[int, int | None]:
+    """Lease before and after something; return the last slot of before and the first of after."""
+    fence = await begin(state, rate, *map(str, range(100)))
+    before = [grant.at for grant in (await lease(state)).grants]
+    await what(fence)
+    after = [grant.at for grant in (await lease(state)).grants]
+    return max(before), min(after, default=None)
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+@pytest.mark.parametrize("rate", [0.8, 2.5, 60.0])
+async def test_rates_that_were_deleted_and_are_set_again_bring_no_slot_forward(
+    state: State, rate: float, is_registered: bool
+) -> None:
+    async def lose_rates(fence: int) -> None:
+        await db(state).delete(state.keys.rates)
+        if is_registered:
+            await put(state, [entry("z")])
+        await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
+
+    last, first = await again_after(state, rate, lose_rates)
+    assert first is None or first >= last + 1e6 / rate - 1
+
+
+@pytest.mark.parametrize("rate", [2.5, 60.0])
+async def test_a_resumption_gives_no_slot_before_those_that_were_given_out(state: State, rate: float) -> None:
+    async def resume(fence: int) -> None:
+        await controls.resume(state, ["museum"], "test")
+        await state.scripts.watch(fence)
+
+    last, first = await again_after(state, rate, resume)
+    assert first is None or first >= last + 1e6 / rate - 1

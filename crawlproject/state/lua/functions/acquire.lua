@@ -47,7 +47,7 @@ register('acquire', function(ctx, K, A)
   end
 
   clock.keep(ctx)
-  slots.set(ctx, source, slot + interval)
+  slots.give(ctx, source, slot, slot + interval)
   if distance then slots.set(ctx, kind, slot + distance) end
   slots.save(ctx)
   return {text(ctx.now), text(slot), source, string.format('%.17g', rate), '0', 0}

@@ -214,7 +214,7 @@ register('lease', function(ctx, K, A)
     end
     if given > 0 then
       if circuit.state == 'half_open' then circuits.change(ctx, source).probing = circuit.probing + given end
-      slots.set(ctx, source, slot - step + interval)
+      slots.give(ctx, source, slot - step, slot - step + interval)
       if A.pace > 0 then pace.set(ctx, source, slot - step + A.pace) end
     end
     -- The next slot was where the source stands: what is beyond that others have taken.

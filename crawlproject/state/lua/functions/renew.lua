@@ -41,7 +41,7 @@ register('renew', function(ctx, K, A)
     pace.set(ctx, source, slot + A.pace)
   end
   clock.keep(ctx)
-  slots.set(ctx, source, math.max(last or 0, slot + interval))
+  slots.give(ctx, source, slot, math.max(last or 0, slot + interval))
   slots.save(ctx)
   pace.save(ctx)
   return {text(ctx.now), text(slot), string.format('%.17g', rate)}

@@ -3,6 +3,8 @@
 -- Slots are written once, at the end of a call, by slots.save().
 local slots = {}
 
+local LAST = 'last ' -- stands before a source for its last slot that was given out: names have no spaces
+
 -- What is known; what is to be written
 function state.slots() return {} end
 function state.changed_slots() return {} end
@@ -16,6 +18,19 @@ end
 function slots.set(ctx, source, slot)
   ctx.slots[source] = slot
   ctx.changed_slots[source] = slot
+end
+
+-- Notes that a slot has been given out, and which is free by now.
+function slots.give(ctx, source, slot, free)
+  ctx.changed_slots[LAST .. source] = slot
+  slots.set(ctx, source, free)
+end
+
+-- Counts the next free slot anew, from the last one that was given out; where that is not known any more it is past.
+function slots.recount(ctx, source, interval)
+  if not slots.free_at(ctx, source) then return end
+  local last = ctx.changed_slots[LAST .. source] or tonumber(redis.call('ZSCORE', ctx.K.slots, LAST .. source)) or ctx.now
+  slots.set(ctx, source, last + interval)
 end
 
 function slots.save(ctx)

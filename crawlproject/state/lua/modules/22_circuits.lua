@@ -207,10 +207,9 @@ function circuits.close(ctx, source, kind, why, by_operator)
   circuit.cleared = circuit.generation
   if by_operator then
     circuit.hold, circuit.factor, circuit.slowed, circuit.why = 0, 1, 0, ''
-    local slot, interval = slots.free_at(ctx, source), rates.interval_of(rates.of(ctx, source))
+    local interval = rates.interval_of(rates.of(ctx, source))
     local delay = robots.binding_delay_of(ctx, source) * 1000000 -- that is not ours to forgive
-    local soonest = interval and ctx.now + math.max(interval, delay)
-    if slot and soonest and slot > soonest then slots.set(ctx, source, soonest) end
+    if interval then slots.recount(ctx, source, math.max(interval, delay)) end
   end
   windows.clear(ctx, source)
   redis.call('SREM', ctx.K.temp_halted, source)

@@ -117,10 +117,10 @@ end
 -- source raised from 0.2 rps does not first wait its five seconds, and one that is lowered gives no slot early. Returns
 -- whether the source is visited less often than before.
 function due_index.move_slot(ctx, source, change)
-  local slot, before = slots.free_at(ctx, source), rates.interval_of(due_index.effective_rate(ctx, source))
+  local before = rates.interval_of(due_index.effective_rate(ctx, source))
   change()
   local after = rates.interval_of(due_index.effective_rate(ctx, source))
-  if slot and before and after then slots.set(ctx, source, slot - before + after) end
+  if before and after then slots.recount(ctx, source, after) end
   return before and after and after > before
 end
 
