@@ -18,7 +18,8 @@ _BATCH = 1000
 class FileFeed:
     """A feed of the files that `names` name; it blocks, and `run` runs a coroutine meanwhile.
 
-    `say` is told of lines that are no seeds, and of what holds the feed up. `fed` and `rejected` count lines.
+    `say` gets a sentence for each line that is no seed; `waits` (default: `say`) gets the reason for a wait. `fed`
+    and `rejected` count lines.
     """
 
     def __init__(
@@ -29,11 +30,12 @@ class FileFeed:
         columns: Columns,
         say: Callable[[str], object],
         scheme: str = "http",
+        waits: Callable[[str], object] | None = None,
     ) -> None:
         self.fed = self.rejected = 0
         self._run, self._names, self._columns = run, names, columns
         self._say, self._scheme = say, scheme
-        self._feed = Feed(state, feed_name(names, columns), say)
+        self._feed = Feed(state, feed_name(names, columns), waits or say)
 
     def begin(self, settings: Mapping[str, Any], *, resume: bool) -> str:
         """Find the files, and where to begin; return that in words.

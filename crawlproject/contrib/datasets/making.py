@@ -72,14 +72,17 @@ class Feeding(threading.Thread):
         self.begun = threading.Event()
         self.stopped = threading.Event()
         self.fault: BaseException | None = None
-        self.rejected = 0
+        self._feed: FileFeed | None = None
         self._settings, self._names, self._columns, self._say = settings, names, columns, say
 
     def run(self) -> None:
         """Feed."""
         try:
             with cli.connected(config.load(self._settings)) as redis:
-                feed = FileFeed(redis.state, redis.run, self._names, self._columns, self._tell)
+                self._feed = feed = FileFeed(
+                    *(redis.state, redis.run, self._names, self._columns, self._say),
+                    waits=lambda _: None,  # workers make room
+                )
                 try:
                     feed.begin(self._settings, resume=True)
                 except BadInput as error:
@@ -92,10 +95,10 @@ class Feeding(threading.Thread):
         finally:
             self.begun.set()
 
-    def _tell(self, text: str) -> None:
-        if not text.startswith("scrapy feed: waiting"):  # workers make room
-            self.rejected += 1
-            self._say(text)
+    @property
+    def rejected(self) -> int:
+        """How many lines were no seeds, by now."""
+        return self._feed.rejected if self._feed else 0
 
 
 class Making:
