@@ -10,7 +10,7 @@ from scrapy.spiderloader import get_spider_loader
 
 from crawlproject.errors import ConfigError
 from crawlproject.extensions import Extension
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.snapshot import CrawlSample
@@ -30,7 +30,7 @@ class StatusReport(Extension):
 
     def spider_opened(self) -> None:
         """Begin to report, and to serve."""
-        worker = worker_of(self.crawler)
+        worker = scheduler_of(self.crawler)
         self.reporter = Reporter(worker.state, get_spider_loader(self.crawler.settings).list())
         self.reporter.start()
         _running.append(self)
@@ -41,7 +41,7 @@ class StatusReport(Extension):
             WorkerCollector(
                 worker.spider.name,
                 lambda name: sum(one.crawler.stats.get_value(name, 0) for one in _running),
-                lambda: sum(len(worker_of(one.crawler).lease_queue.leases) for one in _running),
+                lambda: sum(len(scheduler_of(one.crawler).queue.leases) for one in _running),
             ),
         )
         address, port = self.config.metrics_address, self.config.metrics_port
