@@ -1,7 +1,7 @@
 """What this worker learns of circuits.
 
-The circuit of a source is in Redis, where all workers' results meet: `state/lua/modules/22_circuits.lua` and
-`32_samples.lua` open and close it. Which outcome is a sample is said by the table in `politeness/outcomes.py`;
+The circuit of a source is in Redis, where all workers' results meet: `state/lua/modules/22_circuits.lua`
+opens and closes it. Which outcome is a sample is said by the table in `politeness/outcomes.py`;
 `extensions/lease_keeper.py` sends the samples.
 """
 

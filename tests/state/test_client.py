@@ -113,8 +113,9 @@ def test_without_a_url_a_server_of_the_project_folder_is_started(
 
 def test_a_redis_that_may_evict_is_refused_at_the_start(server: Server, scrapy: Scrapy) -> None:
     server.client.config_set("maxmemory-policy", "allkeys-lru")
+    ports: dict[str, Any] = {"CRAWL_METRICS_PORT": str(free_port()), "CRAWL_DASHBOARD_PORT": str(free_port())}
     for command in (("crawl", "images"), ("monitor",)):
-        done = scrapy(*command, REDIS_URL=server.url, CRAWL_METRICS_PORT=str(free_port()))
+        done = scrapy(*command, REDIS_URL=server.url, **ports)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.splitlines()[-1] == (
             f"scrapy {command[0]}: Redis at {server.url} may evict keys of the crawl "

@@ -131,7 +131,7 @@ register('lease', function(ctx, K, A)
   local function admitted(source)
     if due_index.held_until(ctx, source) > 0 then return 0 end
     local circuit = circuits.of(ctx, source)
-    if circuit.state == 'halted' then circuits.close(ctx, source, 'permanent', 'an operator resumed it', true) end
+    if circuit.state == 'halted' then due_index.resume(ctx, source, 'permanent') end
     if circuit.state == 'open' then circuits.let_probes_out(ctx, source) end
     return circuit.state == 'half_open' and circuits.probes_left(ctx, source) or math.huge
   end

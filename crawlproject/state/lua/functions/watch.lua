@@ -20,7 +20,7 @@ register('watch', function(ctx, K, A)
     local ended = circuit.state == 'halted' or circuit.state == 'open' and not temporarily
     if (ordered or ended) and not circuits.is_halted(ctx, source) then
       local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
-      circuits.close(ctx, source, kind, 'an operator resumed it', true)
+      due_index.resume(ctx, source, kind)
     elseif circuits.is_halted(ctx, source) and circuit.state ~= 'halted' then
       circuits.halt(ctx, source, 'an operator halted it')
     elseif temporarily and circuit.state ~= 'open' and not circuits.is_halted(ctx, source) then
