@@ -104,7 +104,7 @@ _SLOW_FILES = (
     "status/test_reporter.py",
     "storage/test_writer.py",
     "tests/test_leader.py",
-    "tests/test_webserver.py",
+    "metrics/test_page.py",
 )
 _OF_SLOW_TESTS = {
     "broker",

@@ -140,8 +140,6 @@ BOUNDS: dict[str, Bounds] = {
         ["localhost", "dns.example.org:53", "127.0.0.1:65536", 53],
     ),
     "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
-    "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
-    "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
 }
 FIELDS = {name: setting["field"] for name, setting in SETTINGS.items()}
 

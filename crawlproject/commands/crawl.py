@@ -86,10 +86,8 @@ class Command(crawl.Command):
             from crawlproject.pipelines.thumbnail import check_analyses
 
             check_analyses(settings)
-        if settings.metrics_port is not None:
-            from crawlproject.webserver import check_port
-
-            check_port(settings.metrics_address, settings.metrics_port, "CRAWL_METRICS_PORT")
+        for check in plugins.loaded("checks", cli.remark).values():
+            check(self.settings)
         cli.run_apart(check_redis(settings))
         self._check_storages(settings)
         spiders = get_spider_loader(self.settings).list()

@@ -12,7 +12,6 @@ from crawlproject.config.circuit_rules import CircuitRules
 from crawlproject.config.parsers import (
     Network,
     Parser,
-    address,
     analyses,
     choice,
     contact,
@@ -301,13 +300,6 @@ class Config:
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
     )
-    metrics_port: int | None = setting(
-        None,
-        whole(1, 65535),
-        "port of `/metrics`, different for each process; none: 9410 for `crawlproject monitor`, off for workers",
-        unit="port",
-    )
-    metrics_address: str = setting("127.0.0.1", address, "address that `/metrics` is bound to")
     pages_store: str | None = setting(
         None,
         storage,

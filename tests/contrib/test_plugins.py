@@ -34,6 +34,8 @@ BOUNDS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
         ],
         ["x=1", "[1]", "5", '{"acks": 1}', '{"x": null}', '{"x": {"y": 1}}', "{" * 100_000, 5, True],
     ),
+    "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
+    "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
     "CRAWL_DASHBOARD_PORT": ([("9412", 9412), ("0", 0)], ["-1", "65536", "http", True]),
     "CRAWL_DASHBOARD_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"]),
     "CRAWL_DASHBOARD_PASSWORD": ([("a secret", "a secret"), ("", None)], []),

@@ -10,7 +10,8 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from crawlproject.webserver import MOST_CONNECTIONS
-from tests.monitors import Monitor
+from tests.conftest import Scrapy
+from tests.monitors import Monitor, ports
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,10 @@ def monitor(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     one.start()
     yield one
     assert one.stop() == 0
+
+
+def port_of(monitor: Monitor) -> int:
+    return int(monitor.environ["CRAWL_METRICS_PORT"])
 
 
 def scrape(port: int, head: bytes) -> bytes:
@@ -37,7 +42,7 @@ def scrape(port: int, head: bytes) -> bytes:
 def test_metrics_are_scraped_by_address_or_by_a_name_that_only_a_private_network_has(
     monitor: Monitor, host: str
 ) -> None:
-    answer = scrape(monitor.metrics_port, f"Host: {host}\r\n".encode())
+    answer = scrape(port_of(monitor), f"Host: {host}\r\n".encode())
     assert b" 200 " in answer.partition(b"\r\n")[0]
     assert b"process_cpu_seconds_total" in answer
 
@@ -47,14 +52,14 @@ def test_metrics_are_scraped_by_address_or_by_a_name_that_only_a_private_network
     ["evil.example", "evil.example:9410", "10.0.0.1.evil.example", "svc.evil.example", "127.1.evil", "a.b."],
 )
 def test_metrics_are_not_shown_to_a_web_page_whose_name_leads_here(monitor: Monitor, host: str) -> None:
-    answer = scrape(monitor.metrics_port, f"Host: {host}\r\n".encode())
+    answer = scrape(port_of(monitor), f"Host: {host}\r\n".encode())
     assert b" 421 " in answer.partition(b"\r\n")[0]
     assert b"process_" not in answer
     assert b"scrape by address" in answer
 
 
 def test_a_connection_is_kept_for_further_requests(monitor: Monitor) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", monitor.metrics_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(monitor), timeout=30)
     connection.connect()
     first = connection.sock
     for _ in range(3):
@@ -65,7 +70,7 @@ def test_a_connection_is_kept_for_further_requests(monitor: Monitor) -> None:
 
 
 def test_one_connection_too_many_closes_the_oldest(monitor: Monitor) -> None:
-    address = ("127.0.0.1", monitor.metrics_port)
+    address = ("127.0.0.1", port_of(monitor))
     with ExitStack() as stack:
 
         def connect() -> socket.socket:
@@ -86,3 +91,18 @@ def test_one_connection_too_many_closes_the_oldest(monitor: Monitor) -> None:
             assert oldest.recv(1) == b""
         assert answers(others[0])
         assert answers(others[-1])
+
+
+def test_a_port_that_is_taken_is_named(scrapy: Scrapy) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        port = one.getsockname()[1]
+        for command in (("monitor",), ("crawl", "images")):
+            said = scrapy(*command, "-s", f"CRAWL_METRICS_PORT={port}", **ports())
+            assert said.returncode == 1
+            (words,) = [line for line in said.stderr.splitlines() if "INFO" not in line and "CRAWL_" in line]
+            assert words.startswith(
+                f"scrapy {command[0]}: CRAWL_METRICS_PORT={port} is not available at 127.0.0.1"
+            )
+            assert "Traceback" not in said.stderr

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from crawlproject.metrics.collectors import OTHER, CrawlCollector, registry
+from crawlproject.contrib.metrics.collectors import OTHER, CrawlCollector, registry
 from crawlproject.state.calls import PARSE_BOUNDS
 from crawlproject.status.snapshot import CrawlSample
 from tests.status.test_snapshot import BUCKETS, sample_at, source

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.metrics_core import Metric
 
-from crawlproject.metrics.collectors import CrawlCollector, WorkerCollector, registry
+from crawlproject.contrib.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from tests.status.test_snapshot import BUCKETS, sample_at, source
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "crawl.json"
 
 needs_promtool = pytest.mark.skipif(
