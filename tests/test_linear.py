@@ -18,7 +18,7 @@ from scrapy.http import Response
 
 import crawlproject
 from crawlproject.models import Format
-from crawlproject.net.protocol import Heads
+from crawlproject.net.connections import Heads
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.images import largest
 from crawlproject.pages.page import read_page

@@ -50,7 +50,7 @@ class Command(crawl.Command):
         """Report what would make the crawl fail, and fit the settings to this machine."""
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
         from crawlproject.exclusions import read_exclusions
-        from crawlproject.net.pool import fit_open_files
+        from crawlproject.net.connections import fit_open_files
         from crawlproject.sources.catalogue_reader import check_catalogue
 
         assert self.settings is not None

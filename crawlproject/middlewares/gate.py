@@ -138,7 +138,7 @@ class TokenMiddleware(_Check):
     so that it does not wait here and take up a place in the downloader. A request for a robots.txt brings the
     slot that was acquired for it. Any other request without a lease (`scrapy shell`) gets a slot of its source
     here and waits for it. Without a pulse there are no slots: the gate fails closed. The slot is checked once more
-    where the request is written to its connection (net/pool.py).
+    where the request is written to its connection (net/connections.py).
     """
 
     async def process_request(self, request: Request) -> Request | None:

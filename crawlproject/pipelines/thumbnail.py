@@ -23,8 +23,7 @@ from crawlproject.imaging.messages import Inspected, Job
 from crawlproject.models import FetchedImage, ImageEvent, StoredThumbnail, Thumbnail
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE, Failure
 from crawlproject.runtime import Breaker
-from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
-from crawlproject.storage.writer import StorageWriter
+from crawlproject.storage.blobs import Storage, StorageWriter, open_storage, original_name, thumbnail_name
 from crawlproject.texts import printable
 
 T = TypeVar("T")
