@@ -18,14 +18,13 @@ from scrapy.http import Response
 
 import crawlproject
 from crawlproject.models import Format
-from crawlproject.net.protocol import Heads
+from crawlproject.net.connections import Heads
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.images import largest
 from crawlproject.pages.page import read_page
 from crawlproject.pages.sitemaps import read_sitemap, sitemaps_of_robots
-from crawlproject.politeness.optouts import opt_outs
 from crawlproject.politeness.outcomes import retry_after_of
-from crawlproject.politeness.robots_txt import Rules, freshness
+from crawlproject.politeness.robots_txt import Rules, freshness, opt_outs
 from crawlproject.storage.warc import kept_head
 from crawlproject.texts import without_secrets
 

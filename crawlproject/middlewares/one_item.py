@@ -10,7 +10,7 @@ from scrapy.http import Response
 
 from crawlproject import config
 from crawlproject.errors import Stopped
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE, REVISIT
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.versions import CONDITIONS
@@ -61,7 +61,7 @@ class GoneMiddleware:
 
         """
         if response.status in GONE_STATUSES - {404, 410} and IDENTIFIER in request.meta and LEASE in request.meta:
-            state, source = worker_of(self.crawler).state, request.meta[LEASE].source
+            state, source = scheduler_of(self.crawler).state, request.meta[LEASE].source
             try:
                 request.meta[GONE] = await source_table.gone_statuses(state, source)
             except REDIS_TROUBLE as error:

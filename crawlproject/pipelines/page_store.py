@@ -14,7 +14,7 @@ from twisted.web.http import RESPONSES
 from crawlproject import config
 from crawlproject.errors import StorageDown
 from crawlproject.models import HEADS
-from crawlproject.net.protocol import Heads
+from crawlproject.net.connections import Heads
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.storage.warc import Earlier, Exchange, head
 from crawlproject.storage.warc_store import PageStore

@@ -30,7 +30,7 @@ from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.versions import CONDITIONS
-from crawlproject.spiders.one_item import OneItemSpider
+from crawlproject.spiders.images import OneItemSpider
 from crawlproject.texts import without_userinfo
 
 _PIPELINES = {

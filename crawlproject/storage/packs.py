@@ -9,8 +9,7 @@ from typing import Any
 
 import msgpack
 
-from crawlproject.storage.blobs import PROBE, PROBE_SIZE, folder_of
-from crawlproject.storage.folder import FolderStorage
+from crawlproject.storage.blobs import PROBE, PROBE_SIZE, FolderStorage, folder_of
 from crawlproject.storage.s3 import S3Storage
 
 _MOST_BYTES = 256 * 1024 * 1024  # of an extent, decompressed

@@ -58,7 +58,7 @@ class Earlier(NamedTuple):
 class Exchange:
     """A request and its response, to be kept.
 
-    The heads are first line, headers and empty line, as sent and received (`net/protocol.py`; `head` makes one
+    The heads are first line, headers and empty line, as sent and received (`net/connections.py`; `head` makes one
     from parts). `body` is without its transfer and content codings. `fetched_at` has a time zone. `ip` is the
     site's address, "" if unknown. `truncated` says that the body was cut off. Where the
     page was kept `earlier`, an equal body is kept by reference; with `not_modified` the site has said so itself

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from isal import isal_zlib
 
-from crawlproject.storage.folder import sync
+from crawlproject.storage.blobs import sync
 
 OPEN = ".open"  # the subfolder, and the ending
 

@@ -18,7 +18,7 @@ from scrapy.crawler import Crawler
 from crawlproject import config
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.runtime import Breaker
-from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, folder_of, refusing
+from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, ended, folder_of, refusing
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.storage.warc import Exchange, Place, members, warcinfo
 from crawlproject.storage.warc_segments import (
@@ -31,7 +31,6 @@ from crawlproject.storage.warc_segments import (
     take_over,
     write_synced,
 )
-from crawlproject.storage.writer import ended
 from crawlproject.texts import printable
 from crawlproject.threads import in_thread
 

@@ -62,11 +62,11 @@ async def test_a_look_leads_to_a_request_that_asks_only_for_what_has_changed(tmp
     assert look is not None
     assert (look.interval, look.url, look.etag, look.kept_at) == (HOUR, URL, ETAG, "")
     keeper: Any = object.__new__(LeaseKeeper)
-    keeper.worker = Store()
+    keeper.scheduler = Store()
     request = Request(URL + "final", meta={SOURCE: "museum", "redirect_urls": [URL], "retries": 1, "again": True})
     revisit = keeper._look(request, look)["revisit"]
     assert (revisit.digest, revisit.interval) == (digest_of("", URL), HOUR)
-    again = codec.decode(revisit.entry, keeper.worker.spider)
+    again = codec.decode(revisit.entry, keeper.scheduler.spider)
     assert (again.url, again.priority) == (URL, 2)
     assert again.meta == {SOURCE: "museum", REVISIT: list(look)}
     RevisitMiddleware(config.load({})).process_request(again)

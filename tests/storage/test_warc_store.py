@@ -17,7 +17,7 @@ from scrapy.settings import Settings
 
 from crawlproject import runtime
 from crawlproject.errors import ConfigError, StorageDown
-from crawlproject.storage import warc_store, writer
+from crawlproject.storage import blobs, warc_store
 from crawlproject.storage.warc import Place
 from crawlproject.storage.warc_segments import OPEN, closed_segments
 from crawlproject.storage.warc_store import PageStore, check_page_store
@@ -153,8 +153,8 @@ async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Pa
 async def test_a_write_that_hangs_is_an_outage_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(writer, "_POLL_S", 0.05)
+    monkeypatch.setattr(blobs, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(blobs, "_POLL_S", 0.05)
     release = threading.Event()
     fsync = os.fsync
 
@@ -167,7 +167,7 @@ async def test_a_write_that_hangs_is_an_outage_until_it_ends(
         monkeypatch.setattr(os, "fsync", hanging)
         with pytest.raises(StorageDown, match=r"not done after 0\.2 s"):
             await write(store, 2)
-        monkeypatch.setattr(writer, "_TIMEOUT_S", 40.0)
+        monkeypatch.setattr(blobs, "_TIMEOUT_S", 40.0)
         release.set()
         await until_up(store)
         await write(store, 3)

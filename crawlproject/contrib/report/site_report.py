@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from crawlproject.config import Config
 from crawlproject.contrib.report.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.errors import CrawlprojectError
-from crawlproject.exclusions.stored import exclusion_of, noted_exclusion
+from crawlproject.exclusions import exclusion_of, noted_exclusion
 from crawlproject.politeness.outcomes import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import TOKEN, Rules, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url

@@ -27,8 +27,13 @@ from twisted.python.failure import Failure
 from twisted.web import _newclient
 from twisted.web.http_headers import Headers
 
-from crawlproject.net.pool import BoundedPool
-from crawlproject.net.protocol import MAX_FRAMING, BoundedProtocol, FramingTooLarge, HeadersTooLarge
+from crawlproject.net.connections import (
+    MAX_FRAMING,
+    BoundedPool,
+    BoundedProtocol,
+    FramingTooLarge,
+    HeadersTooLarge,
+)
 from tests.waiting import PATIENCE_S
 
 
