@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from crawlproject.config import CircuitRules
+from crawlproject.contrib.report.requests import Hour, read_requests
 from crawlproject.models import Requested
 from crawlproject.state.calls import Grant, Settlement
 from crawlproject.state.client import State
-from crawlproject.status.requests import Hour, read_requests
 from tests.leading import lead
 from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
 from tests.state.test_circuit_script import MUSEUM, Crawl
