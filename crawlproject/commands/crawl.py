@@ -135,10 +135,6 @@ class Command(crawl.Command):
         check_storage(settings.images_store, self.settings)
         if originals:
             check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS")
-        if settings.pages_store is not None:
-            from crawlproject.storage.warc_store import check_page_store
-
-            check_page_store(self.settings)
 
 
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,6 @@ from crawlproject.config.parsers import (
     choice,
     contact,
     flag,
-    folder,
     formats,
     namespace,
     nat64_prefixes,
@@ -293,16 +292,6 @@ class Config:
         "text",
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
-    )
-    pages_store: str | None = setting(
-        None,
-        storage,
-        "where pages go, as WARC files: a folder or `s3://bucket/prefix/`; none: they are not kept",
-    )
-    pages_spool: str = setting(
-        ".crawl/spool",
-        folder,
-        "where WARC files for S3 are written until they are uploaded; on a disk that outlives the worker",
     )
 
     @property
