@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from crawlproject.pipelines.page_store import exchange_of
-from crawlproject.storage.warc import Place
+from crawlproject.contrib.warc.pipeline import exchange_of
+from crawlproject.contrib.warc.records import Place
+from tests.contrib.warc.warc_reading import at, segments
 from tests.spiders.test_own_spiders import Project
-from tests.storage.warc_reading import at, segments
 
 SPIDER = '''
 import json
 import scrapy
-from crawlproject.pipelines.page_store import exchange_of
+from crawlproject.contrib.warc.pipeline import exchange_of
 
 HOME = "http://127.0.0.1:{port}"
 
@@ -47,7 +47,7 @@ class Keep:
         return item
 '''
 
-PIPELINES = json.dumps({"crawlproject.pipelines.page_store.PageStorePipeline": 1, "spiders_of_mine.Keep": 2})
+PIPELINES = json.dumps({"crawlproject.contrib.warc.pipeline.PageStorePipeline": 1, "spiders_of_mine.Keep": 2})
 
 
 def page(path: str) -> bytes:

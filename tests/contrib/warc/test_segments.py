@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from crawlproject.storage import warc
-from crawlproject.storage.warc import Place, warcinfo
-from crawlproject.storage.warc_segments import (
+from crawlproject.contrib.warc import records as warc
+from crawlproject.contrib.warc.records import Place, warcinfo
+from crawlproject.contrib.warc.segments import (
     OPEN,
     Segment,
     closed_segment,
@@ -24,9 +24,9 @@ from crawlproject.storage.warc_segments import (
     size_of,
     take_over,
 )
-from tests.storage.warc_reading import all_records, at, by_cdxj, by_fastwarc, exchange, segments, text
+from tests.contrib.warc.warc_reading import all_records, at, by_cdxj, by_fastwarc, exchange, segments, text
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_segment_of_a_dead_process_without_a_page_is_removed(folder: Path, pag
 def test_a_segment_of_a_living_process_is_left_alone(folder: Path) -> None:
     segment = begun(folder, 1)
     code = (
-        "import sys, pathlib; from crawlproject.storage.warc_segments import take_over;"
+        "import sys, pathlib; from crawlproject.contrib.warc.segments import take_over;"
         "print(list(take_over(pathlib.Path(sys.argv[1]))))"
     )
     run = subprocess.run(
@@ -186,7 +186,7 @@ class Worker:
 
     def __init__(self, folder: Path, crash: str = "") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.storage.warc_worker", str(folder), crash],
+            [sys.executable, "-m", "tests.contrib.warc.warc_worker", str(folder), crash],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,

@@ -16,12 +16,9 @@ from typing import Any, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.errors import ConfigError, StorageDown
-from crawlproject.runtime import Breaker
-from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, ended, folder_of, refusing
-from crawlproject.storage.s3 import S3Storage
-from crawlproject.storage.warc import Exchange, Place, members, warcinfo
-from crawlproject.storage.warc_segments import (
+from crawlproject.contrib.warc.plugin import WarcSettings
+from crawlproject.contrib.warc.records import Exchange, Place, members, warcinfo
+from crawlproject.contrib.warc.segments import (
     OPEN,
     Segment,
     closed_segment,
@@ -31,6 +28,10 @@ from crawlproject.storage.warc_segments import (
     take_over,
     write_synced,
 )
+from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.runtime import Breaker
+from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, ended, folder_of, refusing
+from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 from crawlproject.threads import in_thread
 
@@ -68,11 +69,12 @@ class PageStore:
 
     def __init__(self, settings: Any, crawler: Crawler | None = None) -> None:
         self.config = config.load(settings)
-        uri = self.config.pages_store
+        ours = config.read(WarcSettings, settings)
+        uri = ours.store
         if uri is None:
             raise ConfigError("CRAWL_PAGES_STORE is not set: name a folder, or s3://bucket/prefix/")
         self.bucket = S3Storage(uri, settings) if uri.startswith("s3://") else None
-        self.folder = _folder_of(uri, self.config, self.bucket)
+        self.folder = _folder_of(uri, ours.spool, self.bucket)
         self.place = printable(str(self.folder), 500)
         self.crawler = crawler
         self.breaker = Breaker("pages_store", crawler)
@@ -350,7 +352,7 @@ def check_page_store(settings: Any) -> None:
         ConfigError: it cannot be written now.
 
     """
-    uri = config.load(settings).pages_store
+    uri = config.read(WarcSettings, settings).store
     if uri is not None:
         with refusing("CRAWL_PAGES_STORE", uri):
             store = PageStore(settings)
@@ -359,13 +361,13 @@ def check_page_store(settings: Any) -> None:
                 store.bucket.write(PROBE, bytes(PROBE_SIZE))
 
 
-def _folder_of(uri: str, settings: config.Config, bucket: S3Storage | None) -> Path:
+def _folder_of(uri: str, spool: str, bucket: S3Storage | None) -> Path:
     """Return the folder that segments are written to: the store, or this machine's spool for a bucket."""
     if bucket is None:
         return folder_of(uri)
     # A name of its own for each bucket: crawls of one machine may share the spool, not its contents.
     digest = hashlib.sha1(bucket.place.encode(), usedforsecurity=False).hexdigest()[:12]
-    return folder_of(settings.pages_spool) / f"{bucket.bucket}-{digest}"
+    return folder_of(spool) / f"{bucket.bucket}-{digest}"
 
 
 def _write_probe(folder: Path, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Keeps pages in the content store (storage/warc_store.py)."""
+"""Keeps pages in the content store (store.py)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from scrapy.http import Response
 from twisted.web.http import RESPONSES
 
 from crawlproject import config
+from crawlproject.contrib.warc.plugin import WarcSettings
+from crawlproject.contrib.warc.records import Earlier, Exchange, head, payload_digest
+from crawlproject.contrib.warc.store import PageStore
 from crawlproject.errors import StorageDown
 from crawlproject.models import HEADS
 from crawlproject.net.connections import Heads
+from crawlproject.pages.items import FetchedPage
+from crawlproject.pages.page import MAX_BYTES
+from crawlproject.pages.revisits import Look
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
-from crawlproject.storage.warc import Earlier, Exchange, head
-from crawlproject.storage.warc_store import PageStore
+from crawlproject.spiders.pages import PagesSpider
 
 
 class PageStorePipeline:
-    """Keeps what an item has in its field `exchange`, and puts where into its field `warc`.
+    """Keeps the pages of the spider `pages`, and of others what an item has in its field `exchange`.
 
-    `warc` becomes a dict of `warc`, `offset` and `length` (storage/warc.py, Place), `exchange` None. Only for
-    spiders with `keeps_exchanges = True`, and only if `CRAWL_PAGES_STORE` is set: else `warc` stays as it is.
-    While the store is down, the item becomes a failure that hands its page back to the frontier, uncounted.
+    Where it is goes into the item's `warc`, as a dict of `warc`, `offset` and `length` (records.py, Place), and
+    `exchange` becomes None. Only for spiders with `keeps_exchanges = True`, and only if `CRAWL_PAGES_STORE` is
+    set: else `warc` stays as it is. While the store is down, the item becomes a failure that hands its page back
+    to the frontier, uncounted.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
-        self.config = config.load(crawler.settings)
         self.store: PageStore | None = None
 
     @classmethod
@@ -40,32 +45,71 @@ class PageStorePipeline:
 
     def open_spider(self) -> None:
         """Open the store, if this spider's pages are kept."""
-        if self.config.pages_store is not None and getattr(self.crawler.spider, "keeps_exchanges", False):
+        spider = self.crawler.spider
+        if config.read(WarcSettings, self.crawler.settings).store is None:
+            return
+        if isinstance(spider, PagesSpider):
+            spider.keeps_exchanges = True
+        if getattr(spider, "keeps_exchanges", False):
             self.store = PageStore(self.crawler.settings, self.crawler)
             self.store.open()
 
     async def close_spider(self) -> None:
         """Close the store."""
         if self.store is not None:
-            await self.store.close(self.config.shutdown_grace)
+            await self.store.close(self.store.config.shutdown_grace)
 
     async def process_item(self, item: Any) -> Any:
         """Return the item with its place once that is on the disk, or a failure; other items as they are."""
         if not ItemAdapter.is_item(item):
             return item
         fields = ItemAdapter(item)
-        exchange = fields.get("exchange")
-        if not isinstance(exchange, Exchange):
-            return item
-        fields["exchange"] = None
-        if self.store is None:
+        if isinstance(item, FetchedPage):
+            exchange = exchange_of_page(item) if self.store is not None else None
+        elif isinstance(exchange := fields.get("exchange"), Exchange):
+            fields["exchange"] = None
+        if self.store is None or not isinstance(exchange, Exchange):
             return item
         try:
             place = await self.store.write(exchange)
         except StorageDown as error:
             return Failure(STORAGE_UNAVAILABLE, str(error))
         fields["warc"] = place._asdict()
+        if isinstance(item, FetchedPage) and item.look is not None:
+            item.look = kept_look(item, item.look, exchange)
         return item
+
+
+def exchange_of_page(item: FetchedPage) -> Exchange | None:
+    """Return what is kept of a page; None if it may not be, or if nothing came of one that has no record yet."""
+    response, earlier = item.response, _kept_before(item)
+    fetched_at = datetime.fromisoformat(item.fetched_at)
+    if response.status == 304:
+        if earlier is None:
+            return None
+        return exchange_of(response, b"", fetched_at=fetched_at, earlier=earlier, not_modified=True)
+    if item.refused:
+        return None
+    is_cut = "download_stopped" in response.flags or len(item.body) >= MAX_BYTES
+    return exchange_of(response, item.body, fetched_at=fetched_at, truncated=is_cut, earlier=earlier)
+
+
+def kept_look(item: FetchedPage, look: Look, kept: Exchange) -> Look:
+    """Return what is known of a page that is to be looked at again, with the record that has its body."""
+    if kept.not_modified:
+        return look
+    sha1 = "" if kept.truncated else payload_digest(kept.body)
+    is_equal = kept.earlier is not None and sha1 != "" and kept.earlier.sha1 == sha1
+    kept_at = item.before.kept_at if item.before and is_equal else item.fetched_at
+    return look._replace(kept_at=kept_at, sha1=sha1)
+
+
+def _kept_before(item: FetchedPage) -> Earlier | None:
+    """Return the record in the store of the same address, as it was when it was looked at before."""
+    before = item.before
+    if before is None or not before.kept_at or before.url != item.response.url:
+        return None
+    return Earlier(datetime.fromisoformat(before.kept_at), before.sha1)
 
 
 def exchange_of(

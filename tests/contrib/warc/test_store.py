@@ -16,13 +16,14 @@ import pytest
 from scrapy.settings import Settings
 
 from crawlproject import runtime
+from crawlproject.contrib.warc import store as warc_store
+from crawlproject.contrib.warc.records import Place
+from crawlproject.contrib.warc.segments import OPEN, closed_segments
+from crawlproject.contrib.warc.store import PageStore, check_page_store
 from crawlproject.errors import ConfigError, StorageDown
-from crawlproject.storage import blobs, warc_store
-from crawlproject.storage.warc import Place
-from crawlproject.storage.warc_segments import OPEN, closed_segments
-from crawlproject.storage.warc_store import PageStore, check_page_store
+from crawlproject.storage import blobs
+from tests.contrib.warc.warc_reading import all_records, at, exchange, segments, text
 from tests.storage.s3_gate import Gate, aws, made_bucket
-from tests.storage.warc_reading import all_records, at, exchange, segments, text
 from tests.waiting import until_async
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from crawlproject.storage.warc import Earlier, Exchange, head, kept_head, members, payload_digest, warcinfo
-from tests.storage.warc_reading import STARTED, Read, by_cdxj, by_fastwarc, by_warcio, exchange, text
+from crawlproject.contrib.warc.records import Earlier, Exchange, head, kept_head, members, payload_digest, warcinfo
+from tests.contrib.warc.warc_reading import STARTED, Read, by_cdxj, by_fastwarc, by_warcio, exchange, text
+from tests.test_linear import MOST_S, fault
 
 CHUNKED = head(b"HTTP/1.1 200 OK", [(b"transfer-ENCODING", b"chunked"), (b"X-Other", b"1")])
 
@@ -184,3 +185,11 @@ def test_a_page_that_is_not_modified_after_a_record_without_a_whole_body_names_n
     earlier = Earlier(STARTED, "")
     file = written(tmp_path, exchange(1, b"", response_head=unmodified, not_modified=True, earlier=earlier))
     assert "WARC-Payload-Digest" not in only(file, "revisit").named
+
+
+@pytest.mark.parametrize("unit", ["Content-Length: 1\r\n", " ", "a:\r\n"])
+def test_a_head_is_read_in_a_time_linear_in_its_length(unit: str) -> None:
+    def made(size: int) -> str:
+        return "HTTP/1.1 200 OK\r\nContent-Length: 1" + unit * (size // len(unit)) + "x\r\n\r\n"
+
+    assert not fault(lambda text: kept_head(text.encode(), 1), made, 10 * MOST_S)

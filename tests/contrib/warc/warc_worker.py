@@ -15,9 +15,9 @@ from typing import Any
 
 from scrapy.settings import Settings
 
-from crawlproject.storage import warc_store
-from crawlproject.storage.warc_store import PageStore
-from tests.storage.warc_reading import exchange
+from crawlproject.contrib.warc import store as warc_store
+from crawlproject.contrib.warc.store import PageStore
+from tests.contrib.warc.warc_reading import exchange
 
 _AT_ONCE = 20
 _PAGES = 400

@@ -13,7 +13,7 @@ from cdxj_indexer.main import CDXJIndexer
 from fastwarc.warc import ArchiveIterator as FastIterator
 from warcio.archiveiterator import ArchiveIterator
 
-from crawlproject.storage.warc import Exchange, Place, head
+from crawlproject.contrib.warc.records import Exchange, Place, head
 
 STARTED = datetime(2026, 11, 22, 10, 30, 0, 123456, tzinfo=UTC)
 
