@@ -33,6 +33,8 @@ class Plugin:
     `inspections`: functions that decoders call in place of decoding, as `module:function`, by the names that items
     have (`imaging.messages.Inspected`). Given body, content codings and `Job`, they return what JSON can hold.
     `services`: what `scrapy monitor` runs beside its reports, by name (`status.service.Service`).
+    `checks`: functions of Scrapy's settings, by name, that `scrapy crawl` calls before anything starts; they raise
+    ConfigError if the crawl would fail.
     `pages_of_source`: functions of a `State` and the name of a source that return a page about it, by name: its
     HTML, and its Content-Security-Policy. LookupError: nothing is known of that source.
     `scrapy`: additions to those of Scrapy's settings that are dicts, such as `ITEM_PIPELINES`.
@@ -48,6 +50,7 @@ class Plugin:
     readings: Mapping[str, str] = field(default_factory=dict)
     inspections: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
     pages_of_source: Mapping[str, str] = field(default_factory=dict)
     scrapy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Serves HTTP from the process's reactor: /metrics here, the dashboard in its own package."""
+"""Serves HTTP from the process's reactor: for plug-ins, which give it their pages as resources of Twisted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.protocols import policies
 from twisted.web import resource, server
@@ -16,8 +15,6 @@ from crawlproject.errors import ConfigError
 
 LONGEST_BODY = 65_536  # bytes of a request
 MOST_CONNECTIONS = 256  # of a server; one more, and the oldest is let go
-# Names that no name server of the Internet answers for: RFC 6762, RFC 8375, ICANN's .internal, and Kubernetes'.
-_PRIVATE_NAMES = (".local", ".home.arpa", ".internal", ".localhost", ".svc")
 
 Resource: Any = resource.Resource  # Twisted has no types here
 _Site: Any = server.Site
@@ -41,29 +38,6 @@ class _QuietSite(_Site):  # type: ignore[misc]
 
     def log(self, request: Any) -> None:
         """Log nothing: a scrape every few seconds is not worth a line."""
-
-
-class Metrics(Resource):  # type: ignore[misc]
-    """/metrics of a registry, and nothing else.
-
-    It changes nothing, but tells what is crawled. A web page that has its own name lead here (DNS rebinding) could
-    read it, in the browser of somebody who can reach this server. So it answers to addresses, names that no such
-    page can have.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__()
-        self._registry = registry
-        self.putChild(b"metrics", self)
-
-    def render_GET(self, request: Any) -> bytes:  # noqa: N802 - Twisted's name
-        """Return the metrics as they are now."""
-        name = host_of((request.getHeader(b"host") or b"").decode("ascii", "replace"))
-        if "." in name and not is_address(name) and not name.removesuffix(".").endswith(_PRIVATE_NAMES):
-            request.setResponseCode(421)
-            return b"unknown host name: scrape by address, by a name without a dot, or a private one (.internal)\n"
-        request.setHeader(b"Content-Type", CONTENT_TYPE_LATEST.encode())
-        return generate_latest(self._registry)
 
 
 class _BoundedConnections(_WrappingFactory):  # type: ignore[misc]

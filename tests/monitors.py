@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from crawlproject import config, plugins
-from tests.waiting import until
 
 DEADLINE = 30.0  # seconds
 
@@ -23,51 +22,37 @@ def free_port() -> int:
         return port
 
 
-def ports() -> dict[str, str]:
+def ports() -> dict[str, Any]:
     """Return a free port for each that plug-ins listen at."""
     tables = [config.table(one.settings) for one in plugins.found().values() if one.settings]
     return {name: str(free_port()) for table in tables for name in table if name.endswith("_PORT")}
 
 
 class Monitor:
-    """Runs from `start` to `stop`, each time at the same ports."""
+    """Runs from `start` to `stop`, each time at the same ports. `served` has the URLs of services by name."""
 
     def __init__(self, environ: Mapping[str, str], log: Path, spider: str | None = None) -> None:
-        self.metrics_port = free_port()
-        self.environ = {
-            **environ,
-            **ports(),
-            "CRAWL_METRICS_PORT": str(self.metrics_port),
-        }
+        self.environ = {**environ, **ports()}
         self.log = log
         self.spider = spider
+        self.served: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        command = [sys.executable, "-m", "scrapy", "monitor", "--json"]
+        command += ["--spider", self.spider] if self.spider else []
         with self.log.open("ab") as log:
-            command = [
-                sys.executable,
-                "-m",
-                "scrapy",
-                "monitor",
-                *(["--spider", self.spider] if self.spider else []),
-            ]
-            self.process = subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
-        until(self._answers, despite=OSError)
-
-    def _answers(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, self.log.read_text()
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics").close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        return True
+            self.process = subprocess.Popen(command, env=self.environ, stdout=subprocess.PIPE, stderr=log)
+        assert self.process.stdout is not None
+        told = self.process.stdout.readline()  # once it serves
+        assert told, self.log.read_text()
+        self.served = json.loads(told)
 
     def stop(self) -> int:
         if self.process is None:
             return 0
         self.process.terminate()
-        status = self.process.wait(DEADLINE)
+        self.process.communicate(timeout=DEADLINE)
+        status = self.process.returncode
         self.process = None
         return status

@@ -24,14 +24,12 @@ from crawlproject.status.service import Service
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT = 9410  # of /metrics; `--help` names it
-
 
 class Command(cli.Command):
     """Report without crawling. It stands for election as workers do; while it leads, it sets rates and writes a
-    monitoring_update for each spider every 5 s, to the log. It serves /metrics at
-    CRAWL_METRICS_ADDRESS (127.0.0.1), CRAWL_METRICS_PORT (9410), and, with the plug-in dashboard, the dashboard
-    at CRAWL_DASHBOARD_ADDRESS (127.0.0.1), CRAWL_DASHBOARD_PORT (9411), until Ctrl-C or SIGTERM.
+    monitoring_update for each spider every 5 s, to the log. Plug-ins serve /metrics at CRAWL_METRICS_ADDRESS
+    (127.0.0.1), CRAWL_METRICS_PORT (9410), and the dashboard at CRAWL_DASHBOARD_ADDRESS (127.0.0.1),
+    CRAWL_DASHBOARD_PORT (9411), until Ctrl-C or SIGTERM.
     """
 
     default_settings: ClassVar[dict[str, Any]] = {}  # it logs
@@ -57,9 +55,8 @@ class Command(cli.Command):
         if args:
             raise UsageError(f"expected no arguments; did you mean --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
-        from crawlproject.exclusions.names import read_exclusions
+        from crawlproject.exclusions import read_exclusions
         from crawlproject.sources.catalogue_reader import check_catalogue
-        from crawlproject.webserver import check_port
 
         assert self.settings is not None
         settings = config.load(self.settings)
@@ -67,7 +64,6 @@ class Command(cli.Command):
             check_catalogue(settings.sources)
         if settings.exclude is not None:
             read_exclusions(settings.exclude)
-        check_port(settings.metrics_address, settings.metrics_port or DEFAULT_PORT, "CRAWL_METRICS_PORT")
         services: dict[str, Service] = {
             name: kind(settings, self.settings) for name, kind in plugins.loaded("services", cli.remark).items()
         }
@@ -112,8 +108,6 @@ async def _start(
 
     """
     from crawlproject.leader import Leader
-    from crawlproject.metrics.collectors import CrawlCollector, registry
-    from crawlproject.webserver import Metrics, close, listen, url_of
 
     first = state = State(settings.of_any_shard, spiders[0] if spiders else "images")
     await state.open()
@@ -132,11 +126,7 @@ async def _start(
     parts.push_async_callback(resign)
     reporter.start()
     parts.push_async_callback(reporter.stop)
-    address, port = settings.metrics_address, settings.metrics_port or DEFAULT_PORT
-    metrics = Metrics(registry(CrawlCollector(reporter.latest_samples)))
-    parts.push_async_callback(close, listen(metrics, address, port, "CRAWL_METRICS_PORT"))
-    served: dict[str, str | None] = {"metrics": f"{url_of(address, port)}/metrics"}
-    logger.info("Metrics at %s", served["metrics"])
+    served: dict[str, str | None] = {}
     for name, service in services.items():
         served[name] = service.start(reporter)
         parts.push_async_callback(service.stop)

@@ -302,3 +302,8 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "never"
     return f"{seconds / 86400:.3g} days" if seconds >= 172_800 else str(timedelta(seconds=math.ceil(seconds)))
+
+
+def digits(value: float | None) -> str:
+    """Return a number for people: three significant digits, or all those before the point; `-` for None."""
+    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"

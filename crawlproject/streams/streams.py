@@ -17,7 +17,7 @@ RawEntry = tuple[bytes, dict[bytes, bytes]]
 
 
 class EventEntry(NamedTuple):
-    """An entry of an event stream, as it is; sinks/entries.py makes the event of it."""
+    """An entry of an event stream, as it is; sinks/sink.py makes the event of it."""
 
     stream: str
     id: str

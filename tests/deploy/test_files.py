@@ -28,7 +28,7 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted(path for path in (DEPLOY / "kubernetes").rglob("*.yaml") if path.name != "kustomization.yaml")
-KNOWN = SETTINGS.keys()  # those of plug-ins: tests/contrib/test_plugins.py
+KNOWN = {*SETTINGS, "CRAWL_METRICS_ADDRESS"}  # those of plug-ins: tests/contrib/test_plugins.py
 
 
 def compose(name: str = "compose.yaml") -> dict[str, Any]:

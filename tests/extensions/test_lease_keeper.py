@@ -49,7 +49,7 @@ from crawlproject.politeness.outcomes import (
     of_exception,
     of_status,
 )
-from crawlproject.sinks.entries import event_of
+from crawlproject.sinks.sink import event_of
 from crawlproject.state.calls import NewRequest, SourceStatus
 from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
@@ -76,7 +76,7 @@ class Case:
         self.redis: Any = scheduler.state.redis
         self.keys = scheduler.state.keys
         self.keeper = LeaseKeeper.from_crawler(scheduler.crawler)
-        self.keeper.worker = scheduler.worker
+        self.keeper.scheduler = scheduler
         self.slot: Any = scheduler.crawler.engine._slot  # which all requests have left already
 
     async def lease(self, deliveries: int = 0, **meta: Any) -> Response:

@@ -18,7 +18,7 @@ from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state import embedded
 from crawlproject.state.client import State, check_redis, crawl_dir, redis_urls
 from tests.conftest import Scrapy
-from tests.monitors import free_port
+from tests.monitors import ports
 from tests.state.servers import Cluster, Server
 
 
@@ -113,9 +113,8 @@ def test_without_a_url_a_server_of_the_project_folder_is_started(
 
 def test_a_redis_that_may_evict_is_refused_at_the_start(server: Server, scrapy: Scrapy) -> None:
     server.client.config_set("maxmemory-policy", "allkeys-lru")
-    ports: dict[str, Any] = {"CRAWL_METRICS_PORT": str(free_port()), "CRAWL_DASHBOARD_PORT": str(free_port())}
     for command in (("crawl", "images"), ("monitor",)):
-        done = scrapy(*command, REDIS_URL=server.url, **ports)
+        done = scrapy(*command, REDIS_URL=server.url, **ports())
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.splitlines()[-1] == (
             f"scrapy {command[0]}: Redis at {server.url} may evict keys of the crawl "

@@ -11,8 +11,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
-from crawlproject.exclusions.stored import excluded_names
-from crawlproject.metrics.collectors import CrawlCollector
+from crawlproject.exclusions import excluded_names
 from crawlproject.state.client import State
 from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey
@@ -111,8 +110,6 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
     assert (made.general["paused"], made.general["outstanding"]) == (None, 24)  # as it was seen last
     assert made.specific.keys() == before.specific.keys()
     assert made.general["success_rps"] == 0
-    metrics = {one.name: one for one in CrawlCollector(lambda: {"images": made.sample}).collect()}
-    assert metrics["crawl_stopped_shards"].samples[0].value == 1
     faults: dict[State, str] = {}
     assert [row.source async for _, row in source_statuses(state, NAMES, faults)] == there
     assert list(faults) == [state.shards[0]]

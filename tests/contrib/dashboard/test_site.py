@@ -19,7 +19,6 @@ from crawlproject.plugins import offered
 from crawlproject.state.keys import Keys
 from tests.conftest import Scrapy
 from tests.contrib.dashboard.monitors import Monitor
-from tests.monitors import free_port
 
 KEYS = Keys("crawl", "images")
 PASSWORD = "päss & word"
@@ -388,7 +387,7 @@ def test_passwords_are_not_guessed_by_the_thousand(locked: Monitor) -> None:
 
 def test_it_is_open_to_a_network_with_a_password_alone(scrapy: Scrapy) -> None:
     for address in ("0.0.0.0", "::", "192.0.2.1"):
-        said = scrapy("monitor", CRAWL_DASHBOARD_ADDRESS=address, CRAWL_METRICS_PORT=str(free_port()))
+        said = scrapy("monitor", CRAWL_DASHBOARD_ADDRESS=address)
         assert said.returncode == 1
         assert f"CRAWL_DASHBOARD_ADDRESS={address} would let everyone" in said.stderr
         assert "CRAWL_DASHBOARD_PASSWORD" in said.stderr
@@ -397,7 +396,7 @@ def test_it_is_open_to_a_network_with_a_password_alone(scrapy: Scrapy) -> None:
         one.bind(("127.0.0.1", 0))
         one.listen()
         port = one.getsockname()[1]
-        said = scrapy("monitor", CRAWL_METRICS_PORT=str(free_port()), CRAWL_DASHBOARD_PORT=str(port))
+        said = scrapy("monitor", CRAWL_DASHBOARD_PORT=str(port))
     assert f"CRAWL_DASHBOARD_PORT={port} is not available at 127.0.0.1" in said.stderr
 
 

@@ -1,0 +1,1 @@
+"""What Prometheus sees: /metrics of `scrapy monitor`, and of each worker that has a port."""
