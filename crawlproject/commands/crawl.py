@@ -20,7 +20,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.screen import Screen
 from crawlproject.state.client import check_redis
 from crawlproject.state.clock import local_time
-from crawlproject.storage.blobs import check_storage, is_same_place, refusing
+from crawlproject.storage.blobs import check_storage, is_same_place
 
 logger = logging.getLogger(__name__)
 
@@ -135,11 +135,6 @@ class Command(crawl.Command):
         check_storage(settings.images_store, self.settings)
         if originals:
             check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS")
-        if settings.overflow_store is not None:
-            from crawlproject.storage.packs import open_packs
-
-            with refusing("CRAWL_OVERFLOW_STORE", settings.overflow_store):
-                open_packs(settings.overflow_store, self.settings)
 
 
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -154,12 +154,6 @@ class Config:
         "in the list, and links found are turned away, those of one source from a quarter of what others leave",
         unit="requests",
     )
-    overflow_store: str | None = setting(
-        None,
-        optional(storage),
-        "where most of what waits so is kept, the same for all workers: a folder or `s3://bucket/prefix/`; none: "
-        "it stays in Redis. While it is down leasing pauses when a fifth of `CRAWL_OVERFLOW_MAXLEN` wait in Redis",
-    )
     pages_budget_max: int = setting(
         1_000_000,
         whole(0, _MOST_LINKS),

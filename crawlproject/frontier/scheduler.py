@@ -20,10 +20,9 @@ from scrapy_redis.spiders import RedisMixin
 from crawlproject import config, program
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier import codec
-from crawlproject.frontier.contents import read_counters, seen_filter_fault
+from crawlproject.frontier.contents import seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.frontier.lease_queue import PATIENCE_S, LeaseQueue
-from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
     check_spider,
@@ -44,7 +43,6 @@ from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
 
@@ -224,8 +222,6 @@ class FrontierScheduler(Scheduler):
             if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                 self._loops.start(self._revisit)
             self._keep_forwarding()
-            if self.config.overflow_store is not None:
-                self._keep_overflow(self.config.overflow_store)
 
     async def _join(self) -> None:
         """Register this worker, and log what the operator should know of this Redis and of the other workers."""
@@ -237,11 +233,6 @@ class FrontierScheduler(Scheduler):
             logger.info("This worker serves %s", shown(state))
         if fault := await seen_filter_fault(state):
             logger.warning("%s", fault)
-        if not self._is_alone and self.config.overflow_store is None and (await read_counters(state)).spilled:
-            logger.warning(
-                "Requests of this frontier are in the store of another worker, and this one cannot fetch them: "
-                "set CRAWL_OVERFLOW_STORE as that has it"
-            )
 
     def _keep_forwarding(self) -> None:
         """Give other shards what is theirs: of seeds that users push, and of what waits here."""
@@ -253,16 +244,6 @@ class FrontierScheduler(Scheduler):
             spiders = (self.spider.name, *getattr(self.spider, "finds_for", ()))
             self._forwarders = [Forwarder(self.state.beside(spider)) for spider in spiders]
             self._loops.start(*(forwarder.step for forwarder in self._forwarders))
-
-    def _keep_overflow(self, store: str) -> None:
-        """Spill and refill; also for spiders that this one finds requests for.
-
-        Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
-        """
-        packs = open_packs(store, self.crawler.settings)
-        for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
-            overflow = Overflow(state, packs)
-            self._loops.start(overflow.keep, overflow.keep_sweeping)
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):

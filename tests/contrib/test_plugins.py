@@ -38,6 +38,10 @@ BOUNDS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
+    "CRAWL_OVERFLOW_STORE": (
+        [("", None), ("/a/b", "/a/b"), ("s3://b/p/", "s3://b/p/")],
+        ["s3://b", "gs://b/"],
+    ),
     "CRAWL_DASHBOARD_PORT": ([("9412", 9412), ("0", 0)], ["-1", "65536", "http", True]),
     "CRAWL_DASHBOARD_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"]),
     "CRAWL_DASHBOARD_PASSWORD": ([("a secret", "a secret"), ("", None)], []),

@@ -10,10 +10,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+
+from crawlproject import config
+from crawlproject.contrib.overflow.packs import Packs, compressed, decompressed, open_packs, probe
+from crawlproject.contrib.overflow.plugin import OverflowSettings
+from crawlproject.extensions import Extension
+from crawlproject.frontier.contents import read_counters
+from crawlproject.frontier.scheduler import scheduler_of
+from crawlproject.runtime import Loops
 from crawlproject.state.calls import Due, Extent, Tail, Wanted
-from crawlproject.state.client import State
+from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.storage.blobs import described
-from crawlproject.storage.packs import Packs, compressed, decompressed, probe
 from crawlproject.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -220,3 +229,45 @@ class Overflow:
             logger.info("CRAWL_OVERFLOW_STORE=%s works again", self._packs.place)
             self._fault = ""
             await self._state.redis.delete(self._keys.spill_fault)
+
+
+class OverflowStore(Extension):
+    """Spills and refills in every worker, also for spiders that this one finds requests for.
+
+    Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        if crawler.settings.getbool("FRONTIER_ALONE"):  # `scrapy shell`, for one
+            raise NotConfigured
+        super().__init__(crawler)
+        self._store = config.read(OverflowSettings, crawler.settings).store
+
+    def spider_opened(self) -> None:
+        """Begin, or say what this worker cannot fetch without a store."""
+        scheduler = scheduler_of(self.crawler)
+        self._loops = Loops(scheduler.state)
+        if self._store is None:
+            self._warning = asyncio.create_task(_warn_of_others(scheduler.state))
+            return
+        packs = open_packs(self._store, self.crawler.settings)
+        for state in (scheduler.state, *map(scheduler.state.beside, getattr(scheduler.spider, "finds_for", ()))):
+            overflow = Overflow(state, packs)
+            self._loops.start(overflow.keep, overflow.keep_sweeping)
+
+    async def spider_closed(self) -> None:
+        """Stop."""
+        await self._loops.stop()
+
+
+async def _warn_of_others(state: State) -> None:
+    try:
+        spilled = (await read_counters(state)).spilled
+    except REDIS_TROUBLE as error:
+        state.failed(error)
+        return
+    if spilled:
+        logger.warning(
+            "Requests of this frontier are in the store of another worker, and this one cannot fetch them: "
+            "set CRAWL_OVERFLOW_STORE as that has it"
+        )

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from crawlproject import config
-from crawlproject.frontier.overflow import Overflow
+from crawlproject.contrib.overflow.packs import FolderPacks
+from crawlproject.contrib.overflow.spilling import Overflow
 from crawlproject.state.client import State
-from crawlproject.storage.packs import FolderPacks
 
 _ROUNDS = 20
 MOMENTS = ("half written", "after write", "after spill_commit", "before take_extent", "after take_extent")
@@ -81,7 +81,7 @@ def arm(killer: Killer, moment: str, scripts: Any, packs: FolderPacks) -> None:
 
 async def main(address: str, folder: str, moment: str, number: str, source: str) -> None:
     """Spill all there is, and refill."""
-    state = State(config.load({"REDIS_URL": address, "CRAWL_OVERFLOW_STORE": folder}), "images")
+    state = State(config.load({"REDIS_URL": address}), "images")
     await state.open()
     packs = FolderPacks(Path(folder))
     overflow = Overflow(state, packs)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from scrapy.settings import Settings
 
-from crawlproject.storage.packs import (
+from crawlproject.contrib.overflow.packs import (
     FolderPacks,
     Packs,
     S3Packs,

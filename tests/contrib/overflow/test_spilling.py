@@ -14,20 +14,18 @@ import pytest
 import pytest_asyncio
 
 from crawlproject import config
+from crawlproject.contrib.overflow.packs import FolderPacks, Packs
+from crawlproject.contrib.overflow.spilling import TRIES, Overflow, StoreTrouble
 from crawlproject.frontier.codec import url_of
-from crawlproject.frontier.discovery import Discovery, Link
-from crawlproject.frontier.overflow import TRIES, Overflow, StoreTrouble
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
-from crawlproject.storage.packs import FolderPacks, Packs
-from tests.frontier.overflow_worker import MOMENTS
+from tests.contrib.overflow.overflow_worker import MOMENTS
+from tests.frontier.tails import SITE, counters, discover, spilled, url
 from tests.leading import lead
 from tests.settings_of_functions import within
 from tests.state.calls.calls import db, join, lease
 from tests.waiting import until_async
-
-SITE = "museum.example"
 
 
 @pytest.fixture
@@ -39,34 +37,13 @@ def packs(tmp_path: Path) -> FolderPacks:
 @pytest_asyncio.fixture
 async def crawl(request: pytest.FixtureRequest, redis_url: str, packs: FolderPacks) -> AsyncIterator[State]:
     """A crawl with that store, a worker, and windows of 12 requests. The parameter: other settings."""
-    settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_PAGES_BUDGET_MAX": 0}
+    settings = {"REDIS_URL": redis_url, "CRAWL_PAGES_BUDGET_MAX": 0}
     state = State(config.load(settings | getattr(request, "param", {})), "images")
     await state.open()
     await lead(state)
     await join(state)
     yield state
     await state.close()
-
-
-def url(number: int, site: str = SITE) -> str:
-    return f"https://{site}/{number:05}"
-
-
-async def discover(state: State, count: int, site: str = SITE, first: int = 0, priority: int = 1) -> None:
-    await db(state).hset(state.keys.rates, site, "0.02")
-    found = await Discovery(state.scripts, state.config).admit(
-        [Link(url(n, site), priority=priority) for n in range(first, first + count)]
-    )
-    assert found is not None
-    assert found.admitted == count
-
-
-async def spilled(state: State, overflow: Overflow) -> int:
-    """Spill all there is; return how many requests."""
-    before = (await counters(state))[2]
-    while await overflow.step():
-        pass
-    return (await counters(state))[2] - before
 
 
 async def look_at(state: State, overflow: Overflow, *sites: str) -> int:
@@ -78,13 +55,6 @@ async def look_at(state: State, overflow: Overflow, *sites: str) -> int:
 async def use_window(state: State, *sites: str) -> None:
     """Widen the window of sources, so that less than half of it is queued."""
     await db(state).hset(state.keys.rates, mapping=dict.fromkeys(sites or (SITE,), "1"))
-
-
-async def counters(state: State) -> tuple[int, int, int]:
-    """Return how many requests are outstanding, in the overflow, and of these in extents."""
-    keys = state.keys
-    values = await db(state).hmget(keys.counters, "outstanding", "overflow", "spilled")
-    return tuple(int(value or 0) for value in values)  # type: ignore[return-value]
 
 
 async def crawled(state: State, overflow: Overflow, site: str = SITE, count: int = 0) -> list[str]:
@@ -256,7 +226,7 @@ async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
 def killed_at(state: State, packs: FolderPacks, moment: str, number: int) -> None:
     """Have a process spill and refill until it is killed at that moment."""
     arguments = [str(state.config.redis_url), str(packs.folder), moment, str(number), SITE]
-    command = [sys.executable, "-m", "tests.frontier.overflow_worker", *arguments]
+    command = [sys.executable, "-m", "tests.contrib.overflow.overflow_worker", *arguments]
     process = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
     assert process.returncode == -signal.SIGKILL, process.stderr
 
