@@ -13,7 +13,7 @@ class StandingClock:
     """A day ahead of the server's clock, which Redis waits for (see the Lua module `clock`)."""
 
     def __init__(self, state: State, now: int) -> None:
-        self.now = now  # µs
+        self.began = self.now = now  # µs
         self._redis: Any = state.redis
         self._key = state.keys.clock
 
@@ -26,6 +26,14 @@ class StandingClock:
     def advance(self, seconds: float) -> None:
         """Let so much time pass before the next function."""
         self.now += round(seconds * US)
+
+    def local(self) -> float:
+        """Return what a worker's own clock shows (s), if it stands still as well."""
+        return 1000.0 + (self.now - self.began) / US
+
+    async def sleep(self, seconds: float) -> None:
+        """Let so much time pass at once."""
+        self.advance(seconds)
 
     async def set(self) -> None:
         """Set the clock of Redis: a lease lets it run on from there."""

@@ -1,34 +1,15 @@
-"""What the tests of several files here share: a clock, a Redis Cluster, and certificates for servers."""
+"""What the tests of several files here share: a Redis Cluster, and certificates for servers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 import trustme
 
-from crawlproject.state.client import State
-from crawlproject.state.functions import Caller
-from tests.standing_clock import StandingClock
 from tests.state.servers import Cluster, Pair, Server
 from tests.waiting import until
-
-
-@pytest_asyncio.fixture
-async def clock(state: State, monkeypatch: pytest.MonkeyPatch) -> StandingClock:
-    """The time of all functions that the test calls, however long it takes."""
-    one = await StandingClock.of(state)
-    run = Caller._run
-
-    async def run_now(caller: Caller, *args: Any, **named: Any) -> Any:
-        await one.set()
-        return await run(caller, *args, **named)
-
-    monkeypatch.setattr(Caller, "_run", run_now)
-    return one
 
 
 @pytest.fixture(scope="module")
