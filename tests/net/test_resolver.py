@@ -25,7 +25,7 @@ from demo.gallery import Gallery
 from tests.conftest import Zone
 from tests.state.servers import free_port
 from tests.test_crawl import KEYS, Crawl
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 class Receiver:
@@ -49,7 +49,7 @@ async def given(resolver: Resolver, host: str, port: int = 80) -> list[tuple[str
     """Return the addresses that a connection to a host would get."""
     receiver = Receiver()
     resolver.resolveHostName(receiver, host, port)
-    await asyncio.wait_for(receiver.complete.wait(), 15)
+    await asyncio.wait_for(receiver.complete.wait(), PATIENCE_S)
     return receiver.addresses
 
 
