@@ -30,8 +30,7 @@ from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError, UnknownSource
-from crawlproject.exclusions.names import exclusion_names
-from crawlproject.exclusions.stored import exclusion_of
+from crawlproject.exclusions import exclusion_names, exclusion_of
 from crawlproject.program import as_called, summary_of
 from crawlproject.screen import Screen
 from crawlproject.sources.names import source_name

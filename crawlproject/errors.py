@@ -15,10 +15,6 @@ class RedisUnavailable(CrawlprojectError):
     """No Redis can be reached or started."""
 
 
-class KafkaUnavailable(CrawlprojectError):
-    """Kafka cannot be reached, or refuses a request."""
-
-
 class ReaderTaken(CrawlprojectError):
     """Another process reads the events under the same name, or has taken that name over."""
 

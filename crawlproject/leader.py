@@ -10,8 +10,8 @@ from contextlib import closing, suppress
 
 from crawlproject import config
 from crawlproject.errors import CatalogueError
+from crawlproject.exclusions import ExclusionList
 from crawlproject.frontier.audit import Audit
-from crawlproject.frontier.exclusion_list import ExclusionList
 from crawlproject.runtime import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.catalogue_reader import read_catalogue

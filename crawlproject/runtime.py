@@ -125,9 +125,9 @@ class Shutdown:
         return slot is None or slot.closing is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Runtime:
-    """One worker as its lower rooms know it; `frontier.worker.Worker` has the rest."""
+    """One worker as its lower rooms know it; the scheduler has the rest (frontier/scheduler.py)."""
 
     state: State
     leasing: Leasing
@@ -142,7 +142,7 @@ def runtime_of(crawler: Crawler) -> Runtime:
         ConfigError: the crawl uses another scheduler.
 
     """
-    runtime = getattr(crawler.engine.scheduler, "worker", None)
+    runtime = getattr(crawler.engine.scheduler, "runtime", None)
     if not isinstance(runtime, Runtime):
         raise ConfigError("SCHEDULER must be crawlproject.frontier.scheduler.FrontierScheduler")
     return runtime

@@ -90,7 +90,6 @@ CONCURRENT_ITEMS = 1
 IMAGES_STORE = ".crawl/thumbnails"
 ITEM_PIPELINES = {
     "crawlproject.pipelines.thumbnail.ThumbnailPipeline": 100,
-    "crawlproject.pipelines.page_store.PageStorePipeline": 200,
 }
 
 # Alongside the flow, in every worker

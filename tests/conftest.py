@@ -84,7 +84,7 @@ _SLOW_FILES = (
     "extensions/test_lease_keeper.py",
     "frontier/test_audit.py",
     "frontier/test_lease_queue.py",
-    "frontier/test_overflow.py",
+    "overflow/test_spilling.py",
     "frontier/test_scheduler.py",
     "probes/test_beginning.py",
     "imaging/test_codings.py",

@@ -17,6 +17,7 @@ from scrapy.addons import AddonManager
 from scrapy.settings import Settings
 
 import crawlproject
+from crawlproject.plugins import scrapys_settings
 from tests.conftest import ROOT, ran
 
 ADDON = {"crawlproject.Addon": 0}
@@ -77,7 +78,7 @@ def test_a_projects_own_values_win_and_components_are_merged() -> None:
     settings = applied(BOT_NAME="mine", LOG_LEVEL="ERROR", ITEM_PIPELINES=own, EXTENSIONS={"mine.Extension": 1})
     assert settings["BOT_NAME"] == "mine"
     assert settings["LOG_LEVEL"] == "ERROR"
-    assert dict(settings["ITEM_PIPELINES"]) == {**own, "crawlproject.pipelines.page_store.PageStorePipeline": 200}
+    assert dict(settings["ITEM_PIPELINES"]) == {**scrapys_settings().get("ITEM_PIPELINES", {}), **own}
     assert dict(settings["EXTENSIONS"]) == {"mine.Extension": 1}
 
 

@@ -55,7 +55,7 @@ CHOICES = {
     "CRAWL_LOG_FORMAT": ("text", "json"),
 }
 TEXTS = ("AWS_ENDPOINT_URL", "CRAWL_SOURCES", "CRAWL_EXCLUDE")
-STORES = ("CRAWL_OVERFLOW_STORE", "CRAWL_KEEP_ORIGINALS", "CRAWL_PAGES_STORE")
+STORES = ("CRAWL_KEEP_ORIGINALS",)
 
 BOUNDS: dict[str, Bounds] = {
     **{
@@ -139,7 +139,6 @@ BOUNDS: dict[str, Bounds] = {
         [("9.9.9.9, 127.0.0.1:5353", ("9.9.9.9", "127.0.0.1:5353")), ("[::1]:53", ("[::1]:53",))],
         ["localhost", "dns.example.org:53", "127.0.0.1:65536", 53],
     ),
-    "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
 }
 FIELDS = {name: setting["field"] for name, setting in SETTINGS.items()}
 

@@ -18,15 +18,13 @@ from scrapy.http import Response
 
 import crawlproject
 from crawlproject.models import Format
-from crawlproject.net.protocol import Heads
+from crawlproject.net.connections import Heads
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.images import largest
 from crawlproject.pages.page import read_page
 from crawlproject.pages.sitemaps import read_sitemap, sitemaps_of_robots
-from crawlproject.politeness.optouts import opt_outs
 from crawlproject.politeness.outcomes import retry_after_of
-from crawlproject.politeness.robots_txt import Rules, freshness
-from crawlproject.storage.warc import kept_head
+from crawlproject.politeness.robots_txt import Rules, freshness, opt_outs
 from crawlproject.texts import without_secrets
 
 HALF, WHOLE = 32_768, 65_536  # characters
@@ -260,7 +258,6 @@ def _parsers() -> dict[str, tuple[Callable[[str], object], list[Case]]]:
         "sitemap": (lambda text: read_sitemap("https://a.example/", text.encode()), [*xml, *lines]),
         "url": (lambda text: canonical_url(f"https://a.example/{text}"), separators),
         "heads": (_heads, [*heads, blank, Case("HTTP/1.1 100 C\r\n\r\n" * 200, "a", "")]),
-        "kept head": (lambda text: kept_head(text.encode(), 1), [*heads, blank]),
         "log": (without_secrets, [*separators, Case("https://", "@", "/"), Case("password", "\\", '"')]),
     }
 

@@ -20,7 +20,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.screen import Screen
 from crawlproject.state.client import check_redis
 from crawlproject.state.clock import local_time
-from crawlproject.storage.blobs import check_storage, is_same_place, refusing
+from crawlproject.storage.blobs import check_storage, is_same_place
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ class Command(crawl.Command):
     def _check(self, args: list[str]) -> None:
         """Report what would make the crawl fail, and fit the settings to this machine."""
         # Here: Scrapy imports all commands, whichever is run, and what a worker needs takes its time.
-        from crawlproject.exclusions.names import read_exclusions
-        from crawlproject.net.pool import fit_open_files
+        from crawlproject.exclusions import read_exclusions
+        from crawlproject.net.connections import fit_open_files
         from crawlproject.sources.catalogue_reader import check_catalogue
 
         assert self.settings is not None
@@ -72,7 +72,7 @@ class Command(crawl.Command):
         if settings.exclude is not None:
             read_exclusions(settings.exclude)
         if not settings.shard and settings.shards > 1:
-            self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.unserved.UnservedShards"] = 400
+            self.settings["EXTENSIONS_BASE"]["crawlproject.extensions.membership.UnservedShards"] = 400
         wanted = self.settings.getint("CONCURRENT_REQUESTS")
         if (concurrent := fit_open_files(wanted)) < wanted:
             logger.warning(
@@ -104,7 +104,7 @@ class Command(crawl.Command):
         if settings.shard and len(args) == 1:
             self._divide(args[0], settings.shard, opts)
         super().run(args, opts)
-        from crawlproject.frontier.worker import MOVES_TO  # here: it would slow every command
+        from crawlproject.frontier.scheduler import MOVES_TO  # here: it would slow every command
 
         if MOVES_TO in os.environ and signal.getsignal(signal.SIGTERM) == self.crawler_process._signal_shutdown:
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nobody has told it to stop
@@ -135,15 +135,6 @@ class Command(crawl.Command):
         check_storage(settings.images_store, self.settings)
         if originals:
             check_storage(originals, self.settings, "CRAWL_KEEP_ORIGINALS")
-        if settings.pages_store is not None:
-            from crawlproject.storage.warc_store import check_page_store
-
-            check_page_store(self.settings)
-        if settings.overflow_store is not None:
-            from crawlproject.storage.packs import open_packs
-
-            with refusing("CRAWL_OVERFLOW_STORE", settings.overflow_store):
-                open_packs(settings.overflow_store, self.settings)
 
 
 def _not_installed(formats: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from crawlproject import cli
 from crawlproject.controls import exclude
-from crawlproject.exclusions.names import is_domain
+from crawlproject.exclusions import is_domain
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.client import State
 from crawlproject.texts import counted

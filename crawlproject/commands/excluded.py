@@ -8,7 +8,7 @@ from typing import Any
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
-from crawlproject.exclusions.stored import excluded_names
+from crawlproject.exclusions import excluded_names
 from crawlproject.state.client import State
 from crawlproject.texts import scrapy_command
 

@@ -13,7 +13,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.config import Config
-from crawlproject.exclusions.stored import exclusion_of
+from crawlproject.exclusions import exclusion_of
 from crawlproject.frontier.codec import SeenFilter, digest_of
 from crawlproject.frontier.contents import MOST_LOOKED_AT, find_request
 from crawlproject.frontier.seeds import seed_of

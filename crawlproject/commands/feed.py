@@ -13,7 +13,7 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli, config, plugins
 from crawlproject.frontier import seed_list
-from crawlproject.ingest.file_feed import FileFeed
+from crawlproject.ingest.feeds import FileFeed
 from crawlproject.ingest.seed_files import is_stream
 from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.ingest.seed_stream import SeedList, SeedStream

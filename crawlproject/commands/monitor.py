@@ -55,7 +55,7 @@ class Command(cli.Command):
         if args:
             raise UsageError(f"expected no arguments; did you mean --spider {args[0]}?")
         # Here: Scrapy imports all commands, whichever is run, and what a worker or a server needs takes its time.
-        from crawlproject.exclusions.names import read_exclusions
+        from crawlproject.exclusions import read_exclusions
         from crawlproject.sources.catalogue_reader import check_catalogue
 
         assert self.settings is not None

@@ -16,7 +16,6 @@ from crawlproject.config.parsers import (
     choice,
     contact,
     flag,
-    folder,
     formats,
     namespace,
     nat64_prefixes,
@@ -154,12 +153,6 @@ class Config:
         "most requests in Redis that wait beyond what their sources can be sent in ten minutes; then seeds stay "
         "in the list, and links found are turned away, those of one source from a quarter of what others leave",
         unit="requests",
-    )
-    overflow_store: str | None = setting(
-        None,
-        optional(storage),
-        "where most of what waits so is kept, the same for all workers: a folder or `s3://bucket/prefix/`; none: "
-        "it stays in Redis. While it is down leasing pauses when a fifth of `CRAWL_OVERFLOW_MAXLEN` wait in Redis",
     )
     pages_budget_max: int = setting(
         1_000_000,
@@ -299,16 +292,6 @@ class Config:
         "text",
         choice("text", "json"),
         "format of the log: `text` for people, or `json`, one object a line",
-    )
-    pages_store: str | None = setting(
-        None,
-        storage,
-        "where pages go, as WARC files: a folder or `s3://bucket/prefix/`; none: they are not kept",
-    )
-    pages_spool: str = setting(
-        ".crawl/spool",
-        folder,
-        "where WARC files for S3 are written until they are uploaded; on a disk that outlives the worker",
     )
 
     @property

@@ -11,7 +11,7 @@ import asyncio
 import json
 
 from crawlproject.extensions import Extension
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.runtime import Loops
 from crawlproject.streams.streams import entries_after, newest_entries
 
@@ -39,7 +39,7 @@ class Circuits(Extension):
 
     def spider_opened(self) -> None:
         """Follow the audit trail from now on."""
-        self.state = worker_of(self.crawler).state
+        self.state = scheduler_of(self.crawler).state
         self._last: bytes | None = None  # entry that was read
         self._loops = Loops(self.state)
         self._loops.start(self._follow)

@@ -18,7 +18,7 @@ from crawlproject.extensions import Extension
 from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
@@ -84,10 +84,10 @@ class LeaseKeeper(Extension):
 
     def spider_opened(self) -> None:
         """Start to look for leases that end."""
-        self.worker = worker_of(self.crawler)
-        self.worker.lease_queue.is_settled = self.failed
-        self.worker.lease_queue.settle_ended = self.settle_ended
-        self._loops = Loops(self.worker.state)
+        self.scheduler = scheduler_of(self.crawler)
+        self.scheduler.queue.is_settled = self.failed
+        self.scheduler.queue.settle_ended = self.settle_ended
+        self._loops = Loops(self.scheduler.state)
         self._loops.start(self._look_for_ended)
 
     async def spider_closed(self) -> None:
@@ -115,7 +115,7 @@ class LeaseKeeper(Extension):
         if found.outcome.becomes in {Becomes.IMAGE, Becomes.LINK_ROT}:
             return False  # a 404: the spider's errback may want to know, but that is all there is to it
         self._failed(lease, request, found)
-        return self._one_item_each or lease.id not in self.worker.lease_queue.leases
+        return self._one_item_each or lease.id not in self.scheduler.queue.leases
 
     def item_scraped(self, item: Any, response: Response | TwistedFailure | None) -> None:
         """Note what follows from an item, if that is how a request ends."""
@@ -166,7 +166,7 @@ class LeaseKeeper(Extension):
 
     def settle_ended(self) -> None:
         """Settle the leases whose requests have left the engine, and whose finds are stored (scheduler)."""
-        slot, leases = self.crawler.engine._slot, self.worker.lease_queue.leases
+        slot, leases = self.crawler.engine._slot, self.scheduler.queue.leases
         present = (
             set[Request]() if slot is None else slot.inprogress
         )  # from `next_request` to the end of pipelines
@@ -191,7 +191,7 @@ class LeaseKeeper(Extension):
     # Settlements
 
     def _settle(self, lease: Lease, settlement: Settlement) -> None:
-        if self.worker.lease_queue.settle(lease, settlement) and settlement.fine is not None:
+        if self.scheduler.queue.settle(lease, settlement) and settlement.fine is not None:
             self.crawler.stats.inc_value(f"circuits/samples/{'fine' if settlement.fine else 'error'}")
 
     def _done(
@@ -222,18 +222,18 @@ class LeaseKeeper(Extension):
         again = _from_the_start(request, {REVISIT: list(look)})
         kept = {name: value for name, value in again.meta.items() if name not in {RETRIES, FREE_RETRIES, AGAIN}}
         again = again.replace(meta=kept, headers={}, priority=LISTED)
-        entry = codec.encode(again, self.worker.spider)
+        entry = codec.encode(again, self.scheduler.spider)
         return {"revisit": Revisit(SeenFilter().digest(again), entry, look.interval)}
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         outcome = failure.outcome
         match outcome.becomes:
             case Becomes.HANDED_BACK:
-                self.worker.lease_queue.give_back(lease, counts=_counts(outcome))
+                self.scheduler.queue.give_back(lease, counts=_counts(outcome))
             case Becomes.POSTPONED:
                 self.crawler.stats.inc_value("store/returned")
                 wait = delay(1, 0.0, self.config, random.random())
-                self.worker.lease_queue.give_back(lease, delay=wait, counts=_counts(outcome))
+                self.scheduler.queue.give_back(lease, delay=wait, counts=_counts(outcome))
             case Becomes.REDELIVERED:
                 self._redeliver(lease, outcome, failure.reason)
             case Becomes.NOTHING:
@@ -262,7 +262,7 @@ class LeaseKeeper(Extension):
         return Settlement(
             lease.id,
             codec.paced_as(request),
-            codec.encode(again, self.worker.spider, deliveries=lease.deliveries),
+            codec.encode(again, self.scheduler.spider, deliveries=lease.deliveries),
             delay=verdict.delay,
             counts=counts | {"retried": 1},
             **learned,

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from crawlproject.extensions import Extension
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.runtime import Loops
 from crawlproject.screen import Screen
 from crawlproject.state.client import REDIS_TROUBLE
@@ -27,7 +27,7 @@ class ProgressLine(Extension):
 
     def spider_opened(self) -> None:
         """Begin to show it."""
-        state = worker_of(self.crawler).state.shards[0]
+        state = scheduler_of(self.crawler).state.shards[0]
         self._loops = Loops(state)
         if ProgressLine._shown_by is None:
             ProgressLine._shown_by = self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scrapy.spiderloader import get_spider_loader
 
 from crawlproject.extensions import Extension
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.status.reporter import Reporter
 
 
@@ -16,7 +16,7 @@ class StatusReport(Extension):
 
     def spider_opened(self) -> None:
         """Begin to report."""
-        self.reporter = Reporter(worker_of(self.crawler).state, get_spider_loader(self.crawler.settings).list())
+        self.reporter = Reporter(scheduler_of(self.crawler).state, get_spider_loader(self.crawler.settings).list())
         self.reporter.start()
 
     async def spider_closed(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -19,10 +20,9 @@ from scrapy_redis.spiders import RedisMixin
 from crawlproject import config, program
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier import codec
-from crawlproject.frontier.contents import read_counters, seen_filter_fault
+from crawlproject.frontier.contents import seen_filter_fault
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.frontier.lease_queue import PATIENCE_S, LeaseQueue
-from crawlproject.frontier.overflow import Overflow
 from crawlproject.frontier.seeds import (
     SeedReader,
     check_spider,
@@ -30,7 +30,6 @@ from crawlproject.frontier.seeds import (
     new_request,
     requests_of,
 )
-from crawlproject.frontier.worker import MOVES_TO, Worker, collect_rarely
 from crawlproject.models import LEASE, LED_BY, MODE, REVISIT, Lease
 from crawlproject.net.handler import budget_of_process
 from crawlproject.net.resolver import resolver_of_process
@@ -38,13 +37,12 @@ from crawlproject.net.route import route_of
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
 from crawlproject.politeness.slots import HORIZON_S, LEASE_EVERY_S
 from crawlproject.robots.cache import RobotsCache
-from crawlproject.runtime import Leasing, Loops, Pauses, Shutdown
+from crawlproject.runtime import Leasing, Loops, Pauses, Runtime, Shutdown, runtime_of
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import NewRequest
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
-from crawlproject.storage.packs import open_packs
 from crawlproject.streams.readers import count_without_reader
 from crawlproject.texts import counted, printable, without_userinfo
 
@@ -54,6 +52,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# In the environment of a process: the shard that this worker serves when it has executed itself again.
+MOVES_TO = "_CRAWLPROJECT_MOVES_TO"
+
 _LOOK_S = 0.15  # between looks whether leasing goes on; before requests are leased that have just been stored
 _LOOK_AGAIN_S = 0.5  # between lease calls while nothing is due
 _SETTLE_EVERY_S = 0.2  # between settlements that are needed soon, unless a lease call takes them along
@@ -61,6 +62,7 @@ _ENQUEUE_BATCH = 200
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
 _REVISITED = 100  # sources of such pages in one call: a few milliseconds
+_YOUNGER_COLLECTIONS = 100  # of garbage, between two full ones; Python's default is 10
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
 
@@ -206,17 +208,9 @@ class FrontierScheduler(Scheduler):
         self.resolver = resolver_of_process(self.config)
         self.robots = RobotsCache(self.crawler, self.config, self.state, self.resolver, self.shutdown)
         self.queue = LeaseQueue(self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots)
-        self.worker = Worker(
-            spider=spider,
-            state=self.state,
-            resolver=self.resolver,
-            robots=self.robots,
-            lease_queue=self.queue,
-            leasing=self.leasing,
-            shutdown=self.shutdown,
-            pauses=Pauses(),
-        )
-        collect_rarely()
+        self.pauses = Pauses()
+        self.runtime = Runtime(self.state, self.leasing, self.shutdown, self.pauses)
+        _collect_rarely()
         await self._join()
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
@@ -228,8 +222,6 @@ class FrontierScheduler(Scheduler):
             if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                 self._loops.start(self._revisit)
             self._keep_forwarding()
-            if self.config.overflow_store is not None:
-                self._keep_overflow(self.config.overflow_store)
 
     async def _join(self) -> None:
         """Register this worker, and log what the operator should know of this Redis and of the other workers."""
@@ -241,11 +233,6 @@ class FrontierScheduler(Scheduler):
             logger.info("This worker serves %s", shown(state))
         if fault := await seen_filter_fault(state):
             logger.warning("%s", fault)
-        if not self._is_alone and self.config.overflow_store is None and (await read_counters(state)).spilled:
-            logger.warning(
-                "Requests of this frontier are in the store of another worker, and this one cannot fetch them: "
-                "set CRAWL_OVERFLOW_STORE as that has it"
-            )
 
     def _keep_forwarding(self) -> None:
         """Give other shards what is theirs: of seeds that users push, and of what waits here."""
@@ -257,16 +244,6 @@ class FrontierScheduler(Scheduler):
             spiders = (self.spider.name, *getattr(self.spider, "finds_for", ()))
             self._forwarders = [Forwarder(self.state.beside(spider)) for spider in spiders]
             self._loops.start(*(forwarder.step for forwarder in self._forwarders))
-
-    def _keep_overflow(self, store: str) -> None:
-        """Spill and refill; also for spiders that this one finds requests for.
-
-        Perhaps none of their workers runs, and what is found for them is not to stay in Redis.
-        """
-        packs = open_packs(store, self.crawler.settings)
-        for state in (self.state, *map(self.state.beside, getattr(self.spider, "finds_for", ()))):
-            overflow = Overflow(state, packs)
-            self._loops.start(overflow.keep, overflow.keep_sweeping)
 
     async def _close(self) -> None:
         if not hasattr(self, "_loops"):
@@ -515,3 +492,28 @@ class FrontierScheduler(Scheduler):
         differs = sent is not None and sent.meta.get(MODE) != request.meta.get(MODE)  # asked in another way
         source = codec.paced_as(request)
         return self.queue.give_back(lease, entry, source=source, domain=domain, answered=redirected or differs)
+
+
+def scheduler_of(crawler: Crawler) -> FrontierScheduler:
+    """Return the scheduler of a crawl that has opened its spider, with what the components of a worker share.
+
+    Raises:
+        ConfigError: the crawl uses another scheduler.
+
+    """
+    runtime_of(crawler)
+    scheduler = crawler.engine.scheduler
+    assert isinstance(scheduler, FrontierScheduler)
+    return scheduler
+
+
+def _collect_rarely() -> None:
+    """Have Python look through all objects a tenth as often, and never again through those of the start.
+
+    With a few thousand requests in progress a full collection of garbage takes 0.1 s and more. That is longer than
+    a fast source's slots may be late (politeness/slots.py), so that it lost a dozen of them every five seconds.
+    Little was found: most cycles end in the younger collections.
+    """
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _YOUNGER_COLLECTIONS)

@@ -1,19 +1,33 @@
-"""One picture, from bytes to facts and thumbnails: opened once, decoded once.
+"""One picture, from bytes to facts and thumbnails: opened once, decoded once; and the program that does this.
 
 The bytes may be anything: a page of HTML, half a file, an attack. Whatever is wrong with them raises
 `UnreadableImage`.
+
+`main` is the program of a decoder process: bodies in, facts and thumbnails out, over the socket that is its stdin.
+It loads neither Scrapy nor the settings. Damage by hostile bytes stays in this process: before it reads the first
+it gives up all else that it could do (`sandbox.py`), its memory and its CPU time for one picture are limited, and
+it ends with its parent. `decoders.py` starts it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import logging
 import math
+import os
+import resource
+import socket
 import struct
+import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from io import BufferedIOBase
+from pathlib import Path
 from pkgutil import resolve_name
 
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
@@ -21,11 +35,12 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging import analysis_runner, headers
-from crawlproject.imaging.facts import read_facts, stored_size
-from crawlproject.imaging.failures import MemoryNeeded, UnreadableImage
-from crawlproject.imaging.headers import Header
-from crawlproject.imaging.messages import MAX_MEMORY, Job
+from crawlproject.imaging import analysis_runner, headers, sandbox
+from crawlproject.imaging import codings as content_codings
+from crawlproject.imaging import messages as protocol
+from crawlproject.imaging.failures import MemoryNeeded, TooLargeImage, UnreadableImage
+from crawlproject.imaging.headers import Header, read_facts, stored_size
+from crawlproject.imaging.messages import Job
 from crawlproject.imaging.thumbnail import miniature_of, thumbnails_of
 from crawlproject.models import IMAGE_FORMATS, Analysis, ImageFacts
 
@@ -35,6 +50,8 @@ MAX_COMMENTS = 100
 
 # The end of a TGA. Its beginning is like that of many files, and earlier versions have no such end.
 _TGA_FOOTER = b"TRUEVISION-XFILE.\0"
+
+_json = partial(json.dumps, ensure_ascii=False)  # EXIF may be three times as long in ASCII
 
 # Load all plugins now, rather than in the first thread that meets an unknown format.
 Image.init()
@@ -109,7 +126,7 @@ def analyse(
         raise
     except Exception as error:  # on broken bytes Pillow may raise nearly anything
         hides_memory = name == "JPEG2000" if plugin is None else plugin.hides_memory
-        if hides_memory and memory < MAX_MEMORY:  # it does not tell that from too little memory
+        if hides_memory and memory < protocol.MAX_MEMORY:  # it does not tell that from too little memory
             raise MemoryNeeded(reason_of(name, error)) from error
         reason = str(error) if isinstance(error, UnreadableImage) else reason_of(name, error)
         raise UnreadableImage(reason, facts or _facts_of_header(name, header, image, body)) from error
@@ -235,3 +252,95 @@ def begins_like(name: str, body: bytes, job: Job) -> bool:
         return body.endswith(_TGA_FOOTER)
     accept = Image.OPEN[name][1]
     return accept is not None and accept(body[:16]) is True
+
+
+def main() -> None:
+    """Answer requests until the parent is gone. The only argument is the job, as JSON."""
+    with suppress(ConnectionError):
+        _serve(Job(**json.loads(sys.argv[1])))
+
+
+def _serve(job: Job) -> None:
+    channel = socket.socket(fileno=0)
+    stream = channel.makefile("rb")
+    # All that decoding may ever import; nothing can be imported afterwards.
+    job, broken = load_plugins(job)
+    content_codings.load()
+    try:
+        functions = analysis_runner.load(job.analyses)
+    except analysis_runner.BadAnalysis as error:
+        _send(channel, protocol.BAD_ANALYSIS, str(error))
+        return
+    set_up_pillow()  # which libraries of analyses set otherwise, for the whole process
+    idle = _address_space()
+    if idle is not None:
+        _limit_memory(idle + protocol.MAX_MEMORY, hard=True)
+    missing = sandbox.enter(
+        threads=any(one.has_threads for one in map(job.plugin, job.formats) if one is not None)
+    )
+    _send(channel, protocol.READY, _json([missing, broken]))
+    # Silence stderr, too: from here on only C libraries write there, and nothing of use.
+    os.dup2(1, 2)
+    while request := stream.read(protocol.REQUEST.size):
+        memory, wanted, names, length = protocol.REQUEST.unpack(request)
+        if idle is not None:
+            _limit_memory(idle + memory)
+        codings = list(filter(None, _receive(stream, names).decode().split(",")))
+        body = _receive(stream, length)
+        looking = functions if wanted == protocol.ANALYSED else {}
+        # Of a share half is for what the estimate leaves out; all memory is tried, whatever is left out.
+        expected = memory if memory == protocol.MAX_MEMORY else memory // 2
+        _send(channel, *_reply(wanted, codings, body, job, expected, looking))
+
+
+def _reply(
+    wanted: int,
+    codings: list[str],
+    body: bytes,
+    job: Job,
+    expected: int,
+    functions: Mapping[str, analysis_runner.Analyse],
+) -> tuple[bytes, str, bytes]:
+    try:
+        if wanted >= protocol.INSPECTIONS:
+            inspect = resolve_name(list(job.inspections.values())[wanted - protocol.INSPECTIONS])
+            return protocol.INSPECTED, _json(inspect(body, codings, job)), b""
+        body = content_codings.decoded(body, codings, job.max_size)
+        made = analyse(body, job, expected, functions)
+    except TooLargeImage as error:
+        return protocol.TOO_LARGE, str(error), b""
+    except UnreadableImage as error:
+        return protocol.UNREADABLE, _json([str(error), error.facts and asdict(error.facts)]), b""
+    except MemoryError as error:
+        return protocol.NO_MEMORY, str(error), b""
+    if job.return_bodies and codings:
+        made = replace(made, body=body)
+    return protocol.ANALYSIS, *protocol.packed(made)
+
+
+def _address_space() -> int | None:
+    """Return this process's address space in bytes; None on systems other than Linux."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return None
+    return pages * resource.getpagesize()
+
+
+def _limit_memory(size: int, hard: bool = False) -> None:
+    """Limit the address space, in bytes; if `hard`, for good."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    size = size if most == resource.RLIM_INFINITY else min(size, most)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size if hard else most))
+
+
+def _receive(stream: BufferedIOBase, length: int) -> bytes:
+    body = stream.read(length)
+    if len(body) < length:
+        raise ConnectionError("the parent is gone")
+    return body
+
+
+def _send(channel: socket.socket, kind: bytes, text: str = "", data: bytes = b"") -> None:
+    words = text.encode(errors="backslashreplace")
+    channel.sendall(protocol.REPLY.pack(kind, len(words), len(data)) + words + data)

@@ -1,6 +1,6 @@
 """Processes that decode pictures, so that a picture which crashes, hangs or bloats its decoder harms nothing else.
 
-Each runs `child.py`, gets one body at a time over a socket, and answers in JSON: nothing from a process that
+Each runs `analyse.main`, gets one body at a time over a socket, and answers in JSON: nothing from a process that
 hostile bytes may have taken over is executed. Not concurrent.futures, where one crash breaks the pool and there
 is no time limit. Not pebble, which solves both: it pickles, it has all processes share one pipe, which breaks
 when a process dies in the middle of a message, and multiprocessing loads Scrapy into each of them.
@@ -16,6 +16,7 @@ import functools
 import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -65,6 +66,8 @@ MIB = 1 << 20
 # other half is for what the estimate leaves out, such as the body. It never waits for that. Those that need more
 # have another `MAX_MEMORY`, one at a time.
 SHARE = 160 * MIB
+
+PROGRAM = "from crawlproject.imaging.analyse import main; main()"
 
 # Bytes of a reply, and of its text for each analysis; more than a sound decoder sends.
 _LONGEST_TEXT, _LONGEST_RESULT, _LONGEST_THUMBNAILS = 1 << 16, 1 << 13, 32 * MIB
@@ -264,8 +267,8 @@ class Decoder:
         self._killed_for = ""
         self._threads = 0  # when it was ready
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        command = [sys.executable, "-P", "-m", "crawlproject.imaging.child", json.dumps(asdict(job))]
-        self._name = f"a decoder process ({' '.join(command[:4])})"
+        command = [sys.executable, "-P", "-c", PROGRAM, json.dumps(asdict(job))]
+        self._name = f"a decoder process ({shlex.join(command[:4])})"
         try:
             self._start(command)
         except OSError as error:

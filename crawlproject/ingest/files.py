@@ -16,6 +16,7 @@ from crawlproject.errors import BadInput
 from crawlproject.ingest import parquet
 from crawlproject.ingest.seed_files import STDIN, SeedFile
 from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Line, line_of
+from crawlproject.sources.parquet import MAGIC
 
 LONGEST_LINE = 1_048_576  # characters, and those of a row in several lines; bytes of a message in a topic
 
@@ -107,7 +108,7 @@ def _text_of(file: SeedFile, report: Callable[[int], object]) -> Iterator[io.Tex
         counted = io.BufferedReader(_Counted(stream, report), 1 << 14)  # no more: the reports tell what is left
         # By its first bytes, not by its name: stdin has none.
         begins = counted.peek(4)
-        if begins.startswith(parquet.MAGIC):
+        if begins.startswith(MAGIC):
             yield None
             return
         if file.name.lower().endswith(".parquet"):

@@ -11,8 +11,6 @@ from crawlproject.ingest.seed_files import SeedFile, needs_pyarrow
 from crawlproject.ingest.seed_rows import TOO_LONG, Columns, Layout, Line, line_of
 from crawlproject.sources.parquet import in_bounds
 
-MAGIC = b"PAR1"
-
 # A batch has as many rows as have `_BATCH` bytes on the average of their row group, and `_ROWS` at most, as a file
 # has repeated values but once. A page of the file is read as a whole.
 _ROWS = 256

@@ -11,7 +11,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from crawlproject.frontier.codec import detached, is_header_stored, is_stored, named_source
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import LEASE, LED_BY, SOURCE, Lease
 from crawlproject.sources.domains import domain_of_url
 
@@ -50,7 +50,7 @@ class CallbackRequestsMiddleware:
         for what, where in self._lost(own):
             if what not in self._named:
                 self._named.add(what)
-                spider = worker_of(self.crawler).spider.name
+                spider = scheduler_of(self.crawler).spider.name
                 logger.warning(
                     "%s of a request is not stored, and so is lost: name it in %s of the spider %s",
                     what,
@@ -64,7 +64,7 @@ class CallbackRequestsMiddleware:
 
     def _lost(self, request: Request) -> Iterator[tuple[str, str]]:
         """Yield what will not be stored, and where the spider would declare it."""
-        spider = worker_of(self.crawler).spider
+        spider = scheduler_of(self.crawler).spider
         for name in request.meta:
             if not is_stored(name, spider):
                 yield f"meta[{name!r}]", "stored_meta"

@@ -25,7 +25,7 @@ from crawlproject.errors import (
     SlotMissedHere,
     StaleConnection,
 )
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import IDENTIFIER, LEASE, OPT_OUT, PASSAGE, SLOT, SOURCE, Lease, Slot
 from crawlproject.net.send_slot import Passage, take_send_slot
 from crawlproject.politeness.robots_txt import refusal_for_opt_outs
@@ -58,7 +58,7 @@ class AddressMiddleware(_Check):
             NoNameServer: it is unknown whether it does.
 
         """
-        resolver = worker_of(self.crawler).resolver
+        resolver = scheduler_of(self.crawler).resolver
         if request.meta.get("proxy"):
             raise AddressRefused("a proxy would connect to unchecked addresses")
         if fault := url_fault(request.url):
@@ -97,7 +97,7 @@ class RobotsMiddleware(_Check):
         """
         if SLOT in request.meta:  # a robots.txt itself
             return None
-        robots = worker_of(self.crawler).robots
+        robots = scheduler_of(self.crawler).robots
         lease = request.meta.get(LEASE)
         source = lease.source if lease is not None else request.meta.get(SOURCE, domain_of_url(request.url))
         verdict = robots.verdict(request.url, source)
@@ -138,7 +138,7 @@ class TokenMiddleware(_Check):
     so that it does not wait here and take up a place in the downloader. A request for a robots.txt brings the
     slot that was acquired for it. Any other request without a lease (`scrapy shell`) gets a slot of its source
     here and waits for it. Without a pulse there are no slots: the gate fails closed. The slot is checked once more
-    where the request is written to its connection (net/pool.py).
+    where the request is written to its connection (net/connections.py).
     """
 
     async def process_request(self, request: Request) -> Request | None:
@@ -153,10 +153,10 @@ class TokenMiddleware(_Check):
         if lease.spent or not lease.is_fresh(asyncio.get_running_loop().time()):
             self.crawler.stats.inc_value("tokens/returned")
             if not lease.spent and not lease.revoked:
-                worker_of(self.crawler).lease_queue.pace.miss()
+                scheduler_of(self.crawler).queue.pace.miss()
             return request
         lease.spent = True
-        request.meta[PASSAGE] = Passage.of_lease(worker_of(self.crawler).state, lease, host_of_url(request.url))
+        request.meta[PASSAGE] = Passage.of_lease(scheduler_of(self.crawler).state, lease, host_of_url(request.url))
         return None
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -169,7 +169,7 @@ class TokenMiddleware(_Check):
         if isinstance(exception, SlotMissed):
             self.crawler.stats.inc_value("tokens/late")
             if isinstance(exception, SlotMissedHere) and LEASE in request.meta:
-                worker_of(self.crawler).lease_queue.pace.miss()
+                scheduler_of(self.crawler).queue.pace.miss()
         elif isinstance(exception, StaleConnection):
             self.crawler.stats.inc_value("tokens/stale_connections")
         else:
@@ -189,7 +189,7 @@ class TokenMiddleware(_Check):
         request.meta[SLOT] = None
         if slot is None or asyncio.get_running_loop().time() > slot.latest:
             raise SlotMissed(f"the slot of {request.url} was missed")
-        request.meta[PASSAGE] = Passage(worker_of(self.crawler).state, slot, host_of_url(request.url))
+        request.meta[PASSAGE] = Passage(scheduler_of(self.crawler).state, slot, host_of_url(request.url))
 
     async def _acquire(self, request: Request) -> None:
         """Wait for a slot of the source that `request` goes to.
@@ -199,7 +199,7 @@ class TokenMiddleware(_Check):
             IgnoreRequest: the crawl closes before a slot comes.
 
         """
-        worker = worker_of(self.crawler)
+        worker = scheduler_of(self.crawler)
         source, domain = request.meta.get(SOURCE), domain_of_url(request.url)
         host = host_of_url(request.url)
         slot = await take_send_slot(worker.state, worker.shutdown, source=source, domain=domain, host=host)

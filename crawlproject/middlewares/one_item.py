@@ -8,9 +8,8 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawlproject import config
 from crawlproject.errors import Stopped
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE, REVISIT
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.versions import CONDITIONS
@@ -24,13 +23,13 @@ class RevisitMiddleware:
     A page that is not in the content store yet is asked for without a condition.
     """
 
-    def __init__(self, settings: config.Config) -> None:
-        self.keeps_pages = settings.pages_store is not None
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Return the middleware of `crawler`."""
-        return cls(config.load(crawler.settings))
+        return cls(crawler)
 
     def process_request(self, request: Request) -> None:
         """Set the conditions; a request that was redirected may have those of where it came from."""
@@ -38,7 +37,8 @@ class RevisitMiddleware:
             request.headers.pop(name, None)
         if REVISIT in request.meta:
             look = Look(*request.meta[REVISIT])
-            if look.url == request.url and (look.kept_at or not self.keeps_pages):
+            keeps_pages = getattr(self.crawler.spider, "keeps_exchanges", False)
+            if look.url == request.url and (look.kept_at or not keeps_pages):
                 request.headers.update(look.conditions)
 
 
@@ -61,7 +61,7 @@ class GoneMiddleware:
 
         """
         if response.status in GONE_STATUSES - {404, 410} and IDENTIFIER in request.meta and LEASE in request.meta:
-            state, source = worker_of(self.crawler).state, request.meta[LEASE].source
+            state, source = scheduler_of(self.crawler).state, request.meta[LEASE].source
             try:
                 request.meta[GONE] = await source_table.gone_statuses(state, source)
             except REDIS_TROUBLE as error:

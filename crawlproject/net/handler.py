@@ -33,8 +33,8 @@ from crawlproject.models import (
     Lease,
     Requested,
 )
-from crawlproject.net import pool
-from crawlproject.net.protocol import Heads
+from crawlproject.net import connections
+from crawlproject.net.connections import Heads
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
@@ -125,7 +125,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     A spider with a method `wanted_bytes(request)` gets no more of a body than the piece with the last of these;
     with `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers
-    is limited (net/protocol.py). Few idle connections are kept, and only for a short time. Certificates are
+    is limited (net/connections.py). Few idle connections are kept, and only for a short time. Certificates are
     verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in `meta["tls_failure"]`. How long a
     download took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
     (`DownloadBudget`). Requests still in flight when the shutdown grace ends are aborted, and fail as
@@ -136,7 +136,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         super().__init__(crawler)
         from twisted.internet import reactor
 
-        self._pool = pool.BoundedPool(reactor)
+        self._pool = connections.BoundedPool(reactor)
         self._budget = budget_of_process()
         self._under_way: dict[Request, Body] = {}
         self._failures: WeakKeyDictionary[SSL.Connection, str] | None = None
@@ -216,9 +216,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
     def _tell_pool(self, request: Request, leave: Passage | None) -> list[Any]:
         """Tell the pool what this task connects for; return the list that the transports come to."""
         carriers: list[Any] = []
-        pool.passage.set(leave)
-        pool.carriers.set(carriers if self._failures is not None else None)
-        pool.heads.set(self._heads_of(request))
+        connections.passage.set(leave)
+        connections.carriers.set(carriers if self._failures is not None else None)
+        connections.heads.set(self._heads_of(request))
         return carriers
 
     def _heads_of(self, request: Request) -> Heads | None:

@@ -23,7 +23,7 @@ from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
 from crawlproject.errors import NoRoute
-from crawlproject.exclusions.stored import exclusion_of
+from crawlproject.exclusions import exclusion_of
 from crawlproject.politeness.addresses import port_of
 from crawlproject.politeness.outcomes import of_exception
 from crawlproject.runtime import Breaker, runtime_of

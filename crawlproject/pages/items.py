@@ -39,8 +39,7 @@ class FetchedPage(Fetched):
     """Item of the spider: a response that should be a page.
 
     `body` is the beginning of the response's without its content codings, `page` what was read in it, in `parse_s`
-    seconds. `refused` are the opt-outs that forbid to keep it. What is in `exchange` goes to the content store,
-    which puts its place into `warc`.
+    seconds. `refused` are the opt-outs that forbid to keep it. Where a plug-in keeps it, its place is in `warc`.
     """
 
     fetched_at: str
@@ -50,7 +49,6 @@ class FetchedPage(Fetched):
     page: Page | None = field(default=None, repr=False)
     parse_s: float | None = None
     refused: tuple[str, ...] = ()
-    exchange: object = field(default=None, repr=False)  # storage.warc.Exchange
     warc: Mapping[str, Any] | None = None
 
 

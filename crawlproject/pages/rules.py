@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from crawlproject.models import OPT_OUTS
-from crawlproject.politeness.optouts import opt_outs, robots_rules
-from crawlproject.politeness.robots_txt import TOKEN
+from crawlproject.politeness.robots_txt import TOKEN, opt_outs, robots_rules
 
 Headers = Mapping[bytes, Iterable[bytes]] | Mapping[str, Iterable[str]]
 

@@ -17,7 +17,7 @@ from scrapy.utils.datatypes import LocalCache
 
 from crawlproject import config
 from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, PLAIN, POOR, Discovery, Link
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import FOUND, LEASE, MOST_DEPTH, SCOPE, SITEMAP, PageEvent
 from crawlproject.pages.images import FoundImage
 from crawlproject.pages.items import Fetched, FetchedPage, FetchedSitemap, ReadPage
@@ -70,8 +70,8 @@ class LinksPipeline:
 
     def open_spider(self) -> None:
         """Find the frontiers of this spider and of `images`."""
-        self.worker = worker_of(self.crawler)
-        state, most = self.worker.state, self.settings.pages_budget_max
+        self.scheduler = scheduler_of(self.crawler)
+        state, most = self.scheduler.state, self.settings.pages_budget_max
         bounds = state.bounds
         self.links = Discovery(state.scripts, bounds)
         # Pages are within a budget, and so are their images: no other one but the bound of all budgets, of which
@@ -92,7 +92,7 @@ class LinksPipeline:
         try:
             return await (self._page(item) if isinstance(item, FetchedPage) else self._sitemap(item))
         except REDIS_TROUBLE as error:
-            self.worker.state.failed(error)
+            self.scheduler.state.failed(error)
         except _NoCatalogue:
             pass
         return Failure(
@@ -187,7 +187,7 @@ class LinksPipeline:
         host = (robots_url(url), scope.text)
         if host in self._with_sitemaps and item.before is None:
             return
-        named = await self.worker.robots.sitemaps(url, request.meta[LEASE].source)
+        named = await self.scheduler.robots.sitemaps(url, request.meta[LEASE].source)
         domain = domain_of_url(url)
         own = [one for one in named if domain_of_url(one) == domain]
         elsewhere = [one for one in named if domain_of_url(one) != domain][:_MOST_ELSEWHERE]
@@ -274,7 +274,7 @@ class LinksPipeline:
         """Tell whether what a page shows is new to its domain, or was last seen under this address."""
         text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
-        state = self.worker.state
+        state = self.scheduler.state
         is_new: bool = await state.scripts.note_text(text, address, places=max(_TEXTS // state.count, 1))
         return is_new
 

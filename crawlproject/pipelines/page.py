@@ -17,9 +17,7 @@ from crawlproject.pages.items import FetchedPage
 from crawlproject.pages.page import MAX_BYTES, Page, read_page
 from crawlproject.pages.revisits import Look, is_home, look_of
 from crawlproject.pages.rules import NO_IMAGES, header
-from crawlproject.pipelines.page_store import exchange_of
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Failure, Outcome
-from crawlproject.storage.warc import Earlier, Exchange, payload_digest
 from crawlproject.texts import printable
 
 _LARGE = 8 * 1024  # bytes; fewer take 20 ms at most, whatever they are
@@ -46,7 +44,8 @@ class PagePipeline:
             return item
         response, most = item.response, MAX_BYTES
         if response.status == 304:
-            self._note_unchanged(item)
+            shortest = self.settings.pages_revisit
+            item.look = item.before.after(item.before, shortest) if item.before and shortest else None
             return item
         codings, began = content_codings(response.headers.getlist("Content-Encoding")), time.perf_counter()
         try:
@@ -60,45 +59,16 @@ class PagePipeline:
             content_type = header(response.headers, "content-type") or "none"
             return _failure(item, NOT_HTML, f"not HTML (Content-Type: {printable(content_type)})")
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)
-        exchange = None
-        if self.settings.pages_store is not None and not item.refused:
-            is_cut = "download_stopped" in response.flags or len(item.body) >= most
-            fetched_at = datetime.fromisoformat(item.fetched_at)
-            earlier = _kept_before(item)
-            exchange = exchange_of(response, item.body, fetched_at=fetched_at, truncated=is_cut, earlier=earlier)
-        item.exchange, item.look = exchange, self._look(item, item.page, exchange)
+        item.look = self._look(item, item.page)
         return item
 
-    def _look(self, item: FetchedPage, page: Page, kept: Exchange | None) -> Look | None:
+    def _look(self, item: FetchedPage, page: Page) -> Look | None:
         """Return what is known of a page now, if it is to be looked at again."""
         shortest = self.settings.pages_revisit
         if not shortest or not (item.before or item.depth == 0 or is_home(item.url)):
             return None
         look = look_of(item.response.url, item.response.headers, page.digest or "")
-        if kept is not None:
-            sha1 = "" if kept.truncated else payload_digest(kept.body)
-            is_equal = kept.earlier is not None and sha1 != "" and kept.earlier.sha1 == sha1
-            kept_at = item.before.kept_at if item.before and is_equal else item.fetched_at
-            look = look._replace(kept_at=kept_at, sha1=sha1)
         return look.after(item.before, shortest)
-
-    def _note_unchanged(self, item: FetchedPage) -> None:
-        """Note that a page has not changed, as the site says; its record refers to the one that has its body."""
-        if item.before is not None and self.settings.pages_revisit:
-            item.look = item.before.after(item.before, self.settings.pages_revisit)
-        if self.settings.pages_store is not None and (earlier := _kept_before(item)):
-            fetched_at = datetime.fromisoformat(item.fetched_at)
-            item.exchange = exchange_of(
-                item.response, b"", fetched_at=fetched_at, earlier=earlier, not_modified=True
-            )
-
-
-def _kept_before(item: FetchedPage) -> Earlier | None:
-    """Return the record in the store of the same address, as it was when it was looked at before."""
-    before = item.before
-    if before is None or not before.kept_at or before.url != item.response.url:
-        return None
-    return Earlier(datetime.fromisoformat(before.kept_at), before.sha1)
 
 
 def _failure(item: FetchedPage, outcome: Outcome, reason: str) -> Failure:

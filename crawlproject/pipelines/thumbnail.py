@@ -16,15 +16,14 @@ from scrapy.crawler import Crawler
 
 from crawlproject import config
 from crawlproject.errors import ConfigError, StorageDown
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.imaging.decoders import Decoders, decoders_of_process
 from crawlproject.imaging.failures import AnalysesNotLoaded, DecodersStopped, NoDecoder, UnreadableImage
 from crawlproject.imaging.messages import Inspected, Job
 from crawlproject.models import FetchedImage, ImageEvent, StoredThumbnail, Thumbnail
 from crawlproject.politeness.outcomes import STOPPED, STORAGE_UNAVAILABLE, UNREADABLE, Failure
 from crawlproject.runtime import Breaker
-from crawlproject.storage.blobs import Storage, open_storage, original_name, thumbnail_name
-from crawlproject.storage.writer import StorageWriter
+from crawlproject.storage.blobs import Storage, StorageWriter, open_storage, original_name, thumbnail_name
 from crawlproject.texts import printable
 
 T = TypeVar("T")
@@ -122,7 +121,7 @@ class ThumbnailPipeline:
         if self.crawler is not None:
             if getattr(self.crawler.spider, "one_item_each", False):  # no other spider has pictures
                 self.decoders.begin()
-            self._grace_over = asyncio.create_task(self._stop(worker_of(self.crawler).shutdown.grace_over))
+            self._grace_over = asyncio.create_task(self._stop(scheduler_of(self.crawler).shutdown.grace_over))
 
     async def _stop(self, grace_over: asyncio.Event) -> None:
         await grace_over.wait()

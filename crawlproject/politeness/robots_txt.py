@@ -1,4 +1,6 @@
-"""robots.txt (RFC 9309): what a site lets us fetch, how often, and how long a copy may be used.
+"""What a site lets robots do: its robots.txt (RFC 9309), and opt-outs, also those in the headers of a response.
+
+`pages/rules.py` reads opt-outs in a page's meta tags.
 
 Not Protego, Scrapy's parser: it departs from the RFC (`Allow: /index.html` allows `/`, an anchored pattern matches
 a literal `$`, agents match by prefix), and does not say which line decides. A test compares the two where Protego
@@ -12,6 +14,8 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,7 +23,6 @@ from urllib.parse import urlsplit
 
 from crawlproject.config import Config
 from crawlproject.models import OPT_OUTS
-from crawlproject.politeness.optouts import denied
 from crawlproject.sources.domains import RECENT, host_of_url
 from crawlproject.texts import printable
 
@@ -28,6 +31,11 @@ MAX_BYTES = 500 * 1024  # of a robots.txt that are read, RFC 9309 2.5
 
 # Of 50,000 rules with wildcards, and a URL of 8,192 characters, a verdict would take half a second.
 _MOST_WORK = 1_500_000  # in the steps of `Rules.work`, some 3 ns each: 4 ms
+
+_OURS = frozenset({TOKEN, "*"})  # our product token, and the one for all bots
+_WITH_VALUE = ("max-", "unavailable_after")  # rules with a colon, to be told from the names of bots
+_WEEKDAY = re.compile(r"\s*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\s*")
+_LONGEST_DATE = 64  # characters
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -175,7 +183,7 @@ class Rules:
                 if in_rules:
                     present, in_rules = {}, False
                 agent = _agent(value)
-                if agent in {TOKEN, "*"}:
+                if agent in _OURS:
                     present[agent] = groups.setdefault(agent, _Group())
                 continue
             if match["delay"] or match["rate"]:
@@ -368,3 +376,86 @@ def _spelled(text: str, plain: str) -> str:
         return octet if octet in plain else f"%{ord(octet):02X}"
 
     return _TO_SPELL.sub(spell, text)
+
+
+def opt_outs(
+    headers: Mapping[bytes, Iterable[bytes]] | Mapping[str, Iterable[str]], now: datetime
+) -> tuple[str, ...]:
+    """Return which of `OPT_OUTS` the headers of a response declare for us, sorted.
+
+    X-Robots-Tag is read as Google documents it ("Robots meta tag, data-nosnippet, and X-Robots-Tag
+    specifications"): `botname:` limits the rules after it in the same header to that bot, rules before any name
+    are for all bots, and both apply together. `none` means `noindex`, and so does an `unavailable_after` before
+    `now`. `noai` and `noimageai` are DeviantArt's (2022). Content-Usage is that of draft-ietf-aipref-attach with
+    the labels of draft-ietf-aipref-vocab, -01 to -08; Content-Signal that of contentsignals.org (Cloudflare,
+    2025); tdm-reservation that of the TDM Reservation Protocol (W3C community group report, 2024).
+
+    The two dictionaries are read more leniently than RFC 9651 demands: a "no" still counts in a header that is
+    malformed elsewhere, or if another member contradicts it. Nothing raises, whatever the headers contain.
+    """
+    found: set[str] = set()
+    for name, values in headers.items():
+        header = _text(name)
+        for value in values:
+            match header:
+                case "x-robots-tag":
+                    found.update(robots_rules(_text(value), now))
+                case "content-usage" | "content-signal":
+                    found.update(denied(header, value))
+                case "tdm-reservation" if _text(value).strip() == "1":
+                    found.add(header)
+    return tuple(sorted(found & OPT_OUTS.keys()))
+
+
+def denied(name: str, value: bytes | str) -> set[str]:
+    """Return what a Content-Usage or Content-Signal says no to, as named in `OPT_OUTS`; unknown keys too.
+
+    `name` is which of the two it is, in lower case.
+    """
+    return {f"{name}:{key}" for key in _denied(_text(value))}
+
+
+def _text(value: bytes | str) -> str:
+    return (value.decode("latin-1") if isinstance(value, bytes) else value).lower()
+
+
+def robots_rules(value: str, now: datetime) -> Iterator[str]:
+    """Yield the rules of an X-Robots-Tag in lower case that apply to us, known or not; so of a robots meta tag.
+
+    `none` yields `noindex` and `nofollow`, an `unavailable_after` before `now` `noindex`.
+    """
+    ours = True
+    parts = iter(value.split(","))
+    for part in parts:
+        name, colon, rest = part.partition(":")
+        if colon and len(name.split()) == 1 and not name.strip().startswith(_WITH_VALUE):
+            ours = name.strip().partition("/")[0] in _OURS
+            name, _, rest = rest.partition(":")
+        name = name.strip()
+        if name == "unavailable_after" and _WEEKDAY.fullmatch(rest):
+            rest += "," + next(parts, "")  # the comma belongs to the date (RFC 822, RFC 850)
+        if ours:
+            if name == "none":
+                yield "nofollow"
+            gone = name == "none" or (name == "unavailable_after" and _is_past(rest, now))
+            yield "noindex" if gone else name
+
+
+def _is_past(date: str, now: datetime) -> bool:
+    """Tell whether `date` (in RFC 822, RFC 850 or ISO 8601 format) is past; False if it is not a date."""
+    text = date.strip().upper()
+    for parse in (datetime.fromisoformat, parsedate_to_datetime) if len(text) <= _LONGEST_DATE else ():
+        try:
+            then = parse(text)
+        except (ValueError, OverflowError):
+            continue
+        return (then if then.tzinfo is not None else then.replace(tzinfo=UTC)) <= now
+    return False
+
+
+def _denied(value: str) -> Iterator[str]:
+    """Yield the keys of a dictionary (`train-ai=n, search=y`) whose value means no; parameters are ignored."""
+    for member in value.split(","):
+        key, _, answer = member.partition(";")[0].partition("=")
+        if answer.strip() in {"n", "no"}:
+            yield key.strip()

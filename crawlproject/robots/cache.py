@@ -244,8 +244,10 @@ class RobotsCache:
         """Return after how many seconds to try again what could not be requested: `wait`, or later.
 
         A source's own robots.txt is tried just before its slot may be leased for images, which cannot go without
-        it. Of the many that may be sent to another source, few can go at a time: their tries are spread out.
+        it. Of the many that may be sent to another source, few can go at a time: their tries are spread out. An
+        operator may resume a held source, or raise its rate: none waits for long without a look.
         """
+        wait = min(wait, _LOOK_MAX_S)
         if domain_of_url(url) == domain_of_url(origin):
             return max(wait, _TRY_AGAIN_S)
         pending.looks += 1

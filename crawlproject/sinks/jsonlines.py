@@ -16,7 +16,7 @@ from crawlproject.errors import CrawlprojectError
 from crawlproject.sinks.entries import default_name, event_of
 from crawlproject.sinks.sink import Sink
 from crawlproject.state.client import State
-from crawlproject.storage.folder import sync
+from crawlproject.storage.blobs import sync
 from crawlproject.streams.readers import Overtaken, StreamReader, is_behind, is_entry_id
 from crawlproject.streams.streams import START, EventEntry
 from crawlproject.texts import one_line, printable, scrapy_command

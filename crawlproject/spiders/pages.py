@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 from scrapy import Request
-from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
+from crawlproject import plugins
 from crawlproject.frontier.codec import seed_url
 from crawlproject.models import (
     EXTRA,
@@ -30,13 +30,12 @@ from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.versions import CONDITIONS
-from crawlproject.spiders.one_item import OneItemSpider
+from crawlproject.spiders.images import OneItemSpider
 from crawlproject.texts import without_userinfo
 
 _PIPELINES = {
     "crawlproject.pipelines.page.PagePipeline": 100,
     "crawlproject.pipelines.sitemap.SitemapPipeline": 150,
-    "crawlproject.pipelines.page_store.PageStorePipeline": 200,
     "crawlproject.pipelines.links.LinksPipeline": 300,
 }
 _MIDDLEWARES = {"crawlproject.middlewares.one_item.RevisitMiddleware": 510}
@@ -55,20 +54,14 @@ class PagesSpider(OneItemSpider):
     finds_for = ("images",)  # spiders whose frontiers get what this one finds
     bare_scheme = "https"  # of a domain in a file of seeds (commands/feed.py)
 
-    keeps_exchanges = False  # the heads of requests and responses are wanted, for the content store
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
-        """Return the spider; it keeps heads where there is a content store."""
-        spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.keeps_exchanges = spider.config.pages_store is not None
-        return spider
+    keeps_exchanges = False  # set by a plug-in that keeps pages: it wants the heads of requests and responses
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         """Have items go through the pipelines of pages."""
         super().update_settings(settings)
-        settings.set("ITEM_PIPELINES", _PIPELINES, priority="spider")
+        others = plugins.scrapys_settings().get("ITEM_PIPELINES", {})
+        settings.set("ITEM_PIPELINES", {**others, **_PIPELINES}, priority="spider")
         middlewares = settings.getdict("DOWNLOADER_MIDDLEWARES")
         settings.set("DOWNLOADER_MIDDLEWARES", {**middlewares, **_MIDDLEWARES}, priority="spider")
 

@@ -1,30 +1,153 @@
-"""The storage of thumbnails and originals: its interface, and their names."""
+"""The storage of thumbnails and originals: their names, folders, and a writer that pauses leasing in an outage."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import functools
 import hashlib
+import itertools
+import os
 import re
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from scrapy.crawler import Crawler
+
 from crawlproject import config, plugins
-from crawlproject.errors import ConfigError
+from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.models import THUMBNAIL_FORMATS
-from crawlproject.storage.folder import FolderStorage
+from crawlproject.runtime import Breaker, runtime_of
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable, without_secrets
+from crawlproject.threads import in_thread
 
-Storage = FolderStorage | S3Storage  # of thumbnails, or originals; its methods block, in several threads
+T = TypeVar("T")
 
 PROBE = ".probe"  # never the name of a picture: those begin with a folder
 PROBE_SIZE = 16_384  # bytes; a nearly full disk would accept a tiny file
 
-
 _LONGEST_NAME = 200  # bytes of a file name; file systems take 255
+
+_MAX_WRITES = 16  # at a time, each in a thread
+_TIMEOUT_S = 40.0  # for one write, including a second attempt by the client
+_POLL_S = 0.25  # between checks whether the crawl closes
+_CLOSING_S = 3.0  # how long what is written gets when the crawl closes
+
+_PARTS = ".parts"
+_PARTS_KEPT_S = 86_400.0  # a partial file younger than this may still be in use
+
+# Errors that an operator must fix; others (a full disk, an input/output error) may pass.
+_PERMANENT = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EINVAL,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+
+
+def is_permanent(error: Exception) -> bool:
+    """Tell whether an operator must act on an error of the file system; a full disk, for example, may pass."""
+    return isinstance(error, OSError) and error.errno in _PERMANENT
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, outlast a power cut."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+class FolderStorage:
+    """Pictures as files of a folder.
+
+    They are written in its subfolder `.parts` and renamed into place. Both folders are made here and never again:
+    so a volume that is unmounted while the crawl runs causes an error, and is not replaced by an empty folder.
+
+    Raises:
+        OSError: the folder does not exist and cannot be made.
+
+    """
+
+    is_synced = False  # a lost thumbnail is found missing, and fetched again
+    remedy = "make room, or bring the folder back as it was (with its .parts, which a worker makes at its start)"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.place = printable(str(folder), 500)
+        self.parts = folder / _PARTS
+        self._parts_of = f"{os.getpid()}-{os.urandom(6).hex()}"
+        self._numbers = itertools.count()
+        self.parts.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove partial files that dead processes left behind."""
+        for part in self.parts.iterdir():
+            try:
+                if time.time() - part.stat().st_mtime > _PARTS_KEPT_S:
+                    part.unlink()
+            except FileNotFoundError:  # removed by another starting worker, or renamed into place meanwhile
+                continue
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write to a file in `.parts`, then rename: no reader sees half a picture, and no crash leaves one."""
+        path = self.folder / name
+        part = self.parts / f"{self._parts_of}-{next(self._numbers)}"
+        # Plain system calls, and few: after each of them the thread competes with the event loop for the GIL.
+        try:
+            file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                written = os.write(file, data)
+                while written < len(data):
+                    written += os.write(file, data[written:])
+                if self.is_synced:
+                    os.fsync(file)
+            finally:
+                os.close(file)
+            try:
+                part.replace(path)
+            except FileNotFoundError:
+                if path.parent == self.folder:
+                    raise
+                path.parent.mkdir(exist_ok=True)
+                if self.is_synced:
+                    sync(self.folder)
+                part.replace(path)
+            if self.is_synced:
+                sync(path.parent)
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to report
+                part.unlink(missing_ok=True)
+            raise
+
+    def has(self, name: str, size: int) -> bool:
+        """Tell whether there is such a file, of so many bytes: after a power cut it may be empty."""
+        try:
+            return (self.folder / name).stat().st_size == size
+        except FileNotFoundError:
+            return False
+
+    def is_permanent(self, error: Exception) -> bool:
+        """Tell whether an operator must fix the folder; a full disk, for example, may pass."""
+        return is_permanent(error)
+
+
+Storage = FolderStorage | S3Storage  # of thumbnails, or originals; its methods block, in several threads
 
 
 def thumbnail_name(identifier: str, form: str = "JPEG", size: int | None = None) -> str:
@@ -112,3 +235,105 @@ def refusing(setting: str, uri: str) -> Iterator[None]:
 def described(error: Exception) -> str:
     """Return an error of the storage, for a log line."""
     return printable(without_secrets(f"{type(error).__name__}: {error}".strip(": ")), 300)
+
+
+def is_closing(crawler: Crawler | None) -> bool:
+    """Tell whether the crawl closes, so that nothing waits for a storage that hangs."""
+    return crawler is not None and runtime_of(crawler).shutdown.has_begun
+
+
+async def ended(thread: asyncio.Future[T], crawler: Crawler | None) -> T:
+    """Return what a thread returns that writes; raise what it raises.
+
+    Raises:
+        TimeoutError: it hangs, and is left running; when the crawl closes it has 3 s more.
+
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _TIMEOUT_S
+    while not (await asyncio.wait((thread,), timeout=_POLL_S))[0]:
+        if is_closing(crawler):
+            deadline = min(deadline, loop.time() + _CLOSING_S)
+        if loop.time() >= deadline:
+            raise TimeoutError(f"not done after {_TIMEOUT_S:g} s")
+    return thread.result()
+
+
+class StorageWriter:
+    """Writes pictures; when a write fails, finds out whether the storage or that one picture is to blame.
+
+    `what` they are, for messages. Each write that fails is followed by a probe: an object as large, under a fixed
+    name, by the same client. If the probe fails, too, the storage is down: nothing is leased and every write is
+    refused, until a probe succeeds. If the probe succeeds, the write is tried once more, with another probe; a
+    write that fails twice while both probes succeed is a fault of that one picture. What fails while the crawl
+    closes is not tried again.
+
+    A write that hangs delays neither the worker nor its shutdown: it has a time-out, and a daemon thread. While a
+    probe hangs, no other is started.
+    """
+
+    def __init__(self, storage: Storage, crawler: Crawler | None = None, what: str = "thumbnails") -> None:
+        self.storage = storage
+        self.what = what
+        self.crawler = crawler
+        self._breaker = Breaker("store", crawler)
+        self._places = asyncio.Semaphore(_MAX_WRITES)
+        self._probing: asyncio.Future[None] | None = None
+
+    @property
+    def outage(self) -> str:
+        """What is wrong while the storage is down; "" while it is not."""
+        return self._breaker.outage
+
+    async def write(self, name: str, data: bytes, *, once: bool = False) -> None:
+        """Store a picture; with `once`, unless one of this name and size is there.
+
+        Raises:
+            StorageDown: the storage is down, or the crawl closes before the picture is stored.
+            Exception: the storage rejects this one picture; the error is the storage's own.
+
+        """
+        async with self._places:
+            for last in (False, True):
+                if self.outage:
+                    raise StorageDown(self.outage)
+                error = await self._error_of(self._start(name, data, once))
+                if error is None:
+                    return
+                fault = error if is_closing(self.crawler) else await self._probe(len(data))
+                if fault is not None:
+                    self._trip(fault, len(data))
+                    raise StorageDown(self.outage)
+                if last:
+                    raise error
+
+    def close(self) -> None:
+        """End the probes."""
+        self._breaker.close()
+
+    async def _probe(self, size: int) -> Exception | None:
+        """Return the error of storing an object of `size` bytes, None if it succeeds; many may ask at once."""
+        if self._probing is None or self._probing.done():
+            self._probing = self._start(PROBE, bytes(max(size, PROBE_SIZE)))
+        return await self._error_of(self._probing)
+
+    async def _error_of(self, write: asyncio.Future[None]) -> Exception | None:
+        try:
+            await ended(write, self.crawler)
+        except Exception as error:  # whatever boto and the file system find wrong
+            return error
+        return None
+
+    def _trip(self, error: Exception, size: int) -> None:
+        self._breaker.trip(
+            f"{self.what} cannot be stored in {self.storage.place} ({described(error)}): {self.storage.remedy}; "
+            "retrying until they can",
+            lambda: self._probe(size),
+        )
+
+    def _start(self, name: str, data: bytes, once: bool = False) -> asyncio.Future[None]:
+        def write() -> None:
+            if not (once and self.storage.has(name, len(data))):
+                self.storage.write(name, data)
+
+        return in_thread("store", write)

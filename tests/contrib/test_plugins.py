@@ -34,8 +34,14 @@ BOUNDS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
         ],
         ["x=1", "[1]", "5", '{"acks": 1}', '{"x": null}', '{"x": {"y": 1}}', "{" * 100_000, 5, True],
     ),
+    "CRAWL_PAGES_STORE": ([("", None), ("/a/b", "/a/b"), ("s3://b/p/", "s3://b/p/")], ["s3://b", "gs://b/"]),
+    "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
     "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
+    "CRAWL_OVERFLOW_STORE": (
+        [("", None), ("/a/b", "/a/b"), ("s3://b/p/", "s3://b/p/")],
+        ["s3://b", "gs://b/"],
+    ),
     "CRAWL_DASHBOARD_PORT": ([("9412", 9412), ("0", 0)], ["-1", "65536", "http", True]),
     "CRAWL_DASHBOARD_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"]),
     "CRAWL_DASHBOARD_PASSWORD": ([("a secret", "a secret"), ("", None)], []),
@@ -91,5 +97,7 @@ def test_the_table_of_settings_of_a_plugin_is_that_of_the_code(name: str) -> Non
 @pytest.mark.parametrize("name", TABLES)
 def test_deploy_names_no_setting_of_a_plugin_that_there_is_not(name: str) -> None:
     texts = [path.read_text() for path in (CONTRIB.parents[1] / "deploy").rglob("*.*") if path.is_file()]
-    named = set(re.findall(rf"\bCRAWL_{name.upper()}_[A-Z_]+\b", " ".join(texts)))
-    assert set() < named <= TABLES[name].keys()
+    prefix = OURS[name].settings.PREFIX  # type: ignore[union-attr]
+    named = set(re.findall(rf"\b{prefix}[A-Z_]+\b", " ".join(texts)))
+    assert set() < named & TABLES[name].keys()
+    assert named <= TABLES[name].keys() | config.SETTINGS.keys()

@@ -76,7 +76,7 @@ class Case:
         self.redis: Any = scheduler.state.redis
         self.keys = scheduler.state.keys
         self.keeper = LeaseKeeper.from_crawler(scheduler.crawler)
-        self.keeper.worker = scheduler.worker
+        self.keeper.scheduler = scheduler
         self.slot: Any = scheduler.crawler.engine._slot  # which all requests have left already
 
     async def lease(self, deliveries: int = 0, **meta: Any) -> Response:

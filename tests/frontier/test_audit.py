@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,9 @@ from crawlproject import config
 from crawlproject.frontier import audit as audit_module
 from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.codec import digest_of
-from crawlproject.frontier.overflow import Overflow
 from crawlproject.state.calls import NewRequest, Revisit, Settlement
 from crawlproject.state.client import State
-from crawlproject.storage.packs import FolderPacks
-from tests.frontier.test_overflow import SITE, counters, discover, spilled
+from tests.frontier.tails import SITE, MemoryStore, counters, discover, spilled
 from tests.leading import lead
 from tests.settings_of_functions import within
 from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
@@ -34,18 +31,12 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "_EVERY_S", 0.0)
 
 
-@pytest.fixture
-def packs(tmp_path: Path) -> FolderPacks:
-    """A store in a folder."""
-    return FolderPacks(tmp_path / "packs")
-
-
 class Crawl:
     """A crawl in whose frontier requests are in all states: those of `ended` are done with."""
 
-    def __init__(self, state: State, packs: FolderPacks) -> None:
+    def __init__(self, state: State) -> None:
         self.state = state
-        self.overflow = Overflow(state, packs)
+        self.overflow = MemoryStore(state)
         self.ended: Counter[bytes] = Counter()
         self.held: list[Settlement] = []
         self.fence = 0
@@ -124,11 +115,11 @@ async def sweep(state: State) -> None:
         await audit.step()
 
 
-async def crawl_in_all_states(redis_url: str, packs: FolderPacks) -> tuple[State, Crawl]:
-    settings = {"REDIS_URL": redis_url, "CRAWL_OVERFLOW_STORE": str(packs.folder), "CRAWL_PAGES_BUDGET_MAX": 0}
+async def crawl_in_all_states(redis_url: str) -> tuple[State, Crawl]:
+    settings = {"REDIS_URL": redis_url, "CRAWL_PAGES_BUDGET_MAX": 0}
     state = State(config.load(settings), "images")
     await state.open()
-    crawl = Crawl(state, packs)
+    crawl = Crawl(state)
     await crawl.begin()
     return state, crawl
 
@@ -138,9 +129,9 @@ MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist", "sourc
 
 @pytest.mark.parametrize("name", (None, *MENDED, "active", "window_of"))
 async def test_a_derived_key_may_be_deleted(
-    redis_url: str, packs: FolderPacks, name: str | None, caplog: pytest.LogCaptureFixture
+    redis_url: str, name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state, crawl = await crawl_in_all_states(redis_url, packs)
+    state, crawl = await crawl_in_all_states(redis_url)
     keys, redis = state.keys, db(state)
     caplog.set_level(logging.WARNING)
     before, revisits = await counters(state), await redis.zrange(keys.revisits, 0, -1, withscores=True)

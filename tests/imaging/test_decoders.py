@@ -96,7 +96,7 @@ def children() -> list[int]:
 
 def is_decoder(pid: int) -> bool:
     try:
-        return b"crawlproject.imaging.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"crawlproject.imaging.analyse" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from benchmarks.slow_pictures import chunk
-from crawlproject.imaging.facts import MAX_VALUE, read_facts
+from crawlproject.imaging.headers import MAX_VALUE, read_facts
 from crawlproject.imaging.messages import MAX_DIRECTORY
 from crawlproject.models import ImageFacts
 

@@ -10,8 +10,7 @@ from PIL import Image, ImageChops, ImageStat
 from crawlproject.imaging import thumbnail
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.headers import SCAN, segments
-from crawlproject.imaging.progressive import without_details
-from crawlproject.imaging.thumbnail import miniature_of
+from crawlproject.imaging.thumbnail import miniature_of, without_details
 from tests.imaging.analysing import analyse
 
 LIMIT = 10**8

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image, JpegImagePlugin, JpegPresets
 
-from crawlproject.imaging.facts import NO_ESTIMATE, estimate_quality
+from crawlproject.imaging.headers import NO_ESTIMATE, estimate_quality
 
 # What identify of ImageMagick 6.9.11-60 printed for the pictures of these names.
 RECORDED = {

@@ -33,9 +33,8 @@ from twisted.web.http_headers import Headers
 
 from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
 from crawlproject.models import Lease
-from crawlproject.net import pool
-from crawlproject.net.pool import BoundedPool
-from crawlproject.net.protocol import BoundedProtocol
+from crawlproject.net import connections
+from crawlproject.net.connections import BoundedPool, BoundedProtocol
 from crawlproject.net.send_slot import Passage
 from crawlproject.state.client import State
 from demo.gallery import Gallery, set_faults
@@ -135,7 +134,7 @@ class Connection:
 
 
 def test_idle_connections_are_bounded_in_total_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MAX_IDLE", 3)
+    monkeypatch.setattr(connections, "_MAX_IDLE", 3)
     bounded = BoundedPool(installed_reactor)
     idle = [Connection() for _ in range(5)]
     for number, connection in enumerate(idle):
@@ -156,7 +155,7 @@ async def test_a_lease_knows_whether_its_request_was_written(state: State) -> No
     now = asyncio.get_running_loop().time()
     late, timely = (Lease("1.0:museum", now, now + more, 0, b"") for more in (-1.0, 60.0))
     for lease in (late, timely):
-        pool.passage.set(Passage.of_lease(state, lease, "museum.example"))
+        connections.passage.set(Passage.of_lease(state, lease, "museum.example"))
         bounded.getConnection(("host", 1), None).addErrback(lambda failure: failure.trap(SlotMissedHere))
     assert (late.sent, timely.sent) == (False, True)
 
@@ -176,7 +175,7 @@ async def test_a_connection_that_took_too_long_carries_no_request_without_anothe
     leave: Any = Leave()
     slow = Slow(installed_reactor)
     slow._putConnection(("host", 1), idle := Connection())
-    pool.passage.set(leave)
+    connections.passage.set(leave)
     with pytest.raises(SlotMissed, match="while the connection was made"):
         await maybe_deferred_to_future(slow.getConnection(("host", 1), None))
     for timeout in slow._timeouts.values():

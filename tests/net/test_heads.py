@@ -15,7 +15,7 @@ from twisted.internet.testing import StringTransport
 from twisted.web import _newclient
 from twisted.web.http_headers import Headers
 
-from crawlproject.net.protocol import BoundedProtocol, Heads
+from crawlproject.net.connections import BoundedProtocol, Heads
 
 
 class _Connection(tcp.Connection):

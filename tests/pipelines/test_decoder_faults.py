@@ -59,7 +59,7 @@ def test_a_decoder_that_cannot_be_started_costs_nothing_but_time(crawl: Crawl) -
     (broken / "sitecustomize.py").write_text(
         "import os, pathlib, sys\n"
         "whole = pathlib.Path(__file__).parent / 'whole'\n"
-        "if 'crawlproject.imaging.child' in sys.orig_argv and not whole.exists():\n"
+        "if any('imaging.analyse' in each for each in sys.orig_argv) and not whole.exists():\n"
         "    os._exit(3)\n"
     )
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:

@@ -20,8 +20,7 @@ from crawlproject import config
 from crawlproject.models import Fetch, FetchedImage, ImageEvent, LinkRotEvent, StoredThumbnail, utc_now
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, Failure, of_status
-from crawlproject.storage.blobs import PROBE, Storage, thumbnail_name
-from crawlproject.storage.folder import FolderStorage
+from crawlproject.storage.blobs import PROBE, FolderStorage, Storage, thumbnail_name
 from tests.waiting import until_async
 
 

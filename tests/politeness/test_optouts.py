@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawlproject.models import OPT_OUTS
-from crawlproject.politeness.optouts import opt_outs
+from crawlproject.politeness.robots_txt import opt_outs
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOSTILE = ("", ":", ",", "=", ";", ":::,,,===;;;", "\x00", "\x1f\r\n", "\xff\xfe", "²", '"', "(", "\\", "n", "=n")

@@ -24,6 +24,7 @@ from crawlproject.state.keys import Keys
 from demo.gallery import Gallery, set_faults
 from tests.leading import lead
 from tests.robots_copies import copy_of, keep_copy, run_out, set_copy, unpacked
+from tests.state.calls.calls import change_packed, db
 from tests.test_crawl import Crawl
 from tests.waiting import PATIENCE_S, until_async
 
@@ -318,6 +319,22 @@ async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_oth
     assert asyncio.get_running_loop().time() > first.moment + 6.5
     assert scheduler.robots.put_off(url, "museum") == 0
     leading.cancel()
+
+
+async def test_a_robots_txt_is_fetched_soon_after_the_operator_ends_a_hold(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproject.robots.cache._LOOK_MAX_S", 0.3)
+    await rule(scheduler, 50)
+    client, circuit = db(scheduler.state), scheduler.state.keys.circuit_of + "museum"
+    await change_packed(client, circuit, hold=int((time.time() + 3600) * 1e6))
+    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
+    url = "http://museum.example/a.jpg"
+    assert await scheduler.robots.look_up(url, "museum", patience=0.5) is None
+    await change_packed(client, circuit, hold=0)
+    verdict = await scheduler.robots.look_up(url, "museum", patience=60)
+    assert verdict is not None
+    assert verdict.allowed
 
 
 async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(scheduler: FrontierScheduler) -> None:

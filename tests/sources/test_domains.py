@@ -10,7 +10,7 @@ import pytest
 from scrapy import Request
 
 from crawlproject.errors import BadSeed
-from crawlproject.exclusions.names import exclusion_names
+from crawlproject.exclusions import exclusion_names
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.ingest.seed_rows import Columns, line_of

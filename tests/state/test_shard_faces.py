@@ -11,7 +11,7 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config, controls, healthcheck
-from crawlproject.exclusions.stored import excluded_names
+from crawlproject.exclusions import excluded_names
 from crawlproject.state.client import State
 from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey

@@ -17,12 +17,10 @@ from scrapy import Request
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from crawlproject import config
-from crawlproject.extensions import unserved
-from crawlproject.extensions.membership import Membership
-from crawlproject.extensions.unserved import UnservedShards
-from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.extensions import membership
+from crawlproject.extensions.membership import Membership, UnservedShards
+from crawlproject.frontier.scheduler import MOVES_TO, FrontierScheduler
 from crawlproject.frontier.seeds import new_request
-from crawlproject.frontier.worker import MOVES_TO
 from crawlproject.leader import Leader
 from crawlproject.state.client import State
 from crawlproject.state.shards import shard_of
@@ -139,7 +137,7 @@ async def test_a_worker_closes_only_when_all_shards_are_idle(worker: FrontierSch
 async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unserved, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(membership, "_PATIENCE_S", 0.2)
     monkeypatch.delenv(MOVES_TO, raising=False)
     async with opened(redis_url, CRAWL_SHARD="1") as one, opened(redis_url, CRAWL_SHARD="1") as two:
         first, second = sorted((one, two), key=lambda worker: worker.state.worker_id)
@@ -173,7 +171,7 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
 
 
 async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unserved, "_PATIENCE_S", 0)
+    monkeypatch.setattr(membership, "_PATIENCE_S", 0)
     async with opened(redis_url, CRAWL_SHARD="1") as one:
         looker = UnservedShards.from_crawler(one.crawler)
         looker.spider_opened()

@@ -21,12 +21,12 @@ from crawlproject import plugins
 from crawlproject.errors import ConfigError
 from crawlproject.storage.blobs import (
     PROBE,
+    FolderStorage,
     check_storage,
     open_storage,
     original_name,
     thumbnail_name,
 )
-from crawlproject.storage.folder import FolderStorage
 from tests.storage.s3_gate import aws, made_bucket
 
 # Names

@@ -14,9 +14,8 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.state.calls import LeaseReply
-from crawlproject.storage.folder import FolderStorage
+from crawlproject.storage.blobs import FolderStorage, StorageWriter
 from crawlproject.storage.s3 import S3Storage
-from crawlproject.storage.writer import StorageWriter
 from tests.extensions.test_lease_keeper import URL, Case
 from tests.leading import lead
 from tests.storage.s3_gate import Gate, aws, made_bucket

@@ -79,7 +79,7 @@ def spring(body: bytes) -> None:
         raise MemoryError
 
 
-if "crawlproject.imaging.child" in sys.orig_argv:
+if any("crawlproject.imaging.analyse" in argument for argument in sys.orig_argv):
     from PIL import Image
 
     image_open = Image.open

@@ -17,7 +17,7 @@ from crawlproject.commands.events import read_shards
 from crawlproject.contrib.datasets.targets import ParquetTarget
 from crawlproject.contrib.datasets.workers import Workers
 from crawlproject.errors import BadInput, CrawlprojectError
-from crawlproject.ingest.file_feed import FileFeed
+from crawlproject.ingest.feeds import FileFeed
 from crawlproject.ingest.seed_rows import Columns
 from crawlproject.program import as_called
 from crawlproject.screen import Screen

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from crawlproject.errors import CrawlprojectError, StorageDown
-from crawlproject.storage import folder
-from crawlproject.storage.blobs import described
-from crawlproject.storage.folder import sync
+from crawlproject.storage import blobs
+from crawlproject.storage.blobs import described, sync
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 
@@ -118,7 +117,7 @@ class FolderParts:
         try:
             yield
         except OSError as error:
-            if folder.is_permanent(error):
+            if blobs.is_permanent(error):
                 raise CrawlprojectError(f"{self.place} cannot be used: {described(error)}") from None
             raise StorageDown(
                 f"{self.place} cannot be used at the moment ({described(error)}): make room, or bring it back"

@@ -14,8 +14,7 @@ from crawlproject.contrib.datasets.parts import Parts, parts_of
 from crawlproject.errors import ConfigError, CrawlprojectError, StorageDown
 from crawlproject.sinks.sink import Target
 from crawlproject.state.client import State
-from crawlproject.storage.blobs import described, folder_of, reader_of
-from crawlproject.storage.folder import is_permanent
+from crawlproject.storage.blobs import described, folder_of, is_permanent, reader_of
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import counted, printable, without_pyarrow
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from crawlproject.contrib.kafka.plugin import KafkaSettings
-from crawlproject.errors import ConfigError, KafkaUnavailable
+from crawlproject.errors import ConfigError, CrawlprojectError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -20,6 +20,10 @@ _COMMON: Mapping[str, Any] = {
 }
 _PRODUCER: Mapping[str, Any] = {"compression.type": "lz4", "partitioner": "murmur2_random"}
 _CONSUMER: Mapping[str, Any] = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 1000}
+
+
+class KafkaUnavailable(CrawlprojectError):
+    """Kafka cannot be reached, or refuses a request."""
 
 
 class Kafka:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy.settings import BaseSettings
 
 from crawlproject import cli, config
-from crawlproject.contrib.kafka.connection import Kafka
+from crawlproject.contrib.kafka.connection import Kafka, KafkaUnavailable
 from crawlproject.contrib.kafka.plugin import KafkaSettings
-from crawlproject.errors import KafkaUnavailable
 from crawlproject.program import as_called
 from crawlproject.sinks.entries import json_of
 from crawlproject.sinks.sink import BatchSink, Target

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crawlproject import config
-from crawlproject.contrib.kafka.connection import Kafka
+from crawlproject.contrib.kafka.connection import Kafka, KafkaUnavailable
 from crawlproject.contrib.kafka.plugin import KafkaSettings
-from crawlproject.errors import KafkaUnavailable
 from crawlproject.ingest.files import LONGEST_LINE
 from crawlproject.ingest.seed_rows import TOO_LONG
 from crawlproject.ingest.seed_stream import SeedList, SeedStream

@@ -16,7 +16,7 @@ from crawlproject.contrib.metrics.plugin import PORT, MetricsSettings
 from crawlproject.errors import ConfigError
 from crawlproject.extensions import Extension
 from crawlproject.extensions.status_report import StatusReport
-from crawlproject.frontier.worker import worker_of
+from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.status.reporter import Reporter
 from crawlproject.status.service import Service
 from crawlproject.status.snapshot import CrawlSample
@@ -92,9 +92,9 @@ class WorkerMetrics(Extension):
         if port is None or len(_running) > 1:
             return
         worker = WorkerCollector(
-            worker_of(self.crawler).spider.name,
+            scheduler_of(self.crawler).spider.name,
             lambda name: sum(one.stats.get_value(name, 0) for one in _running if one.stats is not None),
-            lambda: sum(len(worker_of(one).lease_queue.leases) for one in _running),
+            lambda: sum(len(scheduler_of(one).queue.leases) for one in _running),
         )
         try:
             metrics = Metrics(registry(CrawlCollector(_latest_samples), worker))

@@ -26,8 +26,8 @@ from crawlproject.imaging.analyse import (
     reason_of,
 )
 from crawlproject.imaging.codings import decoded_beginning
-from crawlproject.imaging.facts import estimate_quality, read_exif, stored_size
 from crawlproject.imaging.failures import UnreadableImage
+from crawlproject.imaging.headers import estimate_quality, read_exif, stored_size
 from crawlproject.imaging.messages import Job
 
 _Size = tuple[int, int]
@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 
 
 def inspect_beginning(body: bytes, codings: Sequence[str], job: Job) -> dict[str, Any]:
-    """Return the facts in the beginning of a picture, which has these content codings (imaging/child.py)."""
+    """Return the facts in the beginning of a picture, which has these content codings (imaging/analyse.py)."""
     return asdict(read_beginning(decoded_beginning(body, codings, PROBE_BYTES), job, whole=False))
 
 

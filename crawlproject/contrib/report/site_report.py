@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crawlproject.config import Config
+from crawlproject.contrib.report.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.errors import CrawlprojectError
-from crawlproject.exclusions.stored import exclusion_of, noted_exclusion
+from crawlproject.exclusions import exclusion_of, noted_exclusion
 from crawlproject.politeness.outcomes import LONGEST_DELAY_S
 from crawlproject.politeness.robots_txt import TOKEN, Rules, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
@@ -20,7 +21,6 @@ from crawlproject.state.calls import SourceStatus
 from crawlproject.state.client import State
 from crawlproject.state.source_table import gone_statuses, stored, unknown_sources
 from crawlproject.status.attribution import attribution
-from crawlproject.status.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.status.source_status import source_statuses
 
 MOST_ROBOTS = 50  # files

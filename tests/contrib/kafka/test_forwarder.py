@@ -15,10 +15,10 @@ import redis
 from confluent_kafka import KafkaError
 
 from crawlproject import config
-from crawlproject.contrib.kafka.connection import Kafka
+from crawlproject.contrib.kafka.connection import Kafka, KafkaUnavailable
 from crawlproject.contrib.kafka.forwarder import READER, Forwarder
 from crawlproject.contrib.kafka.plugin import KafkaSettings
-from crawlproject.errors import ConfigError, KafkaUnavailable, ReaderTaken
+from crawlproject.errors import ConfigError, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from tests.contrib.kafka.broker import PRODUCE, Broker

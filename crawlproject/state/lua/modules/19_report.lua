@@ -122,7 +122,7 @@ end
 -- What a call counts is added to its hours at its end, by report.save(), which writes windows, too.
 local report = {}
 
-local BLOCK_HOURS = 96 -- crawlproject/status/requests.py reads these hashes, too
+local BLOCK_HOURS = 96 -- crawlproject/contrib/report/requests.py reads these hashes, too
 local HOUR_US = 3600000000
 local KEPT_S = 7776000 -- 90 days
 local KEPT_SECONDS = 64

@@ -1,1 +1,0 @@
-"""What is excluded from the crawl."""

@@ -1,0 +1,274 @@
+"""Segments: what is in them when a process dies, and who looks after them then."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from crawlproject.contrib.warc import records as warc
+from crawlproject.contrib.warc.records import Place, warcinfo
+from crawlproject.contrib.warc.segments import (
+    OPEN,
+    Segment,
+    closed_segment,
+    closed_segments,
+    make_folder,
+    size_of,
+    take_over,
+)
+from tests.contrib.warc.warc_reading import all_records, at, by_cdxj, by_fastwarc, exchange, segments, text
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_folder(tmp_path / "store")
+    return tmp_path / "store"
+
+
+def info() -> bytes:
+    return warcinfo("a", {"software": "x"})[1]
+
+
+def members(*numbers: int) -> bytes:
+    return b"".join(b"".join(warc.members(exchange(number), "<urn:uuid:1>")) for number in numbers)
+
+
+def begun(folder: Path, *numbers: int) -> Segment:
+    """Return an open segment with these pages."""
+    segment = Segment(folder)
+    segment.append(info())
+    for number in numbers:
+        segment.append(members(number))
+    return segment
+
+
+def open_files(folder: Path) -> list[Path]:
+    return sorted((folder / OPEN).iterdir())
+
+
+def test_a_segment_is_locked_before_a_sweep_can_find_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, found = fcntl.flock, []
+
+    def late(file: int, how: int) -> None:
+        if not how & fcntl.LOCK_NB:  # the maker's
+            found.extend([*take_over(folder), closed_segments(folder)])
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    segment = begun(folder, 1)
+    assert found == [[]]
+    assert list(take_over(folder)) == []
+    segment.close()
+    assert closed_segments(folder) == [segment.name]
+
+
+# Processes that died
+
+TAILS = {
+    "a byte of a record": members(3)[:1],
+    "half a record": members(3)[:200],
+    "a wrong sum": warc.members(exchange(3), "<urn:uuid:1>")[0][:-8] + bytes(8),
+    "zeros": bytes(5000),  # as a lost block of the disk leaves
+    "a head": b"\x1f\x8b\x08\x00junk",
+    "noise": os.urandom(70_000),
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_what_is_no_whole_record_is_cut_off_and_the_rest_stays(folder: Path, tail: str) -> None:
+    segment = begun(folder, 1, 2)
+    with open_files(folder)[0].open("ab") as file:
+        file.write(TAILS[tail])
+    segment.leave()
+    (taken,) = take_over(folder)
+    assert (taken.name, taken.size, taken.cut) == (segment.name, segment.size, len(TAILS[tail]))
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1), text(2)]
+    assert list(take_over(folder)) == []
+
+
+@pytest.mark.parametrize("pages", [[], [1]], ids=["nothing", "half a page"])
+def test_a_segment_of_a_dead_process_without_a_page_is_removed(folder: Path, pages: list[int]) -> None:
+    segment = begun(folder)
+    with open_files(folder)[0].open("ab") as file:
+        file.write(members(*pages)[:100])
+    segment.leave()
+    (taken,) = take_over(folder)
+    assert taken.size == 0
+    assert segments(folder) == open_files(folder) == []
+
+
+def test_a_segment_of_a_living_process_is_left_alone(folder: Path) -> None:
+    segment = begun(folder, 1)
+    code = (
+        "import sys, pathlib; from crawlproject.contrib.warc.segments import take_over;"
+        "print(list(take_over(pathlib.Path(sys.argv[1]))))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert run.stdout == "[]\n"
+    segment.append(members(2))
+    segment.close()
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1), text(2)]
+
+
+def test_a_closed_segment_is_locked_by_one_at_a_time(folder: Path) -> None:
+    segment = begun(folder, 1)
+    segment.close()
+    with closed_segment(folder, segment.name) as ours:
+        assert ours == folder / segment.name
+        with closed_segment(folder, segment.name) as theirs:
+            assert theirs is None
+        ours.unlink()
+    with closed_segment(folder, segment.name) as gone:
+        assert gone is None
+
+
+def test_files_of_others_are_not_touched(folder: Path) -> None:
+    for name in ("notes.open", "a.warc.gz.open", "pages-1.warc.gz.open"):
+        (folder / OPEN / name).write_bytes(b"mine")
+    (folder / "other.warc.gz").write_bytes(b"mine")
+    assert list(take_over(folder)) == []
+    assert len(open_files(folder)) == 3
+    assert closed_segments(folder) == []
+    assert size_of(folder) == 0
+
+
+# Faults
+
+
+def test_a_segment_that_is_gone_is_an_error_and_what_was_kept_before_stays(folder: Path) -> None:
+    segment = begun(folder, 1)
+    folder.rename(folder.with_name("away"))
+    with pytest.raises(FileNotFoundError, match="the segment is gone"):
+        segment.append(members(2))
+    folder.with_name("away").rename(folder)
+    segment.leave()
+    list(take_over(folder))
+    assert next(record.payload for record in all_records(folder) if record.kind == "response") == text(1)
+
+
+def test_a_write_that_fails_half_way_leaves_no_half(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = begun(folder, 1)
+    pwrite = os.pwrite
+    left = [100]
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        if not left:
+            raise OSError(28, "No space left on device")
+        return pwrite(file, data[: left.pop()], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space left"):
+            segment.append(members(2))
+    segment.leave()
+    (taken,) = take_over(folder)
+    assert (taken.size, taken.cut) == (segment.size, 100)
+    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1)]
+
+
+# Kills
+
+
+class Worker:
+    """A process that keeps pages."""
+
+    def __init__(self, folder: Path, crash: str = "") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.contrib.warc.warc_worker", str(folder), crash],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def said(self, lines: int | None = None) -> Iterator[tuple[int, Place]]:
+        """Yield the next pages that it says are kept, all of them by default."""
+        assert self.process.stdout
+        while lines is None or lines > 0:
+            line = self.process.stdout.readline()
+            if not line.endswith("\n"):
+                return
+            number, warc, offset, length = line.split()
+            yield int(number), Place(warc, int(offset), int(length))
+            lines = None if lines is None else lines - 1
+
+
+@contextmanager
+def worker(folder: Path, crash: str = "") -> Iterator[Worker]:
+    one = Worker(folder, crash)
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.wait()
+        assert one.process.stdout
+        one.process.stdout.close()
+
+
+def judge(folder: Path, kept: dict[int, Place]) -> None:
+    """Every page that was acknowledged can be read, by its place and by three readers, and no record is half."""
+    list(take_over(folder))
+    assert open_files(folder) == []
+    for number, place in kept.items():
+        record = at(folder, place)
+        assert (record.kind, record.payload) == ("response", text(number))
+    read: list[tuple[str, int, bytes]] = []
+    for file in segments(folder):
+        records = by_fastwarc(file)
+        assert records[0].kind == "warcinfo"
+        assert records[0].named["WARC-Filename"] == file.name
+        assert [record.kind for record in records].count("warcinfo") == 1
+        read += [(file.name, 0, record.payload) for record in records if record.kind == "response"]
+        for line in by_cdxj(file):
+            number = int(line["url"].rpartition("/")[2])
+            place = Place(line["filename"], int(line["offset"]), int(line["length"]))
+            assert kept.get(number, place) == place
+            assert at(folder, place).payload == text(number)
+    assert len(list(all_records(folder))) == sum(1 for file in segments(folder) for _ in by_fastwarc(file))
+    assert {text(number) for number in kept} <= {payload for _, _, payload in read}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "crash",
+    ["pwrite:2", "pwrite:7", "fsync:1", "fsync:3"],
+)
+def test_a_worker_killed_at_any_moment_of_a_write_loses_nothing_it_acknowledged(folder: Path, crash: str) -> None:
+    with worker(folder, crash) as one:
+        kept = dict(one.said())
+        assert one.process.wait() == -signal.SIGKILL
+    judge(folder, kept)
+
+
+@pytest.mark.slow
+def test_workers_of_one_folder_that_die_while_others_go_on_lose_nothing(folder: Path) -> None:
+    kept: list[tuple[int, Place]] = []
+    with worker(folder) as living:
+        kept += living.said(1)
+        for acknowledged in (1, 30, 100):
+            with worker(folder) as dying:
+                kept += dying.said(acknowledged)
+                dying.process.kill()
+                kept += dying.said()
+        kept += living.said()
+        assert living.process.wait() == 0
+    list(take_over(folder))
+    assert open_files(folder) == []
+    assert len(kept) >= 400 + 1 + 30 + 100
+    for number, place in kept:
+        assert at(folder, place).kind in {"response", "revisit"}
+        assert at(folder, place).named["WARC-Target-URI"] == exchange(number).url
+    assert len({place for _, place in kept}) == len(kept)
+    for file in segments(folder):
+        assert [record.kind for record in by_fastwarc(file)].count("warcinfo") == 1

@@ -1,0 +1,244 @@
+"""When a request is written to its connection, it is on the wire: nothing that this process does delays it."""
+
+# mypy: disable-error-code="no-untyped-call"
+# Twisted's client has no types.
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trustme
+from OpenSSL import SSL
+from twisted.internet import reactor, tcp
+from twisted.internet._sslverify import optionsForClientTLS
+from twisted.internet.address import IPv4Address
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.ssl import Certificate, trustRootFromCertificates
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
+from twisted.web import _newclient
+from twisted.web.http_headers import Headers
+
+from crawlproject.net.connections import (
+    MAX_FRAMING,
+    BoundedPool,
+    BoundedProtocol,
+    FramingTooLarge,
+    HeadersTooLarge,
+)
+from tests.waiting import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def left_reactor(pair: tuple[socket.socket, socket.socket]) -> Iterator[None]:
+    """Have the reactor, which does not run, forget these sockets while they are open."""
+    yield
+    some: Any = reactor
+    some.removeAll()
+
+
+def connected(ours: socket.socket, protocol: Any) -> tcp.Connection:
+    connection = tcp.Connection(ours, protocol, reactor)
+    connection.connected = 1
+    return connection
+
+
+def get() -> Any:
+    return _newclient.Request(b"GET", b"/a.jpg", Headers({b"Host": [b"museum.org"]}), None, persistent=True)
+
+
+def secured(
+    ours: socket.socket, site: socket.socket, protocol: BoundedProtocol
+) -> tuple[tcp.Connection, ssl.SSLSocket]:
+    """Return both ends of a connection after TLS's handshake."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("museum.org").configure_cert(context)
+    sides: list[ssl.SSLSocket] = []
+    thread = threading.Thread(target=lambda: sides.append(context.wrap_socket(site, server_side=True)))
+    thread.start()
+    trusted = trustRootFromCertificates([Certificate.loadPEM(authority.cert_pem.bytes())])
+    wrapped: Any = Factory.forProtocol(lambda: protocol)
+    factory = TLSMemoryBIOFactory(optionsForClientTLS("museum.org", trusted), True, wrapped, reactor)
+    tls = factory.buildProtocol(None)
+    connection = connected(ours, tls)
+    tls.makeConnection(connection)
+    ready: list[BoundedProtocol] = []
+    protocol.when_ready().addCallback(ready.append)
+    ours.settimeout(PATIENCE_S)
+    while not ready:  # this is what the reactor would do
+        connection.doWrite()
+        connection.doRead()
+    connection.doWrite()
+    thread.join(PATIENCE_S)
+    assert isinstance(tls.getHandle(), SSL.Connection)
+    return connection, sides[0]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_request_is_sent_before_the_reactor_goes_on(
+    pair: tuple[socket.socket, socket.socket], tls: bool
+) -> None:
+    ours, site = pair
+    protocol = BoundedProtocol(lambda _: None)
+    if tls:
+        _, site = secured(ours, site, protocol)
+    else:
+        protocol.makeConnection(connected(ours, protocol))
+    protocol.request(get())  # the reactor does not run
+    assert site.recv(1000).startswith(b"GET /a.jpg HTTP/1.1\r\n")
+
+
+class Reader(Protocol):
+    """Reads a response, as Scrapy's handler does; breaks off with its first piece if it `stops`."""
+
+    def __init__(self, stops: bool) -> None:
+        self.stops = stops
+        self.read = b""
+        self.pieces = 0
+        self.ended: Failure | None = None
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
+        self.ended = reason
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        self.pieces += 1
+        self.read += data
+        if self.stops:
+            transport: Any = self.transport
+            transport.stopProducing()
+            transport.loseConnection()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_connection_that_was_broken_off_with_the_end_of_a_response_is_not_used_again(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    ours, site = pair
+    pool = BoundedPool(reactor)
+    protocol = BoundedProtocol(lambda one: pool._putConnection("museum.org", one))
+    connection = connected(ours, protocol)
+    protocol.makeConnection(connection)
+    connection.startReading()
+    monkeypatch.setattr(connection, "getPeer", lambda: IPv4Address("TCP", "127.0.0.1", 80), raising=False)
+    reader = Reader(stops)
+    protocol.request(get()).addCallback(lambda response: response.deliverBody(reader))
+    site.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
+    connection.doRead()
+    assert reader.read == b"abc"
+    assert pool._connections.get("museum.org", []) == ([] if stops else [protocol])
+    for timeout in pool._timeouts.values():
+        timeout.cancel()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+WIRE = 3_000_000  # bytes of each answer
+ONE_BYTE = b"1\r\nx\r\n"
+
+
+def fetch(
+    pair: tuple[socket.socket, socket.socket], answer: Iterable[bytes], tls: bool = False
+) -> tuple[float, Reader, Failure | None]:
+    """Read an answer, each part of it sent by itself; return the CPU time, what was read, and an error."""
+    ours, site = pair
+    protocol = BoundedProtocol(lambda _: None)
+    if tls:
+        connection, site = secured(ours, site, protocol)
+        ours.setblocking(False)
+    else:
+        connection = connected(ours, protocol)
+        protocol.makeConnection(connection)
+    connection.getPeer = lambda: IPv4Address("TCP", "127.0.0.1", 80)  # type: ignore[method-assign]
+    connection.startReading()
+    reader, errors = Reader(stops=False), list[Failure]()
+
+    def serve() -> None:
+        site.settimeout(PATIENCE_S)
+        with suppress(OSError):
+            site.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for part in answer:
+                site.sendall(part)
+
+    requested = protocol.request(get())
+    requested.addCallbacks(lambda response: response.deliverBody(reader), errors.append)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    cpu, deadline = 0.0, time.monotonic() + PATIENCE_S
+    while reader.ended is None and not errors and time.monotonic() < deadline:
+        select.select([ours], [], [], 0.1)
+        began = time.thread_time()
+        connection.doRead()
+        cpu += time.thread_time() - began
+    ours.shutdown(socket.SHUT_RDWR)
+    thread.join(PATIENCE_S)
+    return cpu, reader, errors[0] if errors else None
+
+
+def cut(data: bytes, size: int = 1) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+BODY = b"x" * (WIRE // 23)
+# What a site sends, in records of TLS if it says so, and how that ends
+FRAMING: dict[str, tuple[Callable[[], Iterable[bytes]], type[Exception]]] = {
+    "chunks of a byte": (lambda: [CHUNKED, ONE_BYTE * (WIRE // 6)], FramingTooLarge),
+    "chunks of a byte by tls": (lambda: [CHUNKED, ONE_BYTE * (WIRE // 6)], FramingTooLarge),
+    "extensions": (lambda: [CHUNKED, b"5;%b\r\nabcde\r\n" % (b"a" * 1000) * (WIRE // 1010)], FramingTooLarge),
+    "trailers": (lambda: [CHUNKED, b"0\r\n", b"X: a\r\n" * (WIRE // 6)], Exception),  # Twisted's, or ours
+    "tls records of a byte": (lambda: [HEAD + b"Content-Length: 99999\r\n\r\n", *cut(BODY)], FramingTooLarge),
+    "header lines": (lambda: [HEAD, b"a:\n" * (WIRE // 3)], HeadersTooLarge),
+    "interim responses": (lambda: [b"HTTP/1.1 100 \n\n" * (WIRE // 15)], HeadersTooLarge),
+}
+
+
+@pytest.mark.parametrize("name", FRAMING)
+def test_an_answer_of_little_else_than_framing_fails_at_little_cost(
+    pair: tuple[socket.socket, socket.socket], name: str
+) -> None:
+    answer, error = FRAMING[name]
+    cpu, reader, failure = fetch(pair, answer(), "tls" in name)
+    failure = failure or reader.ended
+    assert failure is not None
+    reasons: list[Failure] = getattr(failure.value, "reasons", [])
+    assert reasons, failure
+    assert reasons[0].check(error), reasons
+    assert len(reader.read) < MAX_FRAMING
+    assert cpu < 0.3
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_small_chunks_come_in_few_pieces_and_cost_little_more_than_a_body_without(
+    pair: tuple[socket.socket, socket.socket], tls: bool
+) -> None:
+    count = WIRE // 56
+    cpu, reader, failure = fetch(pair, [CHUNKED, (b"32\r\n" + b"x" * 50 + b"\r\n") * count + b"0\r\n\r\n"], tls)
+    assert failure is None
+    assert reader.ended is not None
+    assert reader.ended.check(_newclient.ResponseDone)
+    assert len(reader.read) == 50 * count
+    assert reader.pieces < count / 100
+    assert cpu < 1.5e-6 * count + 0.1
+
+
+def test_a_site_that_keeps_tls_open_behind_its_answer_does_not_keep_the_connection(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    protocol = BoundedProtocol(lambda _: None)
+    connection, site = secured(*pair, protocol)
+    connection.getPeer = lambda: IPv4Address("TCP", "127.0.0.1", 80)  # type: ignore[method-assign]
+    reader = Reader(stops=False)
+    protocol.request(get()).addCallback(lambda response: response.deliverBody(reader))
+    site.sendall(HEAD + b"Connection: close\r\nContent-Length: 3\r\n\r\nabc")
+    while reader.ended is None:
+        connection.doRead()
+    assert reader.read == b"abc"
+    assert connection.disconnecting
