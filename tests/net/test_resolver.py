@@ -127,7 +127,7 @@ async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
     await resolver.prepare(["http://museum.org/"])  # starts a new look-up without waiting
     assert resolver.knows("http://museum.org/")
-    await until_async(lambda: len(zone.asked) == 2 and not resolver._lookups)
+    await until_async(lambda: len(zone.asked) >= 2 and not resolver._lookups)
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
 

@@ -31,7 +31,7 @@ async def test_the_pulse_dies_with_the_leader(state: State) -> None:
         await state.scripts.lead("a", ready=True)
         left = [await db(state).pttl(key) for key in (state.keys.pulse, state.keys.leader)]
         assert max(left) <= 5000
-        return min(left) > 4000
+        return bool(min(left) > 4000)
 
     await until_async(lasts)
 
