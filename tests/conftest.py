@@ -252,7 +252,7 @@ def ran(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
     return subprocess.run(
-        words, input=stdin, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False
+        words, input=stdin, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
 
 

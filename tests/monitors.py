@@ -12,7 +12,7 @@ from typing import Any
 from crawlproject import config, plugins
 from demo.redis_servers import free_port
 
-DEADLINE = 60.0  # seconds
+DEADLINE = 120.0  # seconds
 
 
 def ports() -> dict[str, Any]:

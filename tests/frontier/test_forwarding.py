@@ -359,7 +359,7 @@ async def test_seeds_of_users_go_to_the_shards_of_their_domains(
     await users.split()
     assert not await users.is_empty()
     await users.forward()
-    assert await users.is_empty()
+    await until_async(users.is_empty)
     for number, shard in enumerate(shards):
         lines = [one.decode() for one in await db(shard).lrange(shard.keys.seeds, 0, -1)]
         expected = [url for url in reversed(urls) if OWN[number] in url]

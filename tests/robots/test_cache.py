@@ -101,13 +101,13 @@ async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
 
     assert await looked() == ("wait", b"", 0, "")
     await keep("unreachable", reason="status 503", retry=90.0)
-    assert await looked() == ("unreachable", b"", 90, "status 503")
+    assert await looked() == ("unreachable", b"", pytest.approx(90, abs=30), "status 503")
     await set_copy(state, origin, retry=0)  # due to be fetched again: it still holds
     assert await looked() == ("unreachable", b"", 0, "status 503")
     await set_copy(state, origin, since=0)  # for more than 30 days
     assert await looked() == ("none", b"", 0, "status 503")
     await keep("rules", body=b"x", ttl=60.0, delay=5.0)
-    assert await looked() == ("rules", b"x", 60, "")
+    assert await looked() == ("rules", b"x", pytest.approx(60, abs=30), "")
     await run_out(state, origin)  # run out: it serves until there is another
     assert await looked() == ("rules", b"x", 0, "")
     reply = await state.scripts.look_robots("worker", origin, "museum")
@@ -195,7 +195,8 @@ async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state
     assert await state.scripts.keep_robots("first", target, kind="rules", body=b"x", ttl=60, delay=7, **PAUSES)
     for number, host in enumerate(hosts):
         reply = await state.scripts.look_robots("any", host, f"parked{number}")
-        assert (reply.what, reply.body, reply.url, round(reply.seconds)) == ("rules", b"x", target, 60)
+        assert (reply.what, reply.body, reply.url) == ("rules", b"x", target)
+        assert 30 < reply.seconds <= 60
     delays = await state.scripts.inspect(["parked0", "parked2", "parking.example"])
     assert [standing.robots_delay for standing in delays] == [7, 7, None]  # it binds those who are sent there
 
