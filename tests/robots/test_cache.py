@@ -88,7 +88,7 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
 async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
     origin = "http://site.example/robots.txt"
 
-    async def looked() -> tuple[str, bytes, float, str]:
+    async def looked() -> tuple[str, bytes, Any, str]:
         before = await copy_of(state, origin)
         reply = await state.scripts.look_robots(None, origin, "museum")
         assert await copy_of(state, origin) == before
