@@ -73,7 +73,7 @@ class _New(NamedTuple):
     leases: list[Lease]
 
 
-class FrontierScheduler(Scheduler):
+class FrontierScheduler(Runtime, Scheduler):
     """scrapy-redis' scheduler with its own lease queue and seen filter, which never blocks the reactor on Redis.
 
     Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory only.
@@ -104,6 +104,7 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
+        self.pauses = Pauses()
         self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
@@ -208,8 +209,6 @@ class FrontierScheduler(Scheduler):
         self.resolver = resolver_of_process(self.config)
         self.robots = RobotsCache(self.crawler, self.config, self.state, self.resolver, self.shutdown)
         self.queue = LeaseQueue(self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots)
-        self.pauses = Pauses()
-        self.runtime = Runtime(self.state, self.leasing, self.shutdown, self.pauses)
         _collect_rarely()
         await self._join()
         self._loops = Loops(self.state)
@@ -501,8 +500,7 @@ def scheduler_of(crawler: Crawler) -> FrontierScheduler:
         ConfigError: the crawl uses another scheduler.
 
     """
-    runtime_of(crawler)
-    scheduler = crawler.engine.scheduler
+    scheduler = runtime_of(crawler)
     assert isinstance(scheduler, FrontierScheduler)
     return scheduler
 
