@@ -18,7 +18,6 @@ from crawlproject.extensions import Extension
 from crawlproject.frontier import codec
 from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
-from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
@@ -51,7 +50,6 @@ from crawlproject.politeness.outcomes import (
     failure_of,
     of_status,
 )
-from crawlproject.runtime import Loops
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.calls import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -82,17 +80,11 @@ class LeaseKeeper(Extension):
         crawler.signals.connect(self.item_error, signal=signals.item_error)
         crawler.signals.connect(self.spider_error, signal=signals.spider_error)
 
-    def spider_opened(self) -> None:
-        """Start to look for leases that end."""
-        self.scheduler = scheduler_of(self.crawler)
+    def begin(self) -> None:
+        """Start to look for leases that end; when the spider closes the scheduler has settled everything."""
         self.scheduler.queue.is_settled = self.failed
         self.scheduler.queue.settle_ended = self.settle_ended
-        self._loops = Loops(self.scheduler.state)
-        self._loops.start(self._look_for_ended)
-
-    async def spider_closed(self) -> None:
-        """Stop; by now the scheduler has settled everything."""
-        await self._loops.stop()
+        self.loops.start(self._look_for_ended)
 
     # How requests end
 
