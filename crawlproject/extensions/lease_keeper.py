@@ -16,7 +16,6 @@ from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject.extensions import Extension
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
 from crawlproject.models import (
     AGAIN,
@@ -215,7 +214,7 @@ class LeaseKeeper(Extension):
         kept = {name: value for name, value in again.meta.items() if name not in {RETRIES, FREE_RETRIES, AGAIN}}
         again = again.replace(meta=kept, headers={}, priority=LISTED)
         entry = codec.encode(again, self.scheduler.spider)
-        return {"revisit": Revisit(SeenFilter().digest(again), entry, look.interval)}
+        return {"revisit": Revisit(codec.digest(again), entry, look.interval)}
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         outcome = failure.outcome

@@ -90,7 +90,6 @@ class FrontierScheduler(Runtime, Scheduler):
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
-        self.df = codec.SeenFilter()
         self.stats = crawler.stats
         self._new: deque[_New] = deque()
         self._own: deque[Request] = deque()
@@ -138,7 +137,7 @@ class FrontierScheduler(Runtime, Scheduler):
             if self._is_alone:
                 self._own.append(request)
                 return True
-            new = new_request(request, self.spider, self.df)
+            new = new_request(request, self.spider)
             if new.again:  # sent anew when the reply is lost
                 new = replace(new, once=secrets.token_bytes(8))
             self._new.append(_New(new, self._led_by(led_by, request)))
@@ -214,9 +213,7 @@ class FrontierScheduler(Runtime, Scheduler):
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
         if not self._is_alone:
-            self._reader = SeedReader(
-                self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
-            )
+            self._reader = SeedReader(self.state, spider, requests_of(spider), self.stats, self.leasing.wanted.set)
             self._loops.start(self._lease, self._settle, self._read_seeds)
             if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                 self._loops.start(self._revisit)

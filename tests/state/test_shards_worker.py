@@ -63,7 +63,7 @@ def found(worker: FrontierScheduler, domain: str) -> Request:
 async def put(worker: FrontierScheduler, shard: State) -> None:
     """Put a request into a shard."""
     domain = domain_in(shard.number, SHARDS)
-    new = new_request(found(worker, domain), worker.spider, worker.df)
+    new = new_request(found(worker, domain), worker.spider)
     assert await within(shard.scripts, high_water=99).enqueue("w", [new])
 
 
