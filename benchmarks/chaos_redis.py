@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from crawlproject import config
-from crawlproject.sinks.entries import event_of
+from crawlproject.sinks.sink import event_of
 from crawlproject.state.keys import Keys
 from crawlproject.streams.streams import EventEntry
 from demo.redis_servers import Shards

@@ -17,7 +17,7 @@ from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
-from crawlproject.status.source_status import duration, said_of_minimum
+from crawlproject.status.source_status import digits, duration, said_of_minimum
 from crawlproject.texts import one_line, printable
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ def view(
     alarms += [f"LOST {general['overflow_lost']} requests"] if general["overflow_lost"] else []
     lines = [f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s"]
     lines += [
-        f"{_digits(general['processing_rate'])} results/s  ok {_digits(general['success_rps'])}  "
-        f"errors {_digits(general['error_rps'])}  limit {_digits(general['global_max_rps'])}  "
-        f"{_digits(general['bytes_per_s'] / 1e6)} MB/s",
+        f"{digits(general['processing_rate'])} results/s  ok {digits(general['success_rps'])}  "
+        f"errors {digits(general['error_rps'])}  limit {digits(general['global_max_rps'])}  "
+        f"{digits(general['bytes_per_s'] / 1e6)} MB/s",
         f"workers {general['workers']}  sources {general['sources']}  "
         f"halted {len(general['circuit_breaker_tripped'])}  ETA {duration(general['eta_s'])}",
         "{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters".format(
@@ -167,11 +167,6 @@ def view(
     return Group(*map(line, lines), *(line(alarm, _ALARM) for alarm in alarms), table, *last)
 
 
-def _digits(value: float | None) -> str:
-    """Return a number with three significant digits, or all its digits before the point."""
-    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _columns(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     """Return the columns of `rows` that a terminal of `width` shows in full, but for long names and reasons."""
     widths = {
@@ -191,9 +186,9 @@ def _cells(name: str, source: Mapping[str, Any], seen: float, *, with_items: boo
     return {
         "source": name,
         "state": "slowed" if is_slowed else state,
-        "limit": _digits(source["rate_limit"]),
-        "allowed": _digits(source["effective_rate"]),
-        "seen": _digits(None if source["success_rps"] is None else seen),
+        "limit": digits(source["rate_limit"]),
+        "allowed": digits(source["effective_rate"]),
+        "seen": digits(None if source["success_rps"] is None else seen),
         "queued": str(source["queued"] + source["waiting"]),
         "in flight": str(source["in_flight"]),
         "done": str(source["successful"]),

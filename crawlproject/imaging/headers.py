@@ -186,21 +186,6 @@ def webp(body: bytes) -> Header | None:
     return Header(width, height, 16 * width * height)  # libwebp has two canvases and a copy
 
 
-def boxes(body: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield kind and beginning of boxes (ISO 14496-12, 4.2)."""
-    at = 0
-    while at + 8 <= len(body):
-        length, kind = struct.unpack_from(">I4s", body, at)
-        head = 8
-        if length == 1:
-            (length,) = struct.unpack_from(">Q", body, at + 8)
-            head = 16
-        yield kind, at + head
-        if length < head:  # 0: it is the last
-            return
-        at += length
-
-
 # Each returns None, or raises nearly anything, if the header is broken.
 READERS: Mapping[str, Callable[[bytes], Header | None]] = {
     "JPEG": jpeg,

@@ -14,6 +14,7 @@ import resource
 from collections import OrderedDict
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from OpenSSL import SSL
@@ -298,9 +299,20 @@ class BoundedFactory(_LenientHTTP11ClientFactory):
         return BoundedProtocol(self._quiescentCallback)
 
 
-passage: ContextVar[Passage | None] = ContextVar("passage", default=None)  # of the request that connects
-carriers: ContextVar[list[Any] | None] = ContextVar("carriers", default=None)  # its transports: sockets, or TLS
-heads: ContextVar[Heads | None] = ContextVar("heads", default=None)  # where its heads go
+@dataclass(slots=True)
+class Sending:
+    """What the pool knows of the request that connects.
+
+    `passage` is its leave to be sent, if it needs any; its heads go to `heads`, if they are wanted. The pool notes
+    in `carrier` what its connection is made of: a socket, or TLS.
+    """
+
+    passage: Passage | None = None
+    heads: Heads | None = None
+    carrier: Any = None
+
+
+sending: ContextVar[Sending] = ContextVar("sending")
 
 
 class BoundedPool(HTTPConnectionPool):
@@ -324,29 +336,26 @@ class BoundedPool(HTTPConnectionPool):
         Fails as SlotMissed when that would be too late: the request was delayed on its way here from the gate, on
         an overloaded machine, or the connection took too long.
         """
-        leave = passage.get()
-        if leave is not None and not leave.is_open:
+        told = sending.get(None) or Sending()
+        if told.passage is not None and not told.passage.is_open:
             return defer.fail(SlotMissedHere("the slot was missed on the way from the gate"))
         got = super().getConnection(key, endpoint)
         self._forget(key)
-        return got.addCallback(self._admit, key, leave, carriers.get(), heads.get())
+        return got.addCallback(self._admit, key, told)
 
     def _newConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
         made: Deferred[Any] = super()._newConnection(key, endpoint)
         return made.addCallback(BoundedProtocol.when_ready)
 
-    def _admit(
-        self, connection: Any, key: Any, leave: Passage | None, noted: list[Any] | None, wanted: Heads | None
-    ) -> Any:
-        if noted is not None:
-            noted.append(connection.transport.getHandle())
-        connection.heads = wanted
+    def _admit(self, connection: Any, key: Any, told: Sending) -> Any:
+        connection.heads, told.carrier = told.heads, connection.transport.getHandle()
+        leave = told.passage
         if leave is None or leave.is_open:
             if leave is not None:
                 leave.use()
             return connection
         renewed = deferred_from_coro(self._renewed(connection, key, leave))
-        return renewed.addCallback(self._admit, key, leave, None, wanted)  # the reactor has been round meanwhile
+        return renewed.addCallback(self._admit, key, told)  # the reactor has been round meanwhile
 
     async def _renewed(self, connection: Any, key: Any, leave: Passage) -> Any:
         """Return the connection when its request has another slot, and that has come.

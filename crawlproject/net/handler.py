@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from OpenSSL import SSL
@@ -34,7 +33,7 @@ from crawlproject.models import (
     Requested,
 )
 from crawlproject.net import connections
-from crawlproject.net.connections import Heads
+from crawlproject.net.connections import Heads, Sending
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
 from crawlproject.net.tls import RecordingContextFactory, tls_failure
@@ -166,7 +165,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is None:
             self._begin(runtime)
         leave: Passage | None = request.meta.pop(PASSAGE, None)
-        carriers = self._tell_pool(request, leave)
+        sending = Sending(leave, self._heads_of(request))
+        connections.sending.set(sending)
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
@@ -205,21 +205,13 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta.pop("download_latency", None)
         elif leave is not None:
             request.meta["download_latency"] -= leave.waited
-        if self._failures and carriers and (failure := self._failures.get(carriers[-1])):
+        if self._failures and sending.carrier is not None and (failure := self._failures.get(sending.carrier)):
             request.meta[TLS_FAILURE] = failure
         return response
 
     def _begin(self, runtime: Runtime) -> None:
         self._stop = asyncio.create_task(self._abort_after_grace(runtime.shutdown.grace_over))
         self._crawler.signals.connect(self._received, signal=signals.bytes_received)
-
-    def _tell_pool(self, request: Request, leave: Passage | None) -> list[Any]:
-        """Tell the pool what this task connects for; return the list that the transports come to."""
-        carriers: list[Any] = []
-        connections.passage.set(leave)
-        connections.carriers.set(carriers if self._failures is not None else None)
-        connections.heads.set(self._heads_of(request))
-        return carriers
 
     def _heads_of(self, request: Request) -> Heads | None:
         """Return where the heads of a request and its response go; None if this spider does not want them."""

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crawlproject.errors import CrawlprojectError
-from crawlproject.sinks.entries import default_name, event_of
-from crawlproject.sinks.sink import Sink
+from crawlproject.sinks.sink import Sink, default_name, event_of
 from crawlproject.state.client import State
 from crawlproject.storage.blobs import sync
 from crawlproject.streams.readers import Overtaken, StreamReader, is_behind, is_entry_id

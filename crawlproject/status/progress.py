@@ -7,7 +7,7 @@ from collections import deque
 from datetime import timedelta
 
 from crawlproject.status.snapshot import CrawlSample, eta
-from crawlproject.status.source_status import SUCCESSES, SourceRow, said_of_minimum
+from crawlproject.status.source_status import SUCCESSES, SourceRow, digits, said_of_minimum
 from crawlproject.texts import counted, printable
 
 _SPAN_S = 10.0  # that the rate is over
@@ -50,7 +50,7 @@ class Progress:
             parts.append(f"ETA {_clock(max(seconds, left / rate if rate else 0))}")
         if said_of_minimum(working):
             slowest = max(working, key=lambda row: row.eta_s or 0)
-            parts.append(f"slow: {printable(slowest.source)} ({_rate(slowest.effective_rate)}/s)")
+            parts.append(f"slow: {printable(slowest.source)} ({digits(slowest.effective_rate)}/s)")
         if left and (reason := overview.pause.reason):
             is_starting = not sample.has_pulse and overview.now < self._since + _STARTS_S
             parts.append("starting" if is_starting else f"NOTHING GOES OUT: {reason}")
@@ -61,7 +61,7 @@ class Progress:
         found = sorted(self._ended.values(), key=lambda one: -one[0])[:_SLOWEST]
         return [
             f"{printable(row.source)} had work for {_clock(at - self._since)}, "
-            f"at {_rate(row.effective_rate)} requests a second ({row.reason})"
+            f"at {digits(row.effective_rate)} requests a second ({row.reason})"
             for at, row in found
         ]
 
@@ -81,10 +81,6 @@ def _clock(seconds: float) -> str:
     if seconds >= 86_400:
         return f"{seconds / 86_400:.1f} days"
     return str(timedelta(seconds=math.ceil(seconds))).removeprefix("0:").removeprefix("0")
-
-
-def _rate(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _digits(value: float) -> str:

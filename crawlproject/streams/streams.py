@@ -17,7 +17,7 @@ RawEntry = tuple[bytes, dict[bytes, bytes]]
 
 
 class EventEntry(NamedTuple):
-    """An entry of an event stream, as it is; sinks/entries.py makes the event of it."""
+    """An entry of an event stream, as it is; sinks/sink.py makes the event of it."""
 
     stream: str
     id: str
@@ -78,16 +78,16 @@ async def untold(state: State, count: int) -> list[tuple[str, bytes]] | None:
         return None
     audit = state.keys.audit
     try:
-        for after in ("0", ">"):  # first those that a leader was killed with
-            answer = await state.redis.xreadgroup(_LEADERS, _LEADERS, {audit: after}, count=count)
-            if found := [(entry.id, entry.fields.get(b"event", b"")) for entry in entries_of(answer)]:
-                return found
+        async with state.redis.pipeline(transaction=False) as pipe:
+            for after in ("0", ">"):  # first those that a leader was killed with
+                pipe.xreadgroup(_LEADERS, _LEADERS, {audit: after}, count=count)
+            answers: list[Any] = await pipe.execute()
     except redis.ResponseError as error:
         if "NOGROUP" not in str(error):
             raise
         await state.redis.xgroup_create(audit, _LEADERS, id=START, mkstream=True)
         return await untold(state, count)
-    return []
+    return [(entry.id, entry.fields.get(b"event", b"")) for answer in answers for entry in entries_of(answer)]
 
 
 async def note_told(state: State, entries: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ from crawlproject.politeness.outcomes import (
     of_exception,
     of_status,
 )
-from crawlproject.sinks.entries import event_of
+from crawlproject.sinks.sink import event_of
 from crawlproject.state.calls import NewRequest, SourceStatus
 from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry

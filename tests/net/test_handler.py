@@ -34,7 +34,7 @@ from twisted.web.http_headers import Headers
 from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
 from crawlproject.models import Lease
 from crawlproject.net import connections
-from crawlproject.net.connections import BoundedPool, BoundedProtocol
+from crawlproject.net.connections import BoundedPool, BoundedProtocol, Sending
 from crawlproject.net.send_slot import Passage
 from crawlproject.state.client import State
 from demo.gallery import Gallery, set_faults
@@ -132,6 +132,9 @@ class Connection:
     def loseConnection(self) -> None:  # noqa: N802
         self.closed = True
 
+    def getHandle(self) -> object:  # noqa: N802
+        return self
+
 
 def test_idle_connections_are_bounded_in_total_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_MAX_IDLE", 3)
@@ -155,7 +158,7 @@ async def test_a_lease_knows_whether_its_request_was_written(state: State) -> No
     now = asyncio.get_running_loop().time()
     late, timely = (Lease("1.0:museum", now, now + more, 0, b"") for more in (-1.0, 60.0))
     for lease in (late, timely):
-        connections.passage.set(Passage.of_lease(state, lease, "museum.example"))
+        connections.sending.set(Sending(Passage.of_lease(state, lease, "museum.example")))
         bounded.getConnection(("host", 1), None).addErrback(lambda failure: failure.trap(SlotMissedHere))
     assert (late.sent, timely.sent) == (False, True)
 
@@ -175,7 +178,7 @@ async def test_a_connection_that_took_too_long_carries_no_request_without_anothe
     leave: Any = Leave()
     slow = Slow(installed_reactor)
     slow._putConnection(("host", 1), idle := Connection())
-    connections.passage.set(leave)
+    connections.sending.set(Sending(leave))
     with pytest.raises(SlotMissed, match="while the connection was made"):
         await maybe_deferred_to_future(slow.getConnection(("host", 1), None))
     for timeout in slow._timeouts.values():

@@ -1,14 +1,15 @@
-"""Batches of events, as plug-ins take them: each at least once."""
+"""Batches of events, as plug-ins take them, each at least once; and the event of an entry of a stream."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from crawlproject.errors import StorageDown
-from crawlproject.sinks.sink import BatchSink
+from crawlproject.sinks.sink import BatchSink, event_of, json_of
 from crawlproject.state.client import State
 from crawlproject.streams.streams import EventEntry
 
@@ -36,3 +37,41 @@ async def test_a_batch_that_was_not_taken_comes_again(state: State) -> None:
             await sink.drain()
         assert await sink.drain() == 1
     assert sink.offered == [["a"], ["a"], []]
+
+
+def failed(**fields: bytes) -> EventEntry:
+    return EventEntry("crawl:failed", "1700000000000-0", {name.encode(): value for name, value in fields.items()})
+
+
+def test_an_invalid_seed_has_failed_and_is_shown_without_its_password() -> None:
+    entry = failed(
+        seed=b"http://me:S3CRET@a.org/1.jpg", reason=b"URL with a password", source=b"", spider=b"images"
+    )
+    event = event_of(entry)
+    assert event is not None
+    assert (event["identifier"], event["url"], event["source"]) == (None, None, None)
+    assert (event["seed"], event["reason"]) == ("http://***@a.org/1.jpg", "URL with a password")
+    assert (event["kind"], event["attempts"], event["spider"]) == (None, None, "images")
+    assert json.loads(json_of(entry, event)) == event
+
+
+def test_a_seed_that_was_refused_is_known_by_its_identifier() -> None:
+    event = event_of(failed(seed=b'{"url": "http://a.org/1.jpg", "uuid": "one"}', reason=b"unknown source: x"))
+    assert event is not None
+    assert (event["identifier"], event["url"]) == ("one", "http://a.org/1.jpg")
+
+
+@pytest.mark.parametrize("entry", [b"", b"\x01\x00\x00\xc1", b"\xff" * 90, b"\x01\x00\x00\x93\x01\x02\x03"])
+def test_what_is_no_request_has_neither_identifier_nor_url(entry: bytes) -> None:
+    event = event_of(failed(entry=entry, reason=b"\xff", fetch=b"[" * 9999, deliveries=b"x"))
+    assert event is not None
+    assert (event["identifier"], event["url"], event["status"]) == (None, None, None)
+
+
+def test_what_is_no_event_is_none() -> None:
+    assert event_of(failed()) is None
+    assert event_of(failed(entry=b"x")) is None
+    assert event_of(failed(reason=b"x")) is None
+    assert event_of(EventEntry("crawl:link_rot", "1-1", {b"entry": b"x", b"reason": b"x"})) is None
+    assert event_of(EventEntry("crawl:link_rot", "1-1", {b"event": b'{"event": "pages"}'})) is None
+    assert event_of(EventEntry("crawl:link_rot", "1-1", {b"event": b"["})) is None

@@ -199,7 +199,7 @@ async def test_what_a_leader_was_killed_with_is_told_by_the_next(crawl: Crawl, s
     killed = await untold(state, 10)
     assert killed
     await crawl.redis.xadd(state.keys.audit, {"event": "[]"})
-    assert await untold(state, 10) == killed
+    assert [event for _, event in await untold(state, 10) or ()] == [b"{}", b"[]"]
     await note_told(state, [entry for entry, _ in killed])
     assert [event for _, event in await untold(state, 10) or ()] == [b"[]"]
 

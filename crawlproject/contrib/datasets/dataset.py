@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from crawlproject.contrib.datasets.parquet import FOOTER, ParquetForm, name_of
 from crawlproject.contrib.datasets.parts import PartExists, Parts
 from crawlproject.errors import CrawlprojectError, ReaderTaken
-from crawlproject.sinks.entries import default_name, event_of
-from crawlproject.sinks.sink import Sink
+from crawlproject.sinks.sink import Sink, default_name, event_of
 from crawlproject.state.client import State
 from crawlproject.streams.readers import StreamReader, is_behind, is_entry_id
 from crawlproject.streams.streams import EventEntry

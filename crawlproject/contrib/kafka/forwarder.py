@@ -18,8 +18,7 @@ from crawlproject import cli, config
 from crawlproject.contrib.kafka.connection import Kafka, KafkaUnavailable
 from crawlproject.contrib.kafka.plugin import KafkaSettings
 from crawlproject.program import as_called
-from crawlproject.sinks.entries import json_of
-from crawlproject.sinks.sink import BatchSink, Target
+from crawlproject.sinks.sink import BatchSink, Target, json_of
 from crawlproject.state.client import State
 from crawlproject.streams.streams import EventEntry
 

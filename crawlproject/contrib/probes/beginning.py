@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -123,10 +123,25 @@ def _png_size(data: bytes) -> _Size | None:
 
 def _avif_size(data: bytes) -> _Size | None:
     """Return the size of an AVIF (ISO 23008-12, 6.5.3) whose items have but one: tiles of a grid have others."""
-    meta = next((at for kind, at in headers.boxes(data) if kind == b"meta"), len(data))
+    meta = next((at for kind, at in _boxes(data) if kind == b"meta"), len(data))
     end = meta - 8 + int.from_bytes(data[meta - 8 : meta - 4])
     found = set(_SIZE_IN_AVIF.findall(data, meta, end)) if data[8:12] == b"avif" and end <= len(data) else ()
     if len(found) != 1:
         return None
     width, height = struct.unpack(">II", *found)
     return width, height
+
+
+def _boxes(body: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield kind and beginning of boxes (ISO 14496-12, 4.2)."""
+    at = 0
+    while at + 8 <= len(body):
+        length, kind = struct.unpack_from(">I4s", body, at)
+        head = 8
+        if length == 1:
+            (length,) = struct.unpack_from(">Q", body, at + 8)
+            head = 16
+        yield kind, at + head
+        if length < head:  # 0: it is the last
+            return
+        at += length

@@ -36,9 +36,11 @@ register('collect', function(ctx, K, A)
   choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
   local due, ready = 0, 0
   for _, key in ipairs(ctx.due_sets) do
-    choose(redis.call('ZRANGE', key, 0, A.most - 1))
-    due = due + redis.call('ZCARD', key)
-    ready = ready + redis.call('ZCOUNT', key, '-inf', text(ctx.now))
+    local standing = redis.call('ZCARD', key)
+    if standing > 0 then
+      due, ready = due + standing, ready + redis.call('ZCOUNT', key, '-inf', text(ctx.now))
+      if #names < A.most then choose(redis.call('ZRANGE', key, 0, A.most - 1)) end
+    end
   end
 
   return cmsgpack.pack({

@@ -7,17 +7,19 @@ register('inspect', function(ctx, K, A)
   A.pace = tonumber(redis.call('HGET', K.counters, 'pace')) or A.pace
   due_index.look_up(ctx, A.sources)
   exclusions.look_up(ctx, A.sources)
-  local reply = {}
+  rates.look_up_overrides(ctx, A.sources)
+  windows.look_up(ctx, A.sources)
+  local reply, rows, has_overflows = {}, read_all('HMGET', K.catalogue, A.sources), ctx.counters.overflow ~= 0
   for index, source in ipairs(A.sources) do
     local circuit = circuits.of(ctx, source)
     local delayed = redis.call('ZCARD', K.delayed_of .. source)
     local robots_delay = robots.delay_of(ctx, source)
     local hosts = windows.of(ctx, source).hosts
-    local spilled = queues.spilled_of(ctx, source)
+    local spilled = has_overflows and queues.spilled_of(ctx, source) or 0
     reply[index] = cmsgpack.pack({
       limit = rates.of(ctx, source),
-      by_size = tonumber((rates.parts_of_row(redis.call('HGET', K.catalogue, source)))),
-      override = redis.call('GET', K.override_rate_of .. source) or nil,
+      by_size = tonumber((rates.parts_of_row(rows[index]))),
+      override = ctx.overrides[source] or nil,
       effective = due_index.effective_rate(ctx, source),
       state = exclusions.has(ctx, source) and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,
       held_until = due_index.held_until(ctx, source),
@@ -29,7 +31,7 @@ register('inspect', function(ctx, K, A)
       delayed = delayed,
       next_slot = slots.next(ctx, source),
       generation = circuit.generation,
-      waiting = queues.tail_of(ctx, source) + spilled,
+      waiting = (has_overflows and queues.tail_of(ctx, source) or 0) + spilled,
       over_robots = rates.is_over_robots(ctx, source),
       hosts = hosts,
       failing_host = windows.failing_host(hosts) or '',

@@ -40,8 +40,9 @@ register('trim', function(ctx, K, A)
   local positions, is_full = readers.read_by_all(ctx), readers.is_memory_full()
   local reason, dropped = '', 0
   for _, stream in ipairs(ctx.EVENT_STREAMS) do
-    if is_full or redis.call('XLEN', stream) > A.maxlen then readers.drop_read(stream, positions) end
-    if redis.call('XLEN', stream) > A.maxlen then
+    local is_long = redis.call('XLEN', stream) > A.maxlen
+    if is_full or is_long then readers.drop_read(stream, positions) end
+    if is_long and redis.call('XLEN', stream) > A.maxlen then
       if A.drop then
         dropped = dropped + redis.call('XTRIM', stream, 'MAXLEN', '~', A.maxlen, 'LIMIT', 4 * AT_ONCE)
       else
