@@ -63,7 +63,7 @@ def found(worker: FrontierScheduler, domain: str) -> Request:
 async def put(worker: FrontierScheduler, shard: State) -> None:
     """Put a request into a shard."""
     domain = domain_in(shard.number, SHARDS)
-    new = new_request(found(worker, domain), worker.spider, worker.df)
+    new = new_request(found(worker, domain), worker.spider)
     assert await within(shard.scripts, high_water=99).enqueue("w", [new])
 
 
@@ -153,7 +153,7 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
             monkeypatch.setattr(worker.crawler.engine, "close_spider_async", close, raising=False)
             lookers[worker] = UnservedShards.from_crawler(worker.crawler)
             lookers[worker].spider_opened()
-            await lookers[worker]._loops.stop()
+            await lookers[worker].loops.stop()
         await lookers[first].look()
         await asyncio.sleep(0.3)
         await lookers[second].look()
@@ -175,7 +175,7 @@ async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: py
     async with opened(redis_url, CRAWL_SHARD="1") as one:
         looker = UnservedShards.from_crawler(one.crawler)
         looker.spider_opened()
-        await looker._loops.stop()
+        await looker.loops.stop()
         await looker.look()
         assert MOVES_TO not in os.environ
 
