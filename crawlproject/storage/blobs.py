@@ -142,10 +142,6 @@ class FolderStorage:
         except FileNotFoundError:
             return False
 
-    def is_permanent(self, error: Exception) -> bool:
-        """Tell whether an operator must fix the folder; a full disk, for example, may pass."""
-        return is_permanent(error)
-
 
 Storage = FolderStorage | S3Storage  # of thumbnails, or originals; its methods block, in several threads
 

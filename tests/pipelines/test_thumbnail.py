@@ -57,9 +57,6 @@ class Memory:
     def has(self, name: str, size: int) -> bool:
         return len(self.written.get(name, b"")) == size
 
-    def is_permanent(self, error: Exception) -> bool:
-        return False
-
 
 @pytest_asyncio.fixture
 async def make() -> AsyncIterator[Callable[..., ThumbnailPipeline]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from scrapy.settings import BaseSettings
-
 from crawlproject import config
 from crawlproject.config.parsers import folder, storage
 from crawlproject.plugins import Plugin
@@ -30,21 +28,8 @@ class WarcSettings:
     )
 
 
-def check_store(settings: BaseSettings) -> None:
-    """Try to write to the store, if there is one.
-
-    Raises:
-        ConfigError: it cannot be written now.
-
-    """
-    if config.read(WarcSettings, settings).store is not None:
-        from crawlproject.contrib.warc.store import check_page_store  # here: warcio would slow every command
-
-        check_page_store(settings)
-
-
 PLUGIN = Plugin(
     settings=WarcSettings,
-    checks={"pages_store": "crawlproject.contrib.warc.plugin.check_store"},
+    checks={"pages_store": "crawlproject.contrib.warc.store.check_page_store"},
     scrapy={"ITEM_PIPELINES": {"crawlproject.contrib.warc.pipeline.PageStorePipeline": 200}},
 )
