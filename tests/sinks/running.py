@@ -1,13 +1,15 @@
-"""Runs what is asynchronous for tests that are not: they fork, or look from outside."""
+"""Runs what is asynchronous for tests that fork, or look from outside; has something happen before a line."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import redis
@@ -15,7 +17,6 @@ import redis
 from crawlproject import config
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from tests.sinks.lines import before_line, die
 from tests.streams.records import records, write
 
 T = TypeVar("T")
@@ -44,6 +45,28 @@ def run(client: redis.Redis, act: Callable[[State], Awaitable[T]], **settings: A
             return await act(state)
 
     return asyncio.run(with_state())
+
+
+def before_line(files: tuple[str, ...], number: int, act: Callable[[], object]) -> Callable[..., Any]:
+    """Return a trace function (`sys.settrace`): when `number` lines of `files` have run, it calls `act`, once."""
+    left = number
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        if event == "line":
+            left -= 1
+            if left == -1:
+                act()
+        return trace
+
+    return trace
+
+
+def die() -> None:
+    """End this process as `kill -9` does."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def trace(function: Callable[..., Any] | None) -> None:

@@ -19,8 +19,7 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import State
 from crawlproject.streams.readers import EventsLost
-from tests.sinks.lines import before_line
-from tests.sinks.running import KEYS, ends_before, has_died, let_leases_end, run, trace
+from tests.sinks.running import KEYS, before_line, ends_before, has_died, let_leases_end, run, trace
 from tests.streams.records import records
 
 TRACED = ("crawlproject/sinks/jsonlines.py", "crawlproject/streams/streams.py", "crawlproject/streams/readers.py")

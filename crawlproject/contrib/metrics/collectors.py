@@ -116,10 +116,6 @@ class CrawlCollector(Collector):
         self._most = most
         self._labels: dict[str, _Labels] = {}
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: the metrics are known only when they are collected."""
-        return ()
-
     def collect(self) -> Iterable[Metric]:
         """Return each metric once, with the samples of all spiders."""
         merged: dict[str, Metric] = {}
@@ -245,10 +241,6 @@ class WorkerCollector(Collector):
         self.spider = spider
         self._value = value
         self._leases = leases
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: the metrics are known only when they are collected."""
-        return ()
 
     def collect(self) -> Iterable[Metric]:
         """Yield the worker's metrics."""

@@ -28,8 +28,7 @@ from crawlproject.state.client import State
 from crawlproject.storage.blobs import original_name
 from crawlproject.streams import readers as streams
 from tests.sinks.events import KEYS, emit, image, status_of
-from tests.sinks.lines import die
-from tests.sinks.running import has_died, let_leases_end, run
+from tests.sinks.running import die, has_died, let_leases_end, run
 from tests.storage.s3_gate import Gate, aws, made_bucket
 
 
