@@ -111,13 +111,31 @@ class Command(ScrapyCommand):
             if _OPTION.match(arg):
                 raise UsageError(f"unknown option: {arg}")
         del args[end : end + 1]
+        if getattr(opts, "spider", None) == "images":
+            opts.spider = self._default_spider()
+
+    def _default_spider(self) -> str:
+        """Return the spider where none is named: `images`, or the only one of a project without it."""
+        assert self.settings is not None
+        if "crawlproject.spiders" in self.settings.getlist("SPIDER_MODULES"):
+            return "images"  # without loading all spiders
+        names = sorted(get_spider_loader(self.settings).list())
+        if not names or "images" in names:
+            return "images"
+        if len(names) > 1:
+            raise UsageError(f"expected --spider with one of {', '.join(names)}")
+        return names[0]
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add --json, and --spider where the command has it."""
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help=self.json_help)
         if self.spider_help is not None:
-            parser.add_argument("--spider", default="images", help=f"{self.spider_help}; images by default")
+            parser.add_argument(
+                "--spider",
+                default="images",
+                help=f"{self.spider_help}; by default images, or the project's only one",
+            )
 
 
 class HasOptions(Protocol):

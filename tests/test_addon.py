@@ -175,7 +175,7 @@ def test_a_project_of_scrapy_redis_moves_with_its_spider_pipeline_and_feeds(
     assert done.returncode == 0, done.stderr
     assert "(bot: mine)" in done.stderr
     assert "Deprecat" not in done.stderr
-    fed = project.run("crawlproject", "feed", "--spider", "pushed", "-", stdin=f"{site}/2\n{site}/1\n")
+    fed = project.run("crawlproject", "feed", "-", stdin=f"{site}/2\n{site}/1\n")
     assert fed.stdout == "2 seeds fed, 0 rejected\n", fed.stderr
     done = project.run("crawlproject", "crawl", "pushed", *options)
     assert done.returncode == 0, done.stderr
@@ -198,6 +198,8 @@ def test_a_new_project_crawls_politely_with_scrapy_and_with_crawlproject(
         done = project.run(program, "crawl", "shop", "-o", str(file))
         assert done.returncode == 0, done.stderr
         assert json.loads(file.read_text())["agent"].startswith("crawlproject")
+    [said, *_] = project.run("crawlproject", "feed", "-").stderr.splitlines()[-1:]
+    assert said.endswith("expected --spider with one of pushed, shop")
     settings = (project.module / "settings.py").read_text()
     project.settings("DOWNLOAD_DELAY = 1")
     for program in ("scrapy", "crawlproject"):

@@ -81,7 +81,7 @@ class Command(cli.Command):
         if opts.spider is not None:
             raise UsageError(
                 "--spider: a reader gets the events of all spiders. Items of your own spiders go through "
-                "ITEM_PIPELINES; scrapy stats --spider counts them"
+                "ITEM_PIPELINES; scrapy stats counts them"
             )
         targets = _targets()
         flags = _flags(targets)

@@ -70,8 +70,8 @@ class Command(cli.Question):
             cli.remark(f"{rate:g} is more than the {MAXIMUM_RATE:g} requests a second of the largest sources")
         if rate is not None and (await shard.scripts.attribute(source, None)).kind == "domain":
             cli.remark(
-                f"{source} is a domain outside the catalogue: this rate applies to URLs on {source} only, "
-                "not to seeds that name it and lead elsewhere"
+                f"{source} is not in the catalogue: this rate applies to its URLs only, "
+                "not to seeds with this source and a URL elsewhere"
             )
         [status] = await shard.scripts.inspect([source])
         by_size = MINIMUM_RATE if status.by_size is None else status.by_size

@@ -119,7 +119,7 @@ async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns
         slow += [row] if said_of_minimum([row]) else []
         cells = " ".join(f"{cell(row):>10}" for cell in columns.values())
         hosts, links = seen_on(row.hosts), said_of_links(row.links)
-        more = [text for text in (links and f"links: {links}", hosts and f"seen on {hosts}") if text]
+        more = [text for text in (links and f"links: {links}", hosts and f"responses from {hosts}") if text]
         cli.show(as_called(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}"))
     print(counted(len(names), "source"))
     if remark := said_of_minimum(slow):

@@ -81,7 +81,7 @@ def networks(value: Any) -> tuple[Network, ...]:
     try:
         networks = tuple(ipaddress.ip_network(item) for item in items(value))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"networks such as 127.0.0.0/8 ({error})") from None
+        raise ValueError(f"networks separated by commas, such as 127.0.0.0/8,::1 ({error})") from None
     for network in networks:
         if (meant := _ipv4_in(network, _NAT64)) is not None:
             raise ValueError(

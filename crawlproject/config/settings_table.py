@@ -264,7 +264,7 @@ class Config:
         unit="s",
     )
     allow_networks: tuple[Network, ...] = setting(
-        (), networks, "private networks that may be crawled, on every port"
+        (), networks, "private networks that may be crawled, on every port, as in `127.0.0.0/8,::1`"
     )
     deny_networks: tuple[Network, ...] = setting(
         (),

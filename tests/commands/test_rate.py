@@ -40,8 +40,8 @@ async def test_it_is_said_that_the_rate_of_a_domain_is_lent_to_no_other(
     await frontier.catalogue({"museum": 5.0, "row.museum": 5.0})
     await frontier.feed("cdn.museum", 1)
     note = (
-        "note: cdn.museum is a domain outside the catalogue: this rate applies to URLs on cdn.museum only, "
-        "not to seeds that name it and lead elsewhere\n"
+        "note: cdn.museum is not in the catalogue: this rate applies to its URLs only, "
+        "not to seeds with this source and a URL elsewhere\n"
     )
     assert scrapy("rate", "cdn.museum", "5").stderr == note
     assert json.loads(scrapy("rate", "cdn.museum", "5", "--json").stdout)["override"] == 5

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crawlproject.contrib.datasets.targets import ParquetTarget
 from crawlproject.errors import BadInput
-from crawlproject.ingest.seed_rows import Columns
+from crawlproject.ingest.seed_rows import Columns, Reading
 from crawlproject.texts import printable
 
 _URLS = ("url", "image_url")  # columns of URLs, in any case
 _KEYS = {"id": "uuid", "url": "url", "source": "source", "priority": "priority"}  # names to keys of a seed
 CAPTION = "caption"
+
+
+class _ByBoth(Reading):
+    """Names each image by its `id` and URL: lists number their rows alike, and thumbnails have these names."""
+
+    def mark(self, data: dict[str, Any]) -> None:
+        """Make the row's `id` and URL the identifier."""
+        if (given := data.pop("uuid", None)) is not None:
+            data["uuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{given}\n{data.get('url')}"))
 
 
 class Mapped(NamedTuple):
@@ -61,8 +71,8 @@ def mapped(name: str, found: Mapping[str, str], wanted: str | None, form: type[P
     named = {key: pairs[of] for of, key in _KEYS.items() if of in pairs}
     if "uuid" in named:
         named["identifier"] = ""  # the other name of the same
-    kept = {of: column for of, column in pairs.items() if of not in _KEYS}
-    columns = Columns(named, kept)
+    kept = {of: column for of, column in pairs.items() if of == "id" or of not in _KEYS}
+    columns = Columns(named, kept, _ByBoth())
     kinds = {of: found[column].replace("json", "string") for of, column in kept.items()}
     has_caption = CAPTION in form.more and kinds.pop(CAPTION, None) is not None
     keep = ",".join(f"{of}:{kind}" for of, kind in kinds.items())

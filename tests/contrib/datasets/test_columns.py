@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from crawlproject.contrib.datasets.columns import mapped
 from crawlproject.contrib.datasets.targets import ParquetTarget, WebDatasetTarget
 from crawlproject.errors import BadInput
+from crawlproject.frontier.seeds import seed_of
+from crawlproject.ingest import files, seed_files
 from crawlproject.ingest.seed_rows import Columns
 
 LAION = dict.fromkeys(["URL", "TEXT", "hash", "key"], "string") | {"WIDTH": "int64", "similarity": "double"}
@@ -14,12 +19,21 @@ LAION = dict.fromkeys(["URL", "TEXT", "hash", "key"], "string") | {"WIDTH": "int
 
 def test_names_of_the_dataset_are_given_to_columns_of_the_list() -> None:
     found = mapped("f", LAION, "caption=TEXT,id=key,similarity", WebDatasetTarget)
-    assert found.columns == Columns(
-        {"uuid": "key", "url": "URL", "identifier": ""}, {"caption": "TEXT", "similarity": "similarity"}
-    )
-    assert (found.keep, found.has_caption) == ("similarity:double", True)
+    assert found.columns.named == {"uuid": "key", "url": "URL", "identifier": ""}
+    assert found.columns.kept == {"caption": "TEXT", "id": "key", "similarity": "similarity"}
+    assert (found.keep, found.has_caption) == ("id:string,similarity:double", True)
     assert found.ignored == ["hash", "WIDTH"]
     assert mapped("f", LAION, "caption=TEXT", ParquetTarget).keep == "caption:string"
+
+
+def test_images_of_lists_that_number_their_rows_alike_are_told_apart(tmp_path: Path) -> None:
+    columns = mapped("f", {"url": "string", "id": "int64"}, "id", WebDatasetTarget).columns
+    (tmp_path / "list.tsv").write_text("url\tid\nhttp://h/a\t7\nhttp://h/b\t7\nhttp://h/a\t7\n")
+    [file] = seed_files.find([str(tmp_path / "list.tsv")], {})
+    rows = [json.loads(line.seed or "") for line in files.read(file, lambda _: None, columns=columns)]
+    first, second, again = map(seed_of, rows)
+    assert first.identifier == again.identifier != second.identifier
+    assert [row.get("extra") for row in rows] == [{"id": "7"}] * 3
 
 
 @pytest.mark.parametrize("column", ["url", "URL", "Image_URL", "image_url"])

@@ -120,7 +120,7 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
     assert summary["reasons"] == {"not a picture in a supported format": 1}
     rows = making.rows()
     assert sorted(row["url"] for row in rows) == sorted(urls)
-    assert {row["identifier"]: row["caption"] for row in rows}["7.jpg"] == "Picture 7.jpg"
+    assert {row["id"]: row["caption"] for row in rows}["7.jpg"] == "Picture 7.jpg"
     assert {row["similarity"] for row in rows} == {0.5}
     assert "ignored: WIDTH; --columns copies them into the dataset" in errors
     assert sizes_in(sorted(making.out.glob("*.tar"))) == {(32, 32): COUNT}
@@ -163,7 +163,7 @@ def test_parquet_has_its_images_beside_it_and_a_deleted_dataset_is_made_anew(cra
         (
             ("urls.csv", "--to", "out", "--rate", "a=5,b"),
             {},
-            "--rate 'b': expected SOURCE=RPS, as in 127.0.0.1=5",
+            "--rate 'b': expected SOURCE=RPS, from 0.000001 to 100000, as in",
         ),
         (("urls.csv",), {}, "expected at least one FILE, and --to FOLDER"),
         (("-", "--to", "out"), {}, "-: a list is read again when a dataset is continued: name a file"),

@@ -41,8 +41,8 @@ class Command(cli.Command):
     """Crawl the images of lists (Parquet, CSV, TSV, JSON lines or plain lists of URLs, as for scrapy feed), with a
     worker for each core, and write them to a folder or s3://BUCKET/PREFIX: as WebDataset's shards, or as Parquet
     files with the images in images/. The command shows its progress, and a summary at the end. After Ctrl-C or a
-    crash, run it again: it continues, and each row of the lists is in the dataset once. A site of unknown size
-    gets a request every five seconds; to raise this rate, use --rate, or give the size in a catalogue.
+    crash, run it again: it continues, and each valid row of the lists is in the dataset once. A site of unknown
+    size gets a request every five seconds; to raise this rate, use --rate, or give the size in a catalogue.
     """
 
     arguments = "[options] FILE... --to FOLDER"
@@ -64,8 +64,8 @@ class Command(cli.Command):
         parser.add_argument(
             "--columns",
             metavar="NAME=COLUMN,...",
-            help="columns of the lists to copy into the dataset, such as caption=TEXT,id=key,LICENSE; id, url, "
-            "source and priority become the keys of the seed",
+            help="columns of the lists to copy into the dataset, such as caption=TEXT,id=key,LICENSE; url, "
+            "source and priority become the keys of the seed, and id is a part of the identifier",
         )
         parser.add_argument("--caption", metavar="COLUMN", help="the same as --columns caption=COLUMN")
         parser.add_argument("--url", metavar="COLUMN", help="the column of URLs; by default url or image_url")
@@ -207,7 +207,9 @@ def _rates(given: list[str]) -> dict[str, str]:
     for part in filter(None, map(str.strip, ",".join(given).split(","))):
         source, _, rps = part.rpartition("=")
         if not source or not rate_of(rps.encode(errors="replace")):
-            raise UsageError(f"--rate {part!r:.80}: expected SOURCE=RPS, as in 127.0.0.1=5")
+            raise UsageError(
+                f"--rate {part!r:.80}: expected SOURCE=RPS, from 0.000001 to 100000, as in 127.0.0.1=5"
+            )
         found[cli.source_names([source])[0]] = rps
     return found
 
