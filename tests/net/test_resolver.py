@@ -25,7 +25,7 @@ from demo.gallery import Gallery
 from tests.conftest import Zone
 from tests.state.servers import free_port
 from tests.test_crawl import KEYS, Crawl
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 class Receiver:
@@ -49,7 +49,7 @@ async def given(resolver: Resolver, host: str, port: int = 80) -> list[tuple[str
     """Return the addresses that a connection to a host would get."""
     receiver = Receiver()
     resolver.resolveHostName(receiver, host, port)
-    await asyncio.wait_for(receiver.complete.wait(), 15)
+    await asyncio.wait_for(receiver.complete.wait(), PATIENCE_S)
     return receiver.addresses
 
 
@@ -127,7 +127,7 @@ async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
     await resolver.prepare(["http://museum.org/"])  # starts a new look-up without waiting
     assert resolver.knows("http://museum.org/")
-    await until_async(lambda: len(zone.asked) == 2 and not resolver._lookups)
+    await until_async(lambda: len(zone.asked) >= 2 and not resolver._lookups)
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
 
