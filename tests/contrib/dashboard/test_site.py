@@ -459,6 +459,7 @@ def test_a_page_gets_the_spiders_that_its_address_names(redis_url: str, folder: 
         db.hset(pages.totals, "pages", 9)
         db.sadd(KEYS.sources, "museum")
         db.rpush(f"{pages.overflow_of}1:museum", "x")
+        db.hset(pages.counters, "overflow", 1)
         monitor = monitored(redis_url, folder)
         monitor.start()
         try:
