@@ -114,6 +114,7 @@ async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
     await redis.rpush(f"{keys.queue_of}1:museum.org", *[b"\x01\x00\x01x"] * 3)
     await redis.rpush(f"{keys.overflow_of}1:museum.org", *[b"\x01\x00\x01x"] * 5)
     await redis.rpush(f"{keys.extents_of}0:museum.org", f"packs/1-ab:0:100:{DIGEST}:64")
+    await redis.hset(keys.counters, mapping={"overflow": 69, "spilled": 64})
     await redis.hset(keys.ledger, "museum.org", "240 12")
     counts = {"good_pages": 80, "links_admitted": 250, "links_known": 3000, "links_refused": 61}
     await redis.hset(keys.counts, "museum.org", msgpack.packb(counts))
