@@ -162,7 +162,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         "/busy.jpg": {"status": 429, "headers": {"Retry-After": "1"}, "times": 3},
         "/hiccup.jpg": {"status": 500, "times": 1},
         "/broken.jpg": {"status": 502},
-        "/slow.jpg": {"delay": 10},
+        "/slow.jpg": {"delay": 20},
         "/cut.jpg": {"drop": True},
         "/ftp.jpg": {"status": 301, "headers": {"Location": "ftp://127.0.0.1/x.jpg"}},
     }
@@ -179,7 +179,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
         crawl.redis.lpush(KEYS.seeds, "123", "notaurl", '{"uuid": "x"}', "\xff", "http://127.0.0.1:99999/")
         crawl.redis.lpush(KEYS.seeds, "http://127.0.0.1:9/closed.jpg")
         crawl.redis.set(KEYS.override_rate_of + "127.0.0.1", 20)
-        crawl.run(DOWNLOAD_TIMEOUT="3", DOWNLOAD_MAXSIZE="200000")
+        crawl.run(DOWNLOAD_TIMEOUT="6", DOWNLOAD_MAXSIZE="200000")
 
     good = {f"photos-{n}.jpg" for n in range(40)} | {f"museum-{n}.jpg" for n in range(5)}
     good |= {f"photos-{name}" for name in ("cmyk.png", "moved.jpg", "busy.jpg", "hiccup.jpg")}
