@@ -190,6 +190,19 @@ async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound_but
     assert await case.redis.hget(case.keys.dead_sources, "") == expected
 
 
+async def test_a_dead_letter_of_an_own_spider_is_logged_once_for_each_reason(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.keeper._one_item_each = False
+    for reason in ("robots.txt forbids it", "robots.txt forbids it", "status 403"):
+        case.keeper.item_scraped(Failure(of_status(403), reason, status=403), await case.lease())
+        await case.flush()
+    assert [line.message.partition(" (")[0] for line in caplog.records if line.levelname == "WARNING"] == [
+        "Dead letter of source museum: robots.txt forbids it",
+        "Dead letter of source museum: status 403",
+    ]
+
+
 async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) -> None:
     response = await case.lease(depth=1)
     case.keeper.item_scraped(Failure(NOT_HTML, "not HTML", status=200), response)
