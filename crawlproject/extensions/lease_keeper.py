@@ -255,6 +255,10 @@ class LeaseKeeper(Extension):
             learned["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
             learned["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
             attempt = _attempt(request, failure.outcome, status)
+            if self.scheduler.spider.name not in {"images", "pages"}:  # of these, millions may fail
+                logger.warning(
+                    "Dead letter: %s: %s", printable(without_userinfo(request.url), 500), verdict.reason
+                )
             return _dead_letter(
                 lease, codec.paced_as(request), verdict.reason, counts, attempt, learned, failure.facts
             )

@@ -376,14 +376,16 @@ async def test_the_spider_is_told_of_no_failure_of_its_one_item(case: Case) -> N
     assert await case.dead() == [("robots.txt: line 2", 0)]
 
 
-async def test_other_spiders_are_told_of_what_is_given_up(case: Case) -> None:
+async def test_other_spiders_are_told_of_what_is_given_up(case: Case, caplog: pytest.LogCaptureFixture) -> None:
     case.keeper._one_item_each = False
+    case.scheduler.spider.name = "shop"
     assert failed(case, await case.lease(), DownloadTimeoutError())  # tried again
     assert not failed(case, await case.lease(), RobotsDisallowed("robots.txt: line 2"))
     gone = await case.lease()
     case.keeper.response_received(gone.replace(status=404), gone.request)  # type: ignore[arg-type]
     assert not failed(case, gone, HttpError(gone.replace(status=404)))
     assert await case.dead() == [("robots.txt: line 2", 0)]
+    assert [one for one in caplog.messages if "robots" in one] == [f"Dead letter: {URL}: robots.txt: line 2"]
     assert (await case.redis.hgetall(case.keys.totals))[b"link_rot"] == b"1"
     assert await case.redis.hget(case.keys.counters, "outstanding") == b"1"
 

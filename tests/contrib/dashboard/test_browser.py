@@ -121,6 +121,7 @@ def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page
         counts = {"pages": 90, "good_pages": 80, **found}
         crawl.redis.hset(of_pages.counts, "museum.org", msgpack.packb(counts))
         crawl.redis.hset(of_pages.ledger, "museum.org", "300 20")
+        crawl.redis.hset(of_pages.counters, "overflow", 2)
         crawl.redis.rpush(of_pages.overflow_of + "1:museum.org", b"\x01\x00\x01a", b"\x01\x00\x01b")
         choice = page.get_by_role("navigation", name="Spiders")
         choice.get_by_role("link", name="pages").click()
@@ -131,7 +132,7 @@ def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page
         )  # 1,000, and 4 for each good page
         said = row(page, "museum.org").locator("td.links .hidden").inner_text()
         assert said == "300 admitted, 3,000 known, 7 over budget, 61 refused"
-        assert cells.nth(3).inner_text() == "0 + 2 behind"
+        assert cells.nth(3).inner_text() == "0 + 2 waiting"
         assert choice.locator("[aria-current=page]").inner_text().split()[0] == "pages"
         assert not page.locator("#pictures").is_visible()
 
