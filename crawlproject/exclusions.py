@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.threads import in_thread
 
 T = TypeVar("T")
+_Stamp = tuple[int, int, int]  # of a file: changes when it is written or replaced
 
 logger = logging.getLogger(__name__)
 
@@ -162,26 +163,6 @@ async def exclusion_of(state: State, source: str, host: str) -> str | None:
     return next((name for name, is_excluded in zip(names, found, strict=True) if is_excluded), None)
 
 
-async def names_of_file(state: State, cursor: int) -> tuple[int, list[str]]:
-    """Return some of the names that a leader's CRAWL_EXCLUDE has had, and where to continue; 0 at the end."""
-    following, found = await state.redis.hscan(state.keys.excluded_by, cursor, count=_PAGE)
-    return int(following), [
-        name.decode(errors="replace") for name, noted in found.items() if "file" in _said(noted)
-    ]
-
-
-async def are_published(state: State, names: Mapping[str, str]) -> list[bool]:
-    """Tell of each name of the file whether Redis has it already, with its comment."""
-    async with state.redis.pipeline(transaction=False) as pipe:
-        pipe.hmget(state.keys.excluded_by, list(names))
-        pipe.smismember(state.keys.excluded, list(names))
-        noted, members = await pipe.execute()
-    return [
-        member == 1 and _said(one).get("file") == comment
-        for one, comment, member in zip(noted, names.values(), members, strict=True)
-    ]
-
-
 class ExclusionList:
     """The exclusions, as the leader keeps them. Every other process only heeds what is in Redis.
 
@@ -196,7 +177,7 @@ class ExclusionList:
     def begin(self) -> None:
         """Begin a term: nothing is known of what is in Redis."""
         self.is_published = self.path is None  # what the file names is excluded
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: _Stamp | None = None
         self._read_at = 0.0
         self._fault = ""
 
@@ -206,49 +187,61 @@ class ExclusionList:
             return
         now = asyncio.get_running_loop().time()
         try:
-            stamp = await in_thread("exclusions", lambda: _stamp(path))
-            if stamp == self._stamp and now < self._read_at + _READ_ANYWAY_S:
-                return
-            names = await in_thread("exclusions", lambda: read_exclusions(path))
-        except (ConfigError, OSError) as error:
+            known = self._stamp if now < self._read_at + _READ_ANYWAY_S else None
+            changed = await in_thread("exclusions", lambda: _changed(path, known))
+        except ConfigError as error:
             fault = str(error)
             if fault != self._fault:
                 logger.error("%s; what it named when it could last be read stays excluded", fault)
             self._fault, self.is_published = fault, True
             return
         self._fault = ""
+        if changed is None:
+            return
+        stamp, names = changed
         if await self._publish(state, fence, names):
             self._stamp, self._read_at, self.is_published = stamp, now, True
 
     async def _publish(self, state: State, fence: int, names: dict[str, str]) -> bool:
         """Write the differences to Redis; False if another leads by now."""
+        excluded_by, excluded = state.keys.excluded_by, state.keys.excluded
         for page in _pages(list(names.items())):
-            known = await are_published(state, dict(page))
-            new = dict(item for item, is_known in zip(page, known, strict=True) if not is_known)
+            async with state.redis.pipeline(transaction=False) as pipe:
+                pipe.hmget(excluded_by, [name for name, _ in page])
+                pipe.smismember(excluded, [name for name, _ in page])
+                noted, members = await pipe.execute()
+            new = {
+                name: comment
+                for (name, comment), said, member in zip(page, noted, members, strict=True)
+                if member == 0 or _said(said).get("file") != comment
+            }
             if new and not await state.scripts.exclude(new, fence=fence):
                 return False
-        cursor, more = 0, True
-        while more:
-            cursor, stored = await names_of_file(state, cursor)
-            for gone in _pages([name for name in stored if name not in names]):
-                if not await state.scripts.include(gone, fence=fence):
-                    return False
-            more = cursor != 0
+        of_file = [
+            name.decode(errors="replace")
+            async for name, noted in state.redis.hscan_iter(excluded_by, count=_PAGE)
+            if "file" in _said(noted)
+        ]
+        for gone in _pages([name for name in of_file if name not in names]):
+            if not await state.scripts.include(gone, fence=fence):
+                return False
         return True
 
 
-def _stamp(path: str) -> tuple[int, int, int]:
-    """Return what changes when a file is written or replaced.
+def _changed(path: str, known: _Stamp | None) -> tuple[_Stamp | None, dict[str, str]] | None:
+    """Return the names in a `CRAWL_EXCLUDE` file, with its stamp; None if that is `known` already. Blocks.
 
     Raises:
-        ConfigError: it is not there.
+        ConfigError: see `read_exclusions`.
 
     """
-    try:
+    stamp = None
+    with suppress(OSError):  # `read_exclusions` says what is wrong
         found = Path(path).stat()
-    except OSError as error:
-        raise ConfigError(f"CRAWL_EXCLUDE={path} cannot be read: {error.strerror or error}") from None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        stamp = found.st_mtime_ns, found.st_size, found.st_ino
+    if stamp is not None and stamp == known:
+        return None
+    return stamp, read_exclusions(path)
 
 
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:

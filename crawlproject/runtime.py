@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
 from scrapy.crawler import Crawler
@@ -125,9 +124,8 @@ class Shutdown:
         return slot is None or slot.closing is not None
 
 
-@dataclass(frozen=True, slots=True)
 class Runtime:
-    """One worker as its lower rooms know it; the scheduler has the rest (frontier/scheduler.py)."""
+    """One worker as its lower rooms know it: its scheduler, which has the rest (frontier/scheduler.py)."""
 
     state: State
     leasing: Leasing
@@ -142,10 +140,10 @@ def runtime_of(crawler: Crawler) -> Runtime:
         ConfigError: the crawl uses another scheduler.
 
     """
-    runtime = getattr(crawler.engine.scheduler, "runtime", None)
-    if not isinstance(runtime, Runtime):
+    scheduler = crawler.engine.scheduler
+    if not isinstance(scheduler, Runtime):
         raise ConfigError("SCHEDULER must be crawlproject.frontier.scheduler.FrontierScheduler")
-    return runtime
+    return scheduler
 
 
 class Breaker:

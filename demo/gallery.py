@@ -61,6 +61,7 @@ class Arrival(TypedDict):
     """One line of the log."""
 
     t: float  # time.time() when the request had been read
+    since: float  # the earliest moment at which it may have come: this process may have stood still
     source: str
     path: str  # as sent, the query included
     status: int | None  # None: the connection was dropped
@@ -91,15 +92,30 @@ def _write_json(path: Path, value: object) -> None:
     draft.replace(path)
 
 
+class Ticks:
+    """When the event loop last came round."""
+
+    EVERY_S = 0.01
+
+    def __init__(self) -> None:
+        self.note()
+
+    def note(self) -> None:
+        """Note it, and do so again."""
+        self.last = time.time()
+        reactor.callLater(self.EVERY_S, self.note)
+
+
 class SourceResource(Resource):
     """Everything below one source's root URL."""
 
     isLeaf = True  # noqa: N815 - Twisted's name
 
-    def __init__(self, folder: Path, log: TextIO) -> None:
+    def __init__(self, folder: Path, log: TextIO, ticks: Ticks) -> None:
         super().__init__()
         self.folder = folder
         self.log = log
+        self.ticks = ticks
         self._faults: dict[str, Fault] = {}
         self._faults_version: tuple[int, int] | None = None  # inode and time of change of the file last read
         self._taken: Counter[str] = Counter()  # requests each fault has answered
@@ -110,7 +126,11 @@ class SourceResource(Resource):
         fault = self._take_fault(path)
         status = None if fault.get("drop") else fault.get("status", self._usual_status(path))
         arrival = Arrival(
-            t=time.time(), source=self.folder.name, path=request.uri.decode("latin-1"), status=status
+            t=time.time(),
+            since=self.ticks.last,
+            source=self.folder.name,
+            path=request.uri.decode("latin-1"),
+            status=status,
         )
         self.log.write(json.dumps(arrival) + "\n")
         if delay := fault.get("delay"):
@@ -190,9 +210,9 @@ def main() -> None:
         parser.error(f"no folders in {arguments.root}")
     # Line-buffered: a request is in the log before it is answered, whatever becomes of this process.
     with arguments.log.open("a", buffering=1, encoding="utf-8") as log:
-        urls = {}
+        urls, ticks = {}, Ticks()
         for folder in folders:
-            site = Site(SourceResource(folder, log))
+            site = Site(SourceResource(folder, log, ticks))
             port = reactor.listenTCP(0, site, backlog=1024, interface=arguments.address)
             urls[folder.name] = f"http://{arguments.address}:{port.getHost().port}"
         # On a busy machine, requests that left in time would be logged late, as a burst.

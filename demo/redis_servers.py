@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import socket
 import subprocess
 import time
@@ -27,11 +28,15 @@ _START_S = 60.0  # on a busy machine
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 that nobody listens on, and that no connection gets by chance before it is used.
+
+    The port of the cluster bus is 10,000 higher: both lie below those that systems give to connections.
+    """
+    while True:
+        port = secrets.choice(range(10_000, 20_000))
+        with suppress(OSError), socket.socket() as bound:
+            bound.bind(("127.0.0.1", port))
+            return port
 
 
 class _FollowingPool(SentinelConnectionPool):

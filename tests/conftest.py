@@ -29,8 +29,10 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state import embedded
 from crawlproject.state.client import State
+from crawlproject.state.functions import Caller
 from demo.redis_servers import Server
 from tests.forks import forks
+from tests.standing_clock import StandingClock
 
 __all__ = ["Zone"]
 
@@ -250,7 +252,7 @@ def ran(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
     return subprocess.run(
-        words, input=stdin, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60, check=False
+        words, input=stdin, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -273,6 +275,20 @@ async def state(redis_url: str) -> AsyncIterator[State]:
     await one.open()
     yield one
     await one.close()
+
+
+@pytest_asyncio.fixture
+async def clock(state: State, monkeypatch: pytest.MonkeyPatch) -> StandingClock:
+    """The time of all functions that the test calls, however long it takes."""
+    one = await StandingClock.of(state)
+    run = Caller._run
+
+    async def run_now(caller: Caller, *args: Any, **named: Any) -> Any:
+        await one.set()
+        return await run(caller, *args, **named)
+
+    monkeypatch.setattr(Caller, "_run", run_now)
+    return one
 
 
 class Engine:

@@ -22,7 +22,7 @@ from scrapy.utils.misc import walk_modules_iter
 
 ROOT = Path(__file__).parents[1]
 _STREAMS = ("stdin", "stdout", "stderr")
-_TIMEOUT_S = 60
+_TIMEOUT_S = 120
 
 
 class Forks:
@@ -39,7 +39,7 @@ class Forks:
         """Run `scrapy ARGS` in the project's folder; only one command runs at a time.
 
         Raises:
-            subprocess.TimeoutExpired: it took more than a minute, and was killed.
+            subprocess.TimeoutExpired: it took more than two minutes, and was killed.
 
         """
         assert self._server.stdin is not None

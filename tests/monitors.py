@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,15 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from crawlproject import config, plugins
+from demo.redis_servers import free_port
 
-DEADLINE = 30.0  # seconds
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+DEADLINE = 120.0  # seconds
 
 
 def ports() -> dict[str, Any]:

@@ -34,7 +34,7 @@ def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[
     try:
         until(lambda: fault() is None)
         time.sleep(2.5)
-        assert fault() is None
+        until(lambda: fault() is None)  # by a later beat
         worker.send_signal(19)  # SIGSTOP
         until(fault)
         done = alive(environ)

@@ -50,7 +50,7 @@ def watch(crawl: Crawl) -> int:
     """Wait for the worker to close; return the most memory it had, its decoders included."""
     worker = crawl.workers[0]
     peak = 0
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while worker.poll() is None:
         assert time.monotonic() < deadline
         peak = max(peak, memory_of([worker.pid, *decoders_of(worker.pid)]))

@@ -28,7 +28,7 @@ from crawlproject.politeness.robots_txt import Rules, freshness, opt_outs
 from crawlproject.texts import without_secrets
 
 HALF, WHOLE = 32_768, 65_536  # characters
-MOST_S = 0.02  # for the second
+MOST_S = 0.1  # for the second; where it is the square, seconds
 _MOST_CASES = 300  # of a pattern
 MOST_RATIO = 2.5  # of it to the first
 # Of lines of the log, in which strangers have no more than some KiB: a name is looked for at every character.

@@ -18,7 +18,8 @@ import redis
 
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
-from tests.monitors import free_port, ports
+from demo.redis_servers import free_port
+from tests.monitors import ports
 from tests.test_crawl import picture, size_for
 from tests.waiting import until
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Errors = type[Exception] | tuple[type[Exception], ...]
 
-PATIENCE_S = 60.0  # on an idle machine nothing that the tests wait for takes a quarter of it
+PATIENCE_S = 120.0  # on an idle machine nothing that the tests wait for takes an eighth of it
 _TICK_S = 0.02
 _ASYNC_TICK_S = 0.005  # conditions of coroutines are cheap: no file is read
 

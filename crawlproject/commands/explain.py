@@ -14,7 +14,7 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.config import Config
 from crawlproject.exclusions import exclusion_of
-from crawlproject.frontier.codec import SeenFilter, digest_of
+from crawlproject.frontier.codec import digest, digest_of
 from crawlproject.frontier.contents import MOST_LOOKED_AT, find_request
 from crawlproject.frontier.seeds import seed_of
 from crawlproject.models import IDENTIFIER
@@ -93,7 +93,7 @@ async def _remark_others(state: State, said: dict[str, Any]) -> None:
     for name in await present_spiders(state):
         other = state.beside(name).shard_for(said["source"])
         meta = {IDENTIFIER: said["identifier"]} if name == "images" else {}
-        if await other.scripts.was_seen(SeenFilter().digest(Request(said["url"], meta=meta))):
+        if await other.scripts.was_seen(digest(Request(said["url"], meta=meta))):
             command = scrapy_command("explain", spider=name, of=[said["url"]])
             cli.remark(f"the spider {name} has seen it: {command}")
 
@@ -136,7 +136,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     [(status, row)] = [pair async for pair in source_statuses(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
-    seen = await state.scripts.was_seen(SeenFilter().digest(request))
+    seen = await state.scripts.was_seen(digest(request))
     place = await find_request(state, name, request.url, uuid and seed.identifier, status.spilled)
     [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
@@ -195,7 +195,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
 async def _as_page(state: State, url: str, source: str) -> dict[str, Any]:
     """Return when a page is revisited, and what a link to it is worth."""
     worth, why = judge(url, 1, year=datetime.now(UTC).year)
-    digests = (SeenFilter().digest(Request(url)), digest_of("sitemap", url))
+    digests = (digest(Request(url)), digest_of("sitemap", url))
     redis: Any = state.redis
     found = await redis.hmget(state.keys.revisits_of + source, digests)
     seconds, micros = await redis.time()

@@ -8,10 +8,18 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 
 from crawlproject import config
+from crawlproject.frontier.scheduler import FrontierScheduler, scheduler_of
+from crawlproject.runtime import Loops
 
 
 class Extension:
-    """An extension that works from the opening of the spider until it is closed."""
+    """An extension that works from the opening of the spider until it is closed: its `loops` are stopped then.
+
+    `scheduler` has what the components of this worker share.
+    """
+
+    scheduler: FrontierScheduler
+    loops: Loops
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
@@ -26,8 +34,14 @@ class Extension:
 
     def spider_opened(self) -> None:
         """Begin to work."""
+        self.scheduler = scheduler_of(self.crawler)
+        self.loops = Loops(self.scheduler.state)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the steps that are repeated."""
         raise NotImplementedError
 
     async def spider_closed(self) -> None:
         """Stop."""
-        raise NotImplementedError
+        await self.loops.stop()

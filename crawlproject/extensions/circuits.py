@@ -11,8 +11,6 @@ import asyncio
 import json
 
 from crawlproject.extensions import Extension
-from crawlproject.frontier.scheduler import scheduler_of
-from crawlproject.runtime import Loops
 from crawlproject.streams.streams import entries_after, newest_entries
 
 # Signals. Receivers, which may be coroutines, get `source`, `reason`, `by` (docs/operators.md) and `spider`.
@@ -37,24 +35,19 @@ class Circuits(Extension):
     `circuits/opened`, `circuits/halted`, `circuits/resumed`.
     """
 
-    def spider_opened(self) -> None:
+    def begin(self) -> None:
         """Follow the audit trail from now on."""
-        self.state = scheduler_of(self.crawler).state
         self._last: bytes | None = None  # entry that was read
-        self._loops = Loops(self.state)
-        self._loops.start(self._follow)
-
-    async def spider_closed(self) -> None:
-        """Stop."""
-        await self._loops.stop()
+        self.loops.start(self._follow)
 
     async def _follow(self) -> None:
-        trail = self.state.keys.audit
+        state = self.scheduler.state
+        trail = state.keys.audit
         if self._last is None:
-            newest = (await newest_entries(self.state, {trail: 1}))[trail]
+            newest = (await newest_entries(state, {trail: 1}))[trail]
             self._last = newest[0][0] if newest else b"0-0"
         await asyncio.sleep(_LOOK_EVERY_S)
-        entries = await entries_after(self.state, trail, self._last, _MOST)
+        entries = await entries_after(state, trail, self._last, _MOST)
         for entry, fields in reversed(entries):
             self._last = entry
             event = json.loads(fields[b"event"])

@@ -16,9 +16,7 @@ from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject.extensions import Extension
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.discovery import LISTED
-from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
@@ -51,7 +49,6 @@ from crawlproject.politeness.outcomes import (
     failure_of,
     of_status,
 )
-from crawlproject.runtime import Loops
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.calls import Revisit, Settlement
 from crawlproject.texts import one_line, printable, without_userinfo
@@ -82,17 +79,11 @@ class LeaseKeeper(Extension):
         crawler.signals.connect(self.item_error, signal=signals.item_error)
         crawler.signals.connect(self.spider_error, signal=signals.spider_error)
 
-    def spider_opened(self) -> None:
-        """Start to look for leases that end."""
-        self.scheduler = scheduler_of(self.crawler)
+    def begin(self) -> None:
+        """Start to look for leases that end; when the spider closes the scheduler has settled everything."""
         self.scheduler.queue.is_settled = self.failed
         self.scheduler.queue.settle_ended = self.settle_ended
-        self._loops = Loops(self.scheduler.state)
-        self._loops.start(self._look_for_ended)
-
-    async def spider_closed(self) -> None:
-        """Stop; by now the scheduler has settled everything."""
-        await self._loops.stop()
+        self.loops.start(self._look_for_ended)
 
     # How requests end
 
@@ -223,7 +214,7 @@ class LeaseKeeper(Extension):
         kept = {name: value for name, value in again.meta.items() if name not in {RETRIES, FREE_RETRIES, AGAIN}}
         again = again.replace(meta=kept, headers={}, priority=LISTED)
         entry = codec.encode(again, self.scheduler.spider)
-        return {"revisit": Revisit(SeenFilter().digest(again), entry, look.interval)}
+        return {"revisit": Revisit(codec.digest(again), entry, look.interval)}
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         outcome = failure.outcome

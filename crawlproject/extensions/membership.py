@@ -13,11 +13,11 @@ from scrapy.crawler import Crawler
 
 from crawlproject.errors import ConfigError
 from crawlproject.extensions import Extension
-from crawlproject.frontier.scheduler import MOVES_TO, scheduler_of
+from crawlproject.frontier.scheduler import MOVES_TO
 from crawlproject.frontier.seeds import has_starts
 from crawlproject.leader import Leader
 from crawlproject.politeness.outcomes import MOST_DELIVERIES
-from crawlproject.runtime import PAUSES_EVERY_S, Loops
+from crawlproject.runtime import PAUSES_EVERY_S
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, shown
 
@@ -31,18 +31,16 @@ _PATIENCE_S = 60.0  # that a shard has no worker, before one moves there
 class Membership(Extension):
     """Tells the others that this worker is alive, takes what dead ones held back to the queues, and may lead."""
 
-    def spider_opened(self) -> None:
+    def begin(self) -> None:
         """Beat, and stand for election, from now on."""
-        self.scheduler = scheduler_of(self.crawler)
         self._differed = False
-        self._loops = Loops(self.scheduler.state)
-        self._loops.start(self._look_for_pauses, self._beat)
+        self.loops.start(self._look_for_pauses, self._beat)
         self.leader = Leader(self.config, self.scheduler.state)
         self.leader.start()
 
     async def spider_closed(self) -> None:
         """Stop, and let another worker lead at once."""
-        await self._loops.stop()
+        await super().spider_closed()
         await self.leader.stop()
 
     async def _look_for_pauses(self) -> None:
@@ -105,16 +103,10 @@ class UnservedShards(Extension):
         super().__init__(crawler)
         self._unserved: dict[int, float] = {}  # shard -> since when
 
-    def spider_opened(self) -> None:
+    def begin(self) -> None:
         """Begin to look, unless the spider has start requests, which would go out again with each move."""
-        self._scheduler = scheduler_of(self.crawler)
-        self._loops = Loops(self._scheduler.state)
-        if not has_starts(self._scheduler.spider):
-            self._loops.start(self._look)
-
-    async def spider_closed(self) -> None:
-        """Look no more."""
-        await self._loops.stop()
+        if not has_starts(self.scheduler.spider):
+            self.loops.start(self._look)
 
     async def _look(self) -> None:
         await asyncio.sleep(_LOOK_S * random.uniform(0.8, 1.2))
@@ -122,9 +114,9 @@ class UnservedShards(Extension):
 
     async def look(self) -> None:
         """Look once; end the crawl of this process if it is to serve another shard."""
-        state = self._scheduler.state
+        state = self.scheduler.state
         here = await state.workers()
-        if self._scheduler.shutdown.has_begun or len(here) < 2 or min(here) != state.worker_id:
+        if self.scheduler.shutdown.has_begun or len(here) < 2 or min(here) != state.worker_id:
             self._unserved.clear()
             return
         served, _ = await ask_shards([shard for shard in state.shards if shard is not state], State.workers)

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 
 from crawlproject.extensions import Extension
-from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.runtime import Loops
 from crawlproject.screen import Screen
 from crawlproject.state.client import REDIS_TROUBLE
@@ -25,18 +24,17 @@ class ProgressLine(Extension):
     screen: Screen | None = None
     _shown_by: ProgressLine | None = None
 
-    def spider_opened(self) -> None:
+    def begin(self) -> None:
         """Begin to show it."""
-        state = scheduler_of(self.crawler).state.shards[0]
-        self._loops = Loops(state)
         if ProgressLine._shown_by is None:
             ProgressLine._shown_by = self
-            self._survey, self._progress = Survey(state), Progress()
-            self._loops.start(self._step)
+            first = self.scheduler.state.shards[0]
+            self.loops, self._survey, self._progress = Loops(first), Survey(first), Progress()
+            self.loops.start(self._step)
 
     async def spider_closed(self) -> None:
         """Show it for the last time."""
-        await self._loops.stop()
+        await super().spider_closed()
         if ProgressLine._shown_by is self and self.screen is not None:
             with suppress(*REDIS_TROUBLE):
                 await self._show()

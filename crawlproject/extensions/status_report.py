@@ -5,7 +5,6 @@ from __future__ import annotations
 from scrapy.spiderloader import get_spider_loader
 
 from crawlproject.extensions import Extension
-from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.status.reporter import Reporter
 
 
@@ -14,9 +13,9 @@ class StatusReport(Extension):
 
     reporter: Reporter
 
-    def spider_opened(self) -> None:
+    def begin(self) -> None:
         """Begin to report."""
-        self.reporter = Reporter(scheduler_of(self.crawler).state, get_spider_loader(self.crawler.settings).list())
+        self.reporter = Reporter(self.scheduler.state, get_spider_loader(self.crawler.settings).list())
         self.reporter.start()
 
     async def spider_closed(self) -> None:

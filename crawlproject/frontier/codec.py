@@ -417,15 +417,16 @@ def renewed(entry: bytes) -> bytes:
 
 
 class SeenFilter(BaseDupeFilter):
-    """Takes the place of scrapy-redis' dupefilter: says by which digest the shared seen filter knows a request.
+    """Takes the place of scrapy-redis' dupefilter, and is never asked.
 
-    The function `enqueue` checks whether it was seen, in the same step that stores it; the scheduler never calls
-    `request_seen`. How what was seen is kept stands in the Lua module `seen_filter`.
+    The function `enqueue` checks whether a request was seen, in the same step that stores it. How what was seen is
+    kept stands in the Lua module `seen_filter`.
     """
 
-    def digest(self, request: Request) -> bytes:
-        """Return the digest of `request`, 8 bytes."""
-        return digest_of(name_in(request.meta), request.url)
+
+def digest(request: Request) -> bytes:
+    """Return the digest by which the shared seen filter knows a request, 8 bytes."""
+    return digest_of(name_in(request.meta), request.url)
 
 
 def name_in(meta: Mapping[str, Any]) -> str:

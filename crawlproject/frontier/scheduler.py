@@ -73,7 +73,7 @@ class _New(NamedTuple):
     leases: list[Lease]
 
 
-class FrontierScheduler(Scheduler):
+class FrontierScheduler(Runtime, Scheduler):
     """scrapy-redis' scheduler with its own lease queue and seen filter, which never blocks the reactor on Redis.
 
     Requests come from Redis in batches of leases before they are needed; `next_request` looks at memory only.
@@ -90,7 +90,6 @@ class FrontierScheduler(Scheduler):
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.config = config.load(crawler.settings)
-        self.df = codec.SeenFilter()
         self.stats = crawler.stats
         self._new: deque[_New] = deque()
         self._own: deque[Request] = deque()
@@ -104,6 +103,7 @@ class FrontierScheduler(Scheduler):
         self._stop_at: float | None = None
         self.leasing = Leasing()
         self.shutdown = Shutdown(crawler)
+        self.pauses = Pauses()
         self._reported = "no pulse"  # until a leader has read the catalogue
 
     @classmethod
@@ -137,7 +137,7 @@ class FrontierScheduler(Scheduler):
             if self._is_alone:
                 self._own.append(request)
                 return True
-            new = new_request(request, self.spider, self.df)
+            new = new_request(request, self.spider)
             if new.again:  # sent anew when the reply is lost
                 new = replace(new, once=secrets.token_bytes(8))
             self._new.append(_New(new, self._led_by(led_by, request)))
@@ -208,16 +208,12 @@ class FrontierScheduler(Scheduler):
         self.resolver = resolver_of_process(self.config)
         self.robots = RobotsCache(self.crawler, self.config, self.state, self.resolver, self.shutdown)
         self.queue = LeaseQueue(self.state, spider, capacity, self.stats, self._wake, self.resolver, self.robots)
-        self.pauses = Pauses()
-        self.runtime = Runtime(self.state, self.leasing, self.shutdown, self.pauses)
         _collect_rarely()
         await self._join()
         self._loops = Loops(self.state)
         self._loops.start(self._watch)
         if not self._is_alone:
-            self._reader = SeedReader(
-                self.state, spider, requests_of(spider), self.df, self.stats, self.leasing.wanted.set
-            )
+            self._reader = SeedReader(self.state, spider, requests_of(spider), self.stats, self.leasing.wanted.set)
             self._loops.start(self._lease, self._settle, self._read_seeds)
             if self.config.pages_revisit and codec.is_stored(REVISIT, spider):
                 self._loops.start(self._revisit)
@@ -501,8 +497,7 @@ def scheduler_of(crawler: Crawler) -> FrontierScheduler:
         ConfigError: the crawl uses another scheduler.
 
     """
-    runtime_of(crawler)
-    scheduler = crawler.engine.scheduler
+    scheduler = runtime_of(crawler)
     assert isinstance(scheduler, FrontierScheduler)
     return scheduler
 

@@ -16,7 +16,6 @@ from scrapy_redis.spiders import RedisMixin
 
 from crawlproject.errors import BadSeed, ConfigError
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.contents import room as read_room
 from crawlproject.frontier.modes import modes
 from crawlproject.models import AGAIN, EXTRA, PRIORITIES, SOURCE, Seed
@@ -195,14 +194,12 @@ class SeedReader:
         state: State,
         spider: Spider,
         request_of: Callable[[bytes], Request],
-        seen: SeenFilter,
         stats: StatsCollector,
         arrived: Callable[[], None],
     ) -> None:
         self.state = state
         self.spider = spider
         self.request_of = request_of
-        self.seen = seen
         self.stats = stats
         self.arrived = arrived
         self.full = False
@@ -255,7 +252,7 @@ class SeedReader:
         try:
             if line[:1] == TOO_LONG and line[1:].isdigit():
                 raise BadSeed(f"a line of {int(line[1:]) / 1e6:,.1f} MB was not read: 1 MiB is the most")
-            return new_request(self.request_of(line.removeprefix(FORWARDED)), self.spider, self.seen)
+            return new_request(self.request_of(line.removeprefix(FORWARDED)), self.spider)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
 
@@ -329,7 +326,7 @@ def _request_of(seed: Seed) -> Request:
     return Request(seed.url, meta=meta, priority=seed.priority or 0, dont_filter=seed.again)
 
 
-def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewRequest:
+def new_request(request: Request, spider: Spider) -> NewRequest:
     """Return `request` as the function `enqueue` takes it, with the source that it names, and its domain.
 
     Raises:
@@ -340,7 +337,7 @@ def new_request(request: Request, spider: Spider, seen: SeenFilter) -> NewReques
         request = request.replace(url=url)
     return NewRequest(
         codec.encode(request, spider),
-        seen.digest(request),
+        codec.digest(request),
         again=request.dont_filter or bool(request.meta.get(AGAIN)),
         source=request.meta.get(SOURCE) or None,
         domain=domain_of_url(request.url) or None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, Self
+from collections.abc import Iterator
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
 from crawlproject.frontier.codec import detached, is_header_stored, is_stored, named_source
 from crawlproject.frontier.scheduler import scheduler_of
@@ -18,7 +18,7 @@ from crawlproject.sources.domains import domain_of_url
 logger = logging.getLogger(__name__)
 
 
-class CallbackRequestsMiddleware:
+class CallbackRequestsMiddleware(BaseSpiderMiddleware):
     """Makes the requests that were found in a response independent of the one that led there.
 
     Within the registrable domain of the response they belong to its source, unless a redirect has led there from
@@ -26,20 +26,13 @@ class CallbackRequestsMiddleware:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
+        super().__init__(crawler)
         self._named: set[str] = set()
 
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the middleware of `crawler`."""
-        return cls(crawler)
-
-    async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Yield what the callback yields."""
-        async for one in result:
-            yield self._of_its_own(one, response) if isinstance(one, Request) else one
-
-    def _of_its_own(self, request: Request, response: Response) -> Request:
+    def get_processed_request(self, request: Request, response: Response | None) -> Request:
+        """Return a request to be crawled by itself; start requests are so already."""
+        if response is None:
+            return request
         assert response.request is not None
         own = detached(request)
         source = named_source(response.request)

@@ -36,7 +36,7 @@ def test_every_seed_is_listed_once_and_answered_with_the_expected_status(root: P
         rows = seeds(write_seeds(root, gallery.urls))
         for source, base_url in gallery.urls.items():
             answers[source] = Counter()
-            connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=5)
+            connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=60)
             for row in rows:
                 if row["source"] == source:
                     assert row["url"].startswith(f"{base_url}/")

@@ -63,7 +63,7 @@ class Scrapyd:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{page}", body)
         login = base64.b64encode(f"crawl:{password}".encode()).decode()
         request.add_header("Authorization", f"Basic {login}")
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             said: bytes = reply.read()
         return said
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.monitors import free_port
+from demo.redis_servers import free_port
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from demo.gallery import Gallery
 from tests.commands.test_top import environment_of_terminals, top
 from tests.conftest import ROOT
 from tests.test_crawl import Crawl
+from tests.waiting import PATIENCE_S
 
 __all__ = ["environment_of_terminals"]
 
@@ -32,10 +33,10 @@ def test_a_terminal_shows_a_line_and_what_asks_for_action_and_the_rest_is_in_a_f
         crawl.seed("museum", *(f"{n}.jpg" for n in range(60)), "missing.jpg")
         crawl.command("halt --new other")  # which the log tells as JSON
         with top(project, command=worker, cwd=tmp_path) as terminal:
-            terminal.until(lambda text: "/61 images, " in text and "/s, " in text and "1 source" in text, 60)
+            terminal.until(lambda text: "/61 images, " in text and "/s, " in text and "1 source" in text)
             terminal.until(lambda text: "WARNING: other was put on permanent halt" in text)
             text = terminal.until(lambda text: "61/61 images, " in text and ", 1 gone" in text)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while terminal.process.poll() is None and time.monotonic() < deadline:
                 terminal.read(0.1)
             assert terminal.process.returncode == 0
@@ -54,7 +55,7 @@ def test_who_says_how_to_log_has_no_line(
 ) -> None:
     crawl.source("museum", rate=20)
     with top(project, *given, command=("-m", "scrapy", "crawl", "images"), cwd=tmp_path) as terminal:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while terminal.process.poll() is None and time.monotonic() < deadline:
             terminal.read(0.1)
         text = terminal.until(lambda _: True)

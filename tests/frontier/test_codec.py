@@ -17,7 +17,6 @@ from scrapy.http import Response
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.models import (
     AGAIN,
     EXTRA,
@@ -319,11 +318,9 @@ def test_the_url_before_any_redirect(meta: dict[str, Any], url: str) -> None:
 
 # Digests
 
-SEEN = SeenFilter()
-
 
 def digest(identifier: str | None, url: str = "https://museum.org/a.jpg", **more: Any) -> bytes:
-    return SEEN.digest(Request(url, meta={} if identifier is None else {IDENTIFIER: identifier}, **more))
+    return codec.digest(Request(url, meta={} if identifier is None else {IDENTIFIER: identifier}, **more))
 
 
 def test_digests_never_change() -> None:

@@ -219,10 +219,15 @@ async def test_a_shard_that_is_away_holds_no_other_up(
     with monkeypatch.context() as patched:
         patched.setattr(shards[1].scripts, "receive", away)
         await forwarder.step()
-        assert await waits(shards[2]) == ["http://2/"]
+
+        async def arrived() -> bool:
+            return await waits(shards[2]) == ["http://2/"]
+
+        await until_async(arrived)
         assert not await waits(shards[1])
     await forwarder.stop()
     await forwarder.step()
+    await until_async(lambda: waits(shards[1]))
     assert await waits(shards[1]) == ["http://1/"]
     await forwarder.stop()
 
@@ -344,14 +349,17 @@ def users_seeds(state: State) -> UsersSeeds:
     return UsersSeeds(state, lambda line: Request(line.decode()))
 
 
-async def test_seeds_of_users_go_to_the_shards_of_their_domains(shards: tuple[State, ...]) -> None:
+async def test_seeds_of_users_go_to_the_shards_of_their_domains(
+    shards: tuple[State, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproject.state.calls.seeds._TURN_MS", 600_000)  # however slow this test is
     users, urls = users_seeds(shards[0]), [f"http://{OWN[n % SHARDS]}/{n}" for n in range(9)]
     await db(shards[0]).lpush("images:start_urls", *urls, "no url")
     assert not await users.is_empty()
     await users.split()
     assert not await users.is_empty()
     await users.forward()
-    assert await users.is_empty()
+    await until_async(users.is_empty)
     for number, shard in enumerate(shards):
         lines = [one.decode() for one in await db(shard).lrange(shard.keys.seeds, 0, -1)]
         expected = [url for url in reversed(urls) if OWN[number] in url]
@@ -360,7 +368,10 @@ async def test_seeds_of_users_go_to_the_shards_of_their_domains(shards: tuple[St
     assert sum(lines) == 10
 
 
-async def test_one_worker_at_a_time_divides_seeds(shards: tuple[State, ...]) -> None:
+async def test_one_worker_at_a_time_divides_seeds(
+    shards: tuple[State, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproject.state.calls.seeds._TURN_MS", 600_000)  # however slow this test is
     scripts = users_seeds(shards[0]).scripts
     await db(shards[0]).lpush("images:start_urls", "a", "b")
     assert await scripts.peek_seeds("one", 1) == [b"a"]

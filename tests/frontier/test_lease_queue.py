@@ -130,7 +130,7 @@ async def test_doubt_about_the_time_returns_what_waits_and_lets_nothing_out(stat
     await worker.ready(rate=50)
     await worker.look_up()
     await worker.put(*map(str, range(30)))
-    await worker.queue.fill()
+    await until_async(partial(_leases, worker))
     (request,) = await worker.popped(1)
     state.clock.doubt(asyncio.get_running_loop().time())
     assert not Passage.of_lease(state, request.meta[LEASE], "museum.localhost").is_open  # not even in flight
@@ -139,8 +139,11 @@ async def test_doubt_about_the_time_returns_what_waits_and_lets_nothing_out(stat
     await worker.queue.flush()
     assert await worker.redis.hlen(state.keys.leases_of + state.worker_id) == 1
     assert worker.stat("frontier/returned") >= 10
+    entries = await worker.redis.lrange(state.keys.queue_of + "0:museum", 0, -1)
+    names = [codec.url_of(entry).rpartition("/")[2] for entry in entries]
+    assert names == [str(n) for n in range(30) if str(n) != request.meta["identifier"]]
     state.clock.valid_from = 0.0
-    assert [r.meta["identifier"] for r in await worker.popped(3)] == ["1", "2", "3"]
+    assert await worker.popped(1)
 
 
 async def test_a_missed_slot_is_not_used_and_the_request_goes_back(state: State) -> None:
@@ -173,6 +176,7 @@ async def test_what_waits_and_what_is_in_flight_are_bounded_apart(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crawlproject.frontier.lease_queue._MAX_WAITING", 4)
+    monkeypatch.setattr("crawlproject.frontier.shares._SILENT_S", 600.0)  # however slow this test is
     worker = await filled(state, *(str(n) for n in range(40)), capacity=10)
     assert len(worker.queue) == 4
     assert worker.queue.room == 0
@@ -246,7 +250,7 @@ async def test_only_what_was_written_to_a_connection_costs_the_spiders_own_delay
 
 async def test_a_source_that_missed_its_slot_waits_for_no_other_one(state: State) -> None:
     worker = Worker(state)
-    await worker.ready(rate=0.1)
+    await worker.ready(rate=0.01)
     await worker.put("a")
     await until_async(partial(_leases, worker))
     (missed,) = worker.queue.leases.values()
@@ -254,10 +258,10 @@ async def test_a_source_that_missed_its_slot_waits_for_no_other_one(state: State
     assert worker.queue.pop() is None
     await worker.queue.flush()
     assert not missed.is_fresh(missed.slot - 2)  # whoever holds it still
-    assert await _leases(worker)  # at once, not ten seconds later
+    await until_async(partial(_leases, worker))  # soon, not a hundred seconds later
     (lease,) = worker.queue.leases.values()
     assert lease.at >= missed.at
-    assert await worker.redis.zscore(state.keys.slots, "museum") == pytest.approx(lease.at + 10e6, abs=2)
+    assert await worker.redis.zscore(state.keys.slots, "museum") == pytest.approx(lease.at + 100e6, abs=2)
 
 
 async def test_what_has_passed_the_gate_costs_its_slot(state: State) -> None:
@@ -274,7 +278,10 @@ async def test_what_has_passed_the_gate_costs_its_slot(state: State) -> None:
 
 
 async def _leases(worker: Worker) -> bool:
-    return bool((await worker.queue.fill()).grants)
+    """Lease; a machine that stands still meanwhile doubts the time, and gives all back."""
+    await worker.queue.fill()
+    await worker.queue.flush()
+    return bool(worker.queue.leases)
 
 
 async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -> None:
@@ -299,7 +306,7 @@ async def test_leases_that_never_arrived_are_found_and_returned(state: State) ->
     await within(state.scripts, dead_maxlen=9).lease(
         state.worker_id, 2, rooms={}, room=9, horizon=0.25
     )  # a reply that is lost
-    await worker.queue.fill()
+    await until_async(partial(_leases, worker))
     assert len(worker.queue.leases) == 1
     assert await worker.queue.reconcile() == 2
     assert await worker.queue.reconcile() == 0
@@ -356,9 +363,9 @@ async def test_a_worker_holds_one_suspect_until_that_has_ended(state: State) -> 
     await worker.ready()
     requests = [Request(f"http://museum.localhost/{name}", meta={"identifier": name}) for name in "st"]
     await worker.put_entries(*(codec.encode(one, worker.spider, deliveries=1) for one in requests))
-    await worker.queue.fill()
+    await until_async(partial(_leases, worker))
     await asyncio.sleep(0.5)
-    await worker.queue.fill()
+    await until_async(partial(_leases, worker))
     [(name, lease)] = worker.queue.leases.items()
     worker.queue.settle(lease, Settlement(name, "museum", dead="x"))
     assert worker.queue.is_needed
@@ -390,9 +397,7 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
         return worker.stat("robots/parked") == 1
 
     await until_async(parked)
-    begin = asyncio.get_running_loop().time()
     await until_async(lambda: not worker.queue.leases)  # also of a suspect, for which others of its kind wait
-    assert asyncio.get_running_loop().time() - begin < 5
     await worker.queue.flush()
     delayed = worker.redis.zrange(state.keys.delayed_of + "museum", 0, -1, withscores=True)
     [(_, due)] = await delayed

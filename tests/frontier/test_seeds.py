@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from crawlproject import config
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import seeds
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed, requests_of
 from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
@@ -158,7 +157,7 @@ def test_a_user_name_or_password_is_refused_and_never_repeated(url: str) -> None
 def test_the_source_of_a_request_is_named_or_found_by_its_host(
     line: str, source: str | None, domain: str | None
 ) -> None:
-    request = new_request(SPIDER.request_for(parse_seed(line)), SPIDER, SeenFilter())
+    request = new_request(SPIDER.request_for(parse_seed(line)), SPIDER)
     assert (request.source, request.domain) == (source, domain)
     assert not request.again
 
@@ -188,7 +187,7 @@ def understood(line: bytes | str) -> None:
     except BadSeed as error:
         str(error).encode()
     spider = ImagesSpider()
-    reader = SeedReader(None, spider, requests_of(spider), SeenFilter(), None, lambda: None)  # type: ignore[arg-type]
+    reader = SeedReader(None, spider, requests_of(spider), None, lambda: None)  # type: ignore[arg-type]
     packed = reader._item(line if isinstance(line, bytes) else line.encode(errors="surrogatepass"))
     functions.packed({"items": [packed]})
     assert time.thread_time() - began < 1
@@ -250,7 +249,7 @@ def lines(source: str, count: int, first: int = 0) -> list[str]:
 
 def reader_of(state: State) -> SeedReader:
     stats: Any = SimpleNamespace(inc_value=lambda *_: None)
-    return SeedReader(state, SPIDER, requests_of(SPIDER), SeenFilter(), stats, lambda: None)
+    return SeedReader(state, SPIDER, requests_of(SPIDER), stats, lambda: None)
 
 
 async def test_seeds_of_a_halted_source_keep_nobody_elses_back(crawl: State) -> None:

@@ -33,7 +33,7 @@ async def found(scheduler: FrontierScheduler, url: str, came_from: list[str], li
         yield {"an": "item"}
 
     middleware = CallbackRequestsMiddleware.from_crawler(scheduler.crawler)
-    request, item = [one async for one in middleware.process_spider_output(response, callback())]
+    request, item = [one async for one in middleware.process_spider_output_async(response, callback())]
     assert item == {"an": "item"}
     assert isinstance(request, Request)
     return request

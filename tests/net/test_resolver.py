@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import dnslib
@@ -25,7 +25,7 @@ from demo.gallery import Gallery
 from tests.conftest import Zone
 from tests.state.servers import free_port
 from tests.test_crawl import KEYS, Crawl
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 class Receiver:
@@ -45,11 +45,14 @@ class Receiver:
         self.complete.set()
 
 
+Hurry = Callable[[float], None]
+
+
 async def given(resolver: Resolver, host: str, port: int = 80) -> list[tuple[str, int]]:
     """Return the addresses that a connection to a host would get."""
     receiver = Receiver()
     resolver.resolveHostName(receiver, host, port)
-    await asyncio.wait_for(receiver.complete.wait(), 15)
+    await asyncio.wait_for(receiver.complete.wait(), PATIENCE_S)
     return receiver.addresses
 
 
@@ -127,7 +130,7 @@ async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
     await resolver.prepare(["http://museum.org/"])  # starts a new look-up without waiting
     assert resolver.knows("http://museum.org/")
-    await until_async(lambda: len(zone.asked) == 2 and not resolver._lookups)
+    await until_async(lambda: len(zone.asked) >= 2 and not resolver._lookups)
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
 
@@ -136,9 +139,9 @@ async def test_known_addresses_survive_a_failing_name_server(
 ) -> None:
     monkeypatch.setattr(module, "_MIN_TTL_S", 0.01)
     monkeypatch.setattr(module, "_MAX_TTL_S", 0.01)
-    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.5)
     zone.records["museum.org"] = [["198.51.100.7"], None]
     await resolver.look_up("http://museum.org/")
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.5)
     await asyncio.sleep(0.02)
     await resolver.prepare(["http://museum.org/"])
     await asyncio.gather(*resolver._lookups.values())
@@ -182,7 +185,7 @@ async def test_a_failure_has_its_reason_and_is_cached(resolver: Resolver, zone: 
 async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 5.0)
     monkeypatch.setattr(module, "_MAX_LOOKUPS", 10)
     zone.records["silent.org"] = [None]
     zone.records["museum.org"] = [["198.51.100.7"]]
@@ -214,11 +217,17 @@ async def test_the_number_of_names_is_bounded(resolver: Resolver, monkeypatch: p
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(module, "_PROBE_TIMEOUT_S", 0.3)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Hurry:
+    """Has name servers answer within so many seconds: little where they do not, much where they are to."""
+
+    def within(seconds: float) -> None:
+        monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", seconds)
+        monkeypatch.setattr(module, "_PROBE_TIMEOUT_S", seconds)
+
     monkeypatch.setattr(module, "_PAUSE_S", 0.05)
     monkeypatch.setattr(module, "_RECENT_ANSWER_S", 0.0)
+    within(0.3)
+    return within
 
 
 async def answering_again(resolver: Resolver) -> None:
@@ -227,11 +236,13 @@ async def answering_again(resolver: Resolver) -> None:
 
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
 async def test_an_outage_of_the_name_servers_is_not_the_fault_of_the_sites(
-    resolver: Resolver, zone: Zone, hurried: None, outage: str, caplog: pytest.LogCaptureFixture
+    resolver: Resolver, zone: Zone, hurried: Hurry, outage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     zone.records["known.org"] = [["198.51.100.7"]]
+    hurried(PATIENCE_S)
     await resolver.look_up("http://known.org/")
+    hurried(0.3)
     if outage == "silence":
         zone.away = True
     else:
@@ -249,6 +260,7 @@ async def test_an_outage_of_the_name_servers_is_not_the_fault_of_the_sites(
     zone.away = False
     zone.rcodes.clear()
     await answering_again(resolver)
+    hurried(PATIENCE_S)
     zone.records["1.org"] = [["198.51.100.8"]]
     await resolver.look_up("http://1.org/")
     assert await given(resolver, "1.org") == [("198.51.100.8", 80)]
@@ -259,8 +271,9 @@ async def test_an_outage_of_the_name_servers_is_not_the_fault_of_the_sites(
 
 @pytest.mark.parametrize("outage", ["silence", "SERVFAIL", "REFUSED"])
 async def test_one_domain_whose_servers_fail_is_not_an_outage(
-    resolver: Resolver, zone: Zone, hurried: None, outage: str
+    resolver: Resolver, zone: Zone, hurried: Hurry, monkeypatch: pytest.MonkeyPatch, outage: str
 ) -> None:
+    monkeypatch.setattr(module, "_PROBE_TIMEOUT_S", PATIENCE_S)
     for number in range(5):
         if outage == "silence":
             zone.records[f"{number}.broken.org"] = [None]
@@ -273,8 +286,9 @@ async def test_one_domain_whose_servers_fail_is_not_an_outage(
 
 
 async def test_a_name_that_resolved_and_fails_from_then_on_does_not_stop_the_others(
-    resolver: Resolver, zone: Zone, hurried: None
+    resolver: Resolver, zone: Zone, hurried: Hurry
 ) -> None:
+    hurried(PATIENCE_S)
     zone.ttl = 60  # of one second, none may be left when the answer is read
     zone.records |= {"good.org": [["198.51.100.7"]], "evil.org": [["198.51.100.8"]]}
     for host in ("good.org", *(f"{number}.evil.org" for number in range(9)), "evil.org"):
@@ -288,7 +302,7 @@ async def test_a_name_that_resolved_and_fails_from_then_on_does_not_stop_the_oth
 
 
 async def test_a_name_that_no_name_server_is_asked_for_says_nothing_of_them(
-    resolver: Resolver, zone: Zone, hurried: None
+    resolver: Resolver, zone: Zone, hurried: Hurry
 ) -> None:
     zone.away = True
     await resolver.look_up("http://localhost/")
@@ -303,7 +317,7 @@ async def test_a_name_that_no_name_server_is_asked_for_says_nothing_of_them(
 
 
 async def test_an_outage_ends_for_all_when_one_of_many_names_that_are_wanted_resolves(
-    resolver: Resolver, zone: Zone, hurried: None
+    resolver: Resolver, zone: Zone, hurried: Hurry
 ) -> None:
     zone.rcodes |= {"": dnslib.RCODE.REFUSED, "-": dnslib.RCODE.REFUSED, "*": dnslib.RCODE.REFUSED}
     zone.rcodes |= {f"{number}.evil.org": dnslib.RCODE.SERVFAIL for number in range(500)}
@@ -360,9 +374,9 @@ def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zon
 
 
 async def test_a_name_looked_up_during_an_outage_is_looked_up_again(
-    resolver: Resolver, zone: Zone, hurried: None, monkeypatch: pytest.MonkeyPatch
+    resolver: Resolver, zone: Zone, hurried: Hurry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 5.0)
     zone.records["late.org"] = [None]
     late = asyncio.create_task(resolver.look_up("http://late.org/"))
     await until_async(lambda: zone.asked)  # no word so far

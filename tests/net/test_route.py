@@ -69,7 +69,7 @@ def sites() -> Iterator[list[Site]]:
 
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment | {"DOWNLOAD_TIMEOUT": "2"}, redis_url)
+    one = Crawl(tmp_path, environment | {"DOWNLOAD_TIMEOUT": "5"}, redis_url)
     one.source("museum", 1)
     yield one
     one.stop()

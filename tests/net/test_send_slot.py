@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Lease, Slot
+from crawlproject.net import send_slot
 from crawlproject.net.send_slot import Passage, try_send_slot
 from crawlproject.politeness.slots import HORIZON_S, LATE_S, tolerance
-from crawlproject.state.calls import NewRequest
+from crawlproject.state import clock as redis_clock
+from crawlproject.state import functions
+from crawlproject.state.calls import NewRequest, frontier, sources
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
+from tests.standing_clock import StandingClock
 
-pytestmark = pytest.mark.judges  # in milliseconds
+
+@pytest.fixture
+def clocks(clock: StandingClock, monkeypatch: pytest.MonkeyPatch) -> StandingClock:
+    """The clocks of Redis and of this worker: time passes when a test says so, or while somebody waits."""
+    for module in (send_slot, functions, frontier, sources, redis_clock):
+        monkeypatch.setattr(module, "local_time", clock.local)
+    monkeypatch.setattr(redis_clock, "uptime", clock.local)
+    monkeypatch.setattr(send_slot, "asyncio", SimpleNamespace(sleep=clock.sleep))
+    return clock
+
+
+@pytest.fixture
+def worker(clocks: StandingClock, state: State) -> State:
+    """The connection of a worker that came with those clocks."""
+    state.clock.__init__()  # type: ignore[misc]
+    return state
 
 
 async def leases(state: State, count: int, rate: float) -> list[Lease]:
@@ -37,77 +56,83 @@ async def leases(state: State, count: int, rate: float) -> list[Lease]:
     ]
 
 
-async def missed(lease: Lease) -> None:
-    await asyncio.sleep(max(lease.latest + 0.01 - asyncio.get_running_loop().time(), 0))
-
-
-async def test_a_request_goes_out_late_if_nobody_comes_behind_it(state: State) -> None:
-    (lease,) = await leases(state, 1, rate=1)
-    leave = Passage.of_lease(state, lease, "museum.example")
+async def test_a_request_goes_out_late_if_nobody_comes_behind_it(worker: State, clocks: StandingClock) -> None:
+    (lease,) = await leases(worker, 1, rate=1)
+    leave = Passage.of_lease(worker, lease, "museum.example")
+    clocks.advance(tolerance(1))
     assert leave.is_open
-    await missed(lease)
+    clocks.advance(0.01)
     assert not leave.is_open
     assert await leave.renew()
     assert leave.is_open
-    now = asyncio.get_running_loop().time()
-    assert lease.latest <= now + LATE_S
-    again, _ = await state.scripts.acquire(source="museum")
+    assert lease.latest == pytest.approx(clocks.local() + LATE_S, abs=1e-3)
+    again, _ = await worker.scripts.acquire(source="museum")
     assert again is not None
-    assert again.moment > now + 0.9
+    assert again.moment == pytest.approx(clocks.local() + 1, abs=1e-3)
 
 
-async def test_a_slot_without_a_lease_may_be_used_as_late_as_one_with(state: State) -> None:
-    await leases(state, 0, rate=0.2)
-    slot, _ = await state.scripts.acquire(source="museum")
+async def test_a_slot_without_a_lease_may_be_used_as_late_as_one_with(
+    worker: State, clocks: StandingClock
+) -> None:
+    await leases(worker, 0, rate=0.2)
+    slot, _ = await worker.scripts.acquire(source="museum")
     assert slot is not None
-    leave = Passage(state, slot, "museum.example")
-    assert slot.latest == slot.moment + tolerance(0.2)
-    await asyncio.sleep(max(slot.moment + LATE_S + 0.02 - asyncio.get_running_loop().time(), 0))
-    late = asyncio.get_running_loop().time() - slot.moment
-    assert leave.is_open == (late <= tolerance(0.2))
-    await asyncio.sleep(max(slot.latest + 0.01 - asyncio.get_running_loop().time(), 0))
+    leave = Passage(worker, slot, "museum.example")
+    clocks.advance(tolerance(0.2) - 0.01)
+    assert leave.is_open
+    clocks.advance(0.02)
     assert not leave.is_open
 
 
-async def test_a_request_waits_for_another_slot_if_that_is_soon(state: State) -> None:
-    first, last = await leases(state, 2, rate=5)
-    leave = Passage.of_lease(state, first, "museum.example")
-    await missed(first)
+async def test_a_request_waits_for_another_slot_if_that_is_soon(worker: State, clocks: StandingClock) -> None:
+    first, last = await leases(worker, 2, rate=5)
+    leave = Passage.of_lease(worker, first, "museum.example")
+    clocks.advance(0.2)
+    assert not leave.is_open
     assert await leave.renew()
-    assert asyncio.get_running_loop().time() >= last.slot + 0.2 - 0.02  # the clock of Redis is estimated
-    assert leave.waited > 0
+    assert clocks.local() == pytest.approx(last.slot + 0.2, abs=1e-3)
+    assert leave.waited == pytest.approx(0.2, abs=1e-3)
 
 
-async def test_no_slot_far_ahead_is_taken(state: State) -> None:
-    first, _ = await leases(state, 2, rate=1)
-    leave = Passage.of_lease(state, first, "museum.example")
-    await missed(first)
+async def test_no_slot_far_ahead_is_taken(worker: State, clocks: StandingClock) -> None:
+    first, _ = await leases(worker, 2, rate=1)
+    leave = Passage.of_lease(worker, first, "museum.example")
+    clocks.advance(0.3)
     assert not await leave.renew()
     assert not leave.is_open
 
 
-async def test_what_was_revoked_is_not_sent_even_in_time(state: State) -> None:
-    (lease,) = await leases(state, 1, rate=1)
-    leave = Passage.of_lease(state, lease, "museum.example")
+async def test_what_was_revoked_is_not_sent_even_in_time(worker: State) -> None:
+    (lease,) = await leases(worker, 1, rate=1)
+    leave = Passage.of_lease(worker, lease, "museum.example")
+    assert leave.is_open
     lease.revoked = True
     assert not leave.is_open
     assert not await leave.renew()
 
 
-async def test_a_redis_out_of_memory_lets_nothing_out_late(state: State) -> None:
-    (lease,) = await leases(state, 1, rate=1)
-    leave = Passage.of_lease(state, lease, "museum.example")
-    await missed(lease)
-    await state.redis.config_set("maxmemory", 1)
+async def test_a_redis_out_of_memory_lets_nothing_out_late(worker: State, clocks: StandingClock) -> None:
+    (lease,) = await leases(worker, 1, rate=1)
+    leave = Passage.of_lease(worker, lease, "museum.example")
+    clocks.advance(0.3)
+    await worker.redis.config_set("maxmemory", 1)
     try:
         assert not await leave.renew()
     finally:
-        await state.redis.config_set("maxmemory", 0)
+        await worker.redis.config_set("maxmemory", 0)
 
 
-async def test_a_slot_far_ahead_is_not_used_if_its_source_was_halted_meanwhile(state: State) -> None:
-    await leases(state, 1, rate=1 / (1.5 * HORIZON_S))  # so the next slot is further ahead than those of leases
-    taking = asyncio.create_task(try_send_slot(state, source="museum", host="museum.example"))
-    await asyncio.sleep(0.2)
-    await state.redis.sadd(state.keys.halted, "museum")
-    assert not isinstance(await taking, Slot)
+@pytest.mark.parametrize("is_halted", [False, True])
+async def test_a_slot_far_ahead_is_not_used_if_its_source_was_halted_meanwhile(
+    worker: State, clocks: StandingClock, monkeypatch: pytest.MonkeyPatch, is_halted: bool
+) -> None:
+    await leases(worker, 1, rate=1 / (1.5 * HORIZON_S))  # so the next slot is further ahead than those of leases
+
+    async def sleep(seconds: float) -> None:
+        clocks.advance(seconds)
+        if is_halted:
+            await worker.redis.sadd(worker.keys.halted, "museum")
+
+    monkeypatch.setattr(send_slot, "asyncio", SimpleNamespace(sleep=sleep))
+    taken = await try_send_slot(worker, source="museum", host="museum.example")
+    assert isinstance(taken, Slot) != is_halted

@@ -50,7 +50,7 @@ def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl:
         since = time.monotonic()
         crawl.workers[0].terminate()
         assert crawl.workers[0].wait(PATIENCE_S) == 0
-        assert time.monotonic() - since < 30  # a write is given 40 s
+        assert time.monotonic() - since < 38  # a write is given 40 s
         done = crawl.redis.xlen(KEYS.image_events)
         assert crawl.redis.hget(KEYS.counters, "outstanding") == str(100 - done).encode()
         assert not crawl.redis.keys(KEYS.leases_of + "*")

@@ -26,7 +26,7 @@ from tests.leading import lead
 from tests.robots_copies import copy_of, keep_copy, run_out, set_copy, unpacked
 from tests.state.calls.calls import change_packed, db
 from tests.test_crawl import Crawl
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 KEYS = Keys("crawl", "images")
 NONE_OF_P = "User-agent: *\nDisallow: /p/\n"
@@ -88,7 +88,7 @@ async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(stat
 async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
     origin = "http://site.example/robots.txt"
 
-    async def looked() -> tuple[str, bytes, float, str]:
+    async def looked() -> tuple[str, bytes, Any, str]:
         before = await copy_of(state, origin)
         reply = await state.scripts.look_robots(None, origin, "museum")
         assert await copy_of(state, origin) == before
@@ -101,13 +101,13 @@ async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
 
     assert await looked() == ("wait", b"", 0, "")
     await keep("unreachable", reason="status 503", retry=90.0)
-    assert await looked() == ("unreachable", b"", 90, "status 503")
+    assert await looked() == ("unreachable", b"", pytest.approx(90, abs=30), "status 503")
     await set_copy(state, origin, retry=0)  # due to be fetched again: it still holds
     assert await looked() == ("unreachable", b"", 0, "status 503")
     await set_copy(state, origin, since=0)  # for more than 30 days
     assert await looked() == ("none", b"", 0, "status 503")
     await keep("rules", body=b"x", ttl=60.0, delay=5.0)
-    assert await looked() == ("rules", b"x", 60, "")
+    assert await looked() == ("rules", b"x", pytest.approx(60, abs=30), "")
     await run_out(state, origin)  # run out: it serves until there is another
     assert await looked() == ("rules", b"x", 0, "")
     reply = await state.scripts.look_robots("worker", origin, "museum")
@@ -195,7 +195,8 @@ async def test_all_who_are_redirected_to_one_url_share_what_is_found_there(state
     assert await state.scripts.keep_robots("first", target, kind="rules", body=b"x", ttl=60, delay=7, **PAUSES)
     for number, host in enumerate(hosts):
         reply = await state.scripts.look_robots("any", host, f"parked{number}")
-        assert (reply.what, reply.body, reply.url, round(reply.seconds)) == ("rules", b"x", target, 60)
+        assert (reply.what, reply.body, reply.url) == ("rules", b"x", target)
+        assert 30 < reply.seconds <= 60
     delays = await state.scripts.inspect(["parked0", "parked2", "parking.example"])
     assert [standing.robots_delay for standing in delays] == [7, 7, None]  # it binds those who are sent there
 
@@ -273,7 +274,7 @@ async def test_hosts_that_hang_take_a_quarter_of_the_worker_and_a_stopping_worke
     await until_async(lambda: downloader.tries)
     slot: Any = scheduler.crawler.engine._slot
     slot.closing = True
-    assert await asyncio.wait_for(looking, 5) is None
+    assert await asyncio.wait_for(looking, PATIENCE_S) is None
     await until_async(lambda: robots.under_way == most - 1)
     slot.closing = None
     assert "token" not in await copy_of(scheduler.state, ORIGIN)
@@ -286,7 +287,7 @@ async def test_a_slot_that_a_busy_worker_misses_is_not_the_fault_of_the_site(sch
     verdict = await scheduler.robots.look_up("http://museum.example/a.jpg", "museum")
     assert verdict is not None
     assert verdict.allowed
-    assert downloader.tries == 3
+    assert downloader.tries >= 3
     verdict = scheduler.robots.verdict("http://museum.example/p/a.jpg", "museum")
     assert verdict is not None
     assert not verdict.allowed
@@ -301,22 +302,22 @@ async def lead_on(scheduler: FrontierScheduler) -> None:
 async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_others(
     scheduler: FrontierScheduler,
 ) -> None:
-    await rule(scheduler, 0.25)
+    await rule(scheduler, 0.15)
     leading = asyncio.create_task(lead_on(scheduler))
     scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    first, _ = await scheduler.state.scripts.acquire(source="museum")  # the next slot is 4 s ahead
+    first, _ = await scheduler.state.scripts.acquire(source="museum")  # the next slot is 6.7 s ahead
     assert first is not None
     url = "http://museum.example/a.jpg"
     assert await scheduler.robots.look_up(url, "museum", patience=0.3) is None
     assert not await copy_of(scheduler.state, ORIGIN)
     [standing] = await scheduler.state.scripts.inspect(["museum"])
-    assert standing.next_slot - standing.now < 4  # none was reserved
+    assert standing.next_slot - standing.now < 6.7  # none was reserved
     assert scheduler.robots.put_off(url, "museum") > 0
     assert scheduler.robots.put_off("http://other.example/a.jpg", "museum") == 0
     verdict = await scheduler.robots.look_up(url, "museum")
     assert verdict is not None
     assert verdict.allowed
-    assert asyncio.get_running_loop().time() > first.moment + 3.9
+    assert asyncio.get_running_loop().time() > first.moment + 6.5
     assert scheduler.robots.put_off(url, "museum") == 0
     leading.cancel()
 

@@ -11,7 +11,6 @@ from scrapy import Request
 
 from crawlproject.errors import BadSeed
 from crawlproject.exclusions import exclusion_names
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request, parse_seed
 from crawlproject.ingest.seed_rows import Columns, line_of
 from crawlproject.pages.canonical import canonical_url, image_url
@@ -21,7 +20,7 @@ from crawlproject.sources.catalogue import parse_catalogue
 from crawlproject.sources.domains import canonical_host, domain_of, domain_of_url, host_of_url, url_fault
 from crawlproject.spiders.images import ImagesSpider
 
-SPIDER, SEEN = ImagesSpider(), SeenFilter()
+SPIDER = ImagesSpider()
 ONE_HOST = {
     "::1": ["[::1]", "[0:0::1]", "[0:0:0:0:0:0:0:1]", "[0000::0001]", "[::0.0.0.1]", "[::0:1]"],
     "2001:db8::a": ["[2001:db8::a]", "[2001:DB8::000A]", "[2001:0db8:0:0::a]"],
@@ -63,9 +62,9 @@ def by_a_row(spelled: str) -> str:
 
 
 def by_a_request_of_an_own_spider(spelled: str) -> str:
-    new = new_request(Request(f"http://{spelled}/"), SPIDER, SEEN)
+    new = new_request(Request(f"http://{spelled}/"), SPIDER)
     canonical = Request(f"http://{at(domain_of_url(f'http://{spelled}/'))}/")
-    assert new == new_request(canonical, SPIDER, SEEN)  # stored, and known, as the same
+    assert new == new_request(canonical, SPIDER)  # stored, and known, as the same
     return str(new.domain)
 
 

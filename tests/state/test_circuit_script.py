@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from datetime import datetime
@@ -22,9 +21,10 @@ from crawlproject.state.client import State
 from tests.leading import lead
 from tests.robots_copies import keep_copy
 from tests.settings_of_functions import within
+from tests.standing_clock import StandingClock
 from tests.state.calls.calls import change_packed, packed_at
 
-pytestmark = pytest.mark.judges  # in milliseconds
+pytestmark = pytest.mark.usefixtures("clock")
 
 RULES = CircuitRules(open=0.3, open_max=1.0)
 MUSEUM = "museum"
@@ -179,21 +179,22 @@ async def test_lets_a_few_probes_out_and_closes_when_they_go_well(crawl: Crawl) 
     assert len((await crawl.lease()).grants) > 3
 
 
-async def test_opens_for_twice_as_long_when_a_probe_fails_up_to_the_cap(state: State) -> None:
+async def test_opens_for_twice_as_long_when_a_probe_fails_up_to_the_cap(
+    state: State, clock: StandingClock
+) -> None:
     crawl = Crawl(state, replace(RULES, open=0.15, open_max=0.5))
     await crawl.start()
     await crawl.crawl("xxxxxx")
     await crawl.feed(50)
-    lasted = []
-    for _ in range(4):
+    for seconds in (0.15, 0.3, 0.5, 0.5):
         [status] = await crawl.scripts.inspect([MUSEUM])
-        lasted.append(status.held_until - status.now)  # what was left of it when this was asked
-        await asyncio.sleep(status.held_until - status.now + 0.02)
+        assert status.held_until - status.now == pytest.approx(seconds)
+        clock.advance(seconds - 0.01)
+        assert (await crawl.lease()).grants == []
+        clock.advance(0.01)
         probe, *others = (await crawl.lease()).grants
         await crawl.settle([probe], "x")
         await crawl.settle(others, "." * len(others))  # too late to decide anything
-    bounds = [(0, 0.15), (0.15, 0.3), (0.3, 0.5), (0.3, 0.5)]
-    assert all(low < left <= high + 0.001 for left, (low, high) in zip(lasted, bounds, strict=True)), lasted
 
 
 async def test_a_probe_that_comes_back_unsent_frees_its_place(crawl: Crawl) -> None:
@@ -225,20 +226,21 @@ async def test_probes_that_are_answered_without_a_sample_close_it(crawl: Crawl) 
     assert await crawl.circuit_state() == "closed"
 
 
-async def test_a_probe_lost_with_its_worker_frees_its_place(crawl: Crawl) -> None:
+async def test_a_probe_lost_with_its_worker_frees_its_place(crawl: Crawl, clock: StandingClock) -> None:
     await crawl.crawl("xxxxxx")
     await crawl.feed(10)
     await crawl.end_period()
     assert len((await crawl.lease()).grants) == 3
-    await crawl.scripts.heartbeat("v", join=True, timeout=0.1, max_deliveries=3)
-    await asyncio.sleep(0.15)
-    await crawl.scripts.heartbeat("v", join=True, timeout=0.1, max_deliveries=3)
-    await crawl.scripts.heartbeat("v", join=False, timeout=0.1, max_deliveries=3)
+    clock.advance(20)
+    await crawl.scripts.heartbeat("v", join=True, timeout=30, max_deliveries=3)
+    clock.advance(10)
+    beat = await crawl.scripts.heartbeat("v", join=False, timeout=30, max_deliveries=3)
+    assert beat.lost == [("w", 3, 0)]
     await crawl.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
     assert len((await crawl.lease()).grants) == 3
 
 
-async def test_fifty_errors_in_a_row_halt_until_an_operator_acts(state: State) -> None:
+async def test_fifty_errors_in_a_row_halt_until_an_operator_acts(state: State, clock: StandingClock) -> None:
     crawl = Crawl(state, replace(RULES, samples=1000))
     await crawl.start()
     await crawl.crawl("." + "x" * 49)
@@ -250,7 +252,7 @@ async def test_fifty_errors_in_a_row_halt_until_an_operator_acts(state: State) -
     assert (event["type"], event["reason"]) == ("permanent", "50 errors in a row")
     assert event["msg"] == 'museum tripped permanent halt. Response codes: {"500": 50}'
     await crawl.feed(10)
-    await asyncio.sleep(0.4)
+    clock.advance(86_400)
     await crawl.watch()
     assert (await crawl.lease()).grants == []
 
@@ -420,15 +422,17 @@ async def test_only_the_leader_of_this_term_watches(crawl: Crawl) -> None:
     assert await crawl.changes() == ["halted"]
 
 
-async def test_retry_after_holds_the_whole_source_and_a_shorter_one_changes_nothing(crawl: Crawl) -> None:
+async def test_retry_after_holds_the_whole_source_and_a_shorter_one_changes_nothing(
+    crawl: Crawl, clock: StandingClock
+) -> None:
     await crawl.feed(4)
     first, second = (await crawl.lease(2)).grants
     await crawl.settle([first], "x", slows=True, hold=0.5)
     await crawl.settle([second], "x", slows=True, hold=0.01)
-    await asyncio.sleep(0.02)
+    clock.advance(0.49)
     assert (await crawl.lease()).grants == []
     assert (await crawl.scripts.acquire(source=MUSEUM)).slot is None
-    await asyncio.sleep(0.55)
+    clock.advance(0.01)
     assert len((await crawl.lease()).grants) == 2
 
 
@@ -439,8 +443,8 @@ async def test_a_throttled_source_is_slowed_to_half_its_rate_once_in_ten_seconds
     [status] = await crawl.scripts.inspect([MUSEUM])
     assert (status.effective, status.factor, status.why) == (100.0, 0.5, "status 500")
     grants = (await crawl.lease()).grants
-    slots = [grant.slot for grant in grants]
-    assert [round(b - a, 4) for a, b in pairwise(slots)] == [0.01] * (len(slots) - 1)
+    slots = [grant.at for grant in grants]
+    assert [b - a for a, b in pairwise(slots)] == [10_000] * (len(slots) - 1)
     await crawl.settle(grants[:1], "x", slows=True)
     assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 0.5
 
@@ -495,11 +499,11 @@ async def test_the_catalogue_sets_rules_of_its_own_for_a_source(crawl: Crawl) ->
     assert await crawl.circuit_state() == "closed"
 
 
-async def test_the_window_slides_and_its_statuses_are_named(state: State) -> None:
+async def test_the_window_slides_and_its_statuses_are_named(state: State, clock: StandingClock) -> None:
     crawl = Crawl(state, replace(RULES, window=0.3))
     await crawl.start()
     await crawl.crawl("xxxxx")
-    await asyncio.sleep(0.32)
+    clock.advance(0.32)
     await crawl.crawl("xxxxx")
     assert await crawl.circuit_state() == "closed"
     assert len((await packed_at(crawl.db, "crawl:window:museum"))["results"]) == 48
@@ -550,11 +554,13 @@ async def test_an_operator_who_takes_a_source_out_of_the_set_is_heeded_by_the_ne
     assert event["type"] == "permanent"
 
 
-async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_time(crawl: Crawl) -> None:
+async def test_a_source_that_is_resumed_does_not_wait_for_the_slot_of_a_slower_time(
+    crawl: Crawl, clock: StandingClock
+) -> None:
     await crawl.start(rate=0.2)
     await crawl.feed(3)
     await crawl.settle((await crawl.lease(1)).grants, "x", slows=True)
-    await asyncio.sleep(0.01)
+    clock.advance(0.01)
     await crawl.db.zincrby("crawl:slots", 100_000_000, "museum")
     await crawl.db.sadd("crawl:halted", "museum")
     await crawl.watch()
@@ -597,7 +603,9 @@ async def test_where_unknown_sources_are_refused_so_is_work_that_finds_itself_un
     assert await crawl.db.hget("crawl:images:counters", "outstanding") == b"0"
 
 
-async def test_a_half_open_circuit_lets_few_requests_without_a_lease_out(state: State) -> None:
+async def test_a_half_open_circuit_lets_few_requests_without_a_lease_out(
+    state: State, clock: StandingClock
+) -> None:
     crawl = Crawl(state, CircuitRules(open=3.0, open_max=3.0))
     await crawl.start()
     await crawl.crawl("xxxxxx")
@@ -609,7 +617,7 @@ async def test_a_half_open_circuit_lets_few_requests_without_a_lease_out(state: 
         # Three probes in three seconds: one a second, and slots are reserved up to a second ahead.
         assert 1 <= len(slots) <= 2
         assert all(wait > 0 for slot, wait in given if slot is None)
-        await asyncio.sleep(1.1)
+        clock.advance(1.1)
         await crawl.feed(3)
         await crawl.lease()
         assert await crawl.circuit_state() == "half_open"
@@ -654,10 +662,9 @@ async def test_a_slot_that_was_far_ahead_is_confirmed_only_while_nothing_was_hal
 
 @pytest.mark.parametrize("seconds", [2, 4])
 async def test_a_slot_that_was_far_ahead_is_not_used_after_the_clock_was_set_forward(
-    crawl: Crawl, seconds: int
+    crawl: Crawl, clock: StandingClock, seconds: int
 ) -> None:
     slot = await far_ahead(crawl, 1_000_000)
     assert await crawl.scripts.confirm(slot)
-    now, micros = await crawl.db.time()
-    await crawl.db.hset("crawl:clock", mapping={"seen": (now + seconds) * 1_000_000 + micros, "resume": 0})
+    clock.advance(seconds)
     assert not await crawl.scripts.confirm(slot)

@@ -141,7 +141,11 @@ def test_a_crawl_as_a_user_with_no_more_rights_than_it_needs(
         with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
             for museum in MUSEUMS:
                 crawl.push(museum, *(f"{number}.jpg" for number in range(10)))
-            crawl.run(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="3")
+            crawl.start(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="0")  # seeds may still be on their way
+            crawl.until(lambda: crawl.ends() == Counter(crawl.pushed))
+            for worker in crawl.workers:
+                worker.terminate()
+            crawl.finish()
         assert crawl.ends() == Counter(crawl.pushed)
         assert [crawl.faults(worker) for worker in range(SHARDS)] == [[]] * SHARDS
     finally:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -82,10 +81,8 @@ def test_what_was_stored_outlives_the_server(folder: Path) -> None:
     with redis.Redis.from_url(url) as client:
         client.rpush("seeds", *range(1000))
 
-    begun = time.monotonic()
     assert embedded.stop(folder)
     wait_for_end(pid)
-    assert time.monotonic() - begun < 2
     assert not embedded.socket_path(folder).exists()
     assert not embedded.stop(folder)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -101,9 +100,7 @@ async def test_a_master_that_has_been_replaced_is_left_before_it_knows(pair: Pai
         return bool(pair.replica.client.get(KEYS.fence) == b"2")
 
     assert pair.replica.client.delete(KEYS.leader) == 1  # the next term shows there alone
-    began = time.monotonic()
     await until_async(writes_arrive)
-    assert time.monotonic() < began + 2.5
     assert leads(pair.master.client)
     await state.close()
 

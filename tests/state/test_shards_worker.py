@@ -28,7 +28,7 @@ from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
 from tests.settings_of_functions import within
 from tests.shards import domain_in
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 SHARDS = 4
 
@@ -63,7 +63,7 @@ def found(worker: FrontierScheduler, domain: str) -> Request:
 async def put(worker: FrontierScheduler, shard: State) -> None:
     """Put a request into a shard."""
     domain = domain_in(shard.number, SHARDS)
-    new = new_request(found(worker, domain), worker.spider, worker.df)
+    new = new_request(found(worker, domain), worker.spider)
     assert await within(shard.scripts, high_water=99).enqueue("w", [new])
 
 
@@ -153,7 +153,7 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
             monkeypatch.setattr(worker.crawler.engine, "close_spider_async", close, raising=False)
             lookers[worker] = UnservedShards.from_crawler(worker.crawler)
             lookers[worker].spider_opened()
-            await lookers[worker]._loops.stop()
+            await lookers[worker].loops.stop()
         await lookers[first].look()
         await asyncio.sleep(0.3)
         await lookers[second].look()
@@ -175,7 +175,7 @@ async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: py
     async with opened(redis_url, CRAWL_SHARD="1") as one:
         looker = UnservedShards.from_crawler(one.crawler)
         looker.spider_opened()
-        await looker._loops.stop()
+        await looker.loops.stop()
         await looker.look()
         assert MOVES_TO not in os.environ
 
@@ -184,7 +184,7 @@ async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: py
 async def keeper(worker: FrontierScheduler) -> Membership:
     """What keeps that worker's membership; it does nothing by itself."""
     one = Membership.from_crawler(worker.crawler)
-    one.config = replace(one.config, heartbeat_timeout=0.6)
+    one.config = replace(one.config, heartbeat_timeout=60)
     one.spider_opened()
     await one.spider_closed()
     return one
@@ -228,7 +228,7 @@ async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
     await state.redis.zrem(state.keys.workers, state.worker_id)
     await keeper._beat()
     assert "This worker stops: CRAWL_SHARDS is 4 here and 8 in the crawl of CRAWL_NAMESPACE=crawl" in caplog.text
-    await asyncio.wait_for(stopped.wait(), 5)
+    await asyncio.wait_for(stopped.wait(), PATIENCE_S)
     assert await state.redis.zscore(state.keys.workers, state.worker_id) is None
 
 
@@ -253,7 +253,7 @@ async def test_each_leader_publishes_its_sources_and_whose_the_others_domains_ar
             hosts = await redis.hgetall(keys.hosts)
             return len(hosts) == SHARDS and await redis.hkeys(keys.rates) == [sources[shard.number].encode()]  # noqa: B023
 
-        assert await until_async(is_published, 5)
+        assert await until_async(is_published)
     for one in leaders:
         await one.stop()
 

@@ -85,14 +85,14 @@ class WorkerMetrics(Extension):
             raise NotConfigured
         super().__init__(crawler)
 
-    def spider_opened(self) -> None:
+    def begin(self) -> None:
         """Begin to serve."""
         _running.append(self.crawler)
         address, port = self._settings.address, self._settings.port
         if port is None or len(_running) > 1:
             return
         worker = WorkerCollector(
-            scheduler_of(self.crawler).spider.name,
+            self.scheduler.spider.name,
             lambda name: sum(one.stats.get_value(name, 0) for one in _running if one.stats is not None),
             lambda: sum(len(scheduler_of(one).queue.leases) for one in _running),
         )

@@ -18,8 +18,6 @@ from crawlproject.contrib.overflow.packs import Packs, compressed, decompressed,
 from crawlproject.contrib.overflow.plugin import OverflowSettings
 from crawlproject.extensions import Extension
 from crawlproject.frontier.contents import read_counters
-from crawlproject.frontier.scheduler import scheduler_of
-from crawlproject.runtime import Loops
 from crawlproject.state.calls import Due, Extent, Tail, Wanted
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.storage.blobs import described
@@ -243,21 +241,16 @@ class OverflowStore(Extension):
         super().__init__(crawler)
         self._store = config.read(OverflowSettings, crawler.settings).store
 
-    def spider_opened(self) -> None:
+    def begin(self) -> None:
         """Begin, or say what this worker cannot fetch without a store."""
-        scheduler = scheduler_of(self.crawler)
-        self._loops = Loops(scheduler.state)
+        scheduler = self.scheduler
         if self._store is None:
             self._warning = asyncio.create_task(_warn_of_others(scheduler.state))
             return
         packs = open_packs(self._store, self.crawler.settings)
         for state in (scheduler.state, *map(scheduler.state.beside, getattr(scheduler.spider, "finds_for", ()))):
             overflow = Overflow(state, packs)
-            self._loops.start(overflow.keep, overflow.keep_sweeping)
-
-    async def spider_closed(self) -> None:
-        """Stop."""
-        await self._loops.stop()
+            self.loops.start(overflow.keep, overflow.keep_sweeping)
 
 
 async def _warn_of_others(state: State) -> None:

@@ -121,8 +121,8 @@ def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page
         counts = {"pages": 90, "good_pages": 80, **found}
         crawl.redis.hset(of_pages.counts, "museum.org", msgpack.packb(counts))
         crawl.redis.hset(of_pages.ledger, "museum.org", "300 20")
-        crawl.redis.hset(of_pages.counters, "overflow", 2)
         crawl.redis.rpush(of_pages.overflow_of + "1:museum.org", b"\x01\x00\x01a", b"\x01\x00\x01b")
+        crawl.redis.hset(of_pages.counters, "overflow", 2)
         choice = page.get_by_role("navigation", name="Spiders")
         choice.get_by_role("link", name="pages").click()
         page.wait_for_url(f"{one.url}/?spider=pages")

@@ -15,7 +15,6 @@ from crawlproject.contrib import probes
 from crawlproject.contrib.probes.events import ProbeEvent
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.frontier.seeds import parse_seed
 from crawlproject.imaging.messages import INSPECTED, Inspected, Reply
@@ -60,9 +59,8 @@ def test_what_cannot_be_known_is_refused(spider: ImagesSpider) -> None:
 
 
 def test_a_probe_is_another_request_than_a_fetch_whatever_is_known() -> None:
-    seen = SeenFilter()
     metas: list[dict[str, Any]] = [{}, {MODE: ["probe", {}]}, {MODE: ["probe", {"filesize": 1}]}]
-    digests = [seen.digest(Request(URL, meta={IDENTIFIER: "1", **meta})) for meta in metas]
+    digests = [codec.digest(Request(URL, meta={IDENTIFIER: "1", **meta})) for meta in metas]
     assert len(set(digests)) == 2
 
 

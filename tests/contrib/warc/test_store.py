@@ -154,7 +154,6 @@ async def test_a_folder_that_vanishes_is_an_outage_until_it_is_back(tmp_path: Pa
 async def test_a_write_that_hangs_is_an_outage_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs, "_TIMEOUT_S", 0.2)
     monkeypatch.setattr(blobs, "_POLL_S", 0.05)
     release = threading.Event()
     fsync = os.fsync
@@ -166,6 +165,7 @@ async def test_a_write_that_hangs_is_an_outage_until_it_ends(
     async with opened(tmp_path) as store:
         await write(store, 1)
         monkeypatch.setattr(os, "fsync", hanging)
+        monkeypatch.setattr(blobs, "_TIMEOUT_S", 0.2)
         with pytest.raises(StorageDown, match=r"not done after 0\.2 s"):
             await write(store, 2)
         monkeypatch.setattr(blobs, "_TIMEOUT_S", 40.0)

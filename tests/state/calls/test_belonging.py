@@ -9,7 +9,6 @@ import pytest
 from scrapy import Request
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import SeenFilter
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.spiders.images import ImagesSpider
@@ -29,7 +28,7 @@ def request_to(url: str, source: str | None = None, **meta: Any) -> Request:
 
 async def feed(state: State, *seeds: tuple[str, str | None], refuse_unknown: bool = False) -> EnqueueReply:
     """Enqueue a request for each URL and the source that its seed names."""
-    items = [new_request(request_to(url, source), SPIDER, SeenFilter()) for url, source in seeds]
+    items = [new_request(request_to(url, source), SPIDER) for url, source in seeds]
     reply = await within(state.scripts, refuse_unknown=refuse_unknown).enqueue("w", items)
     assert reply is not None
     return reply
@@ -123,7 +122,7 @@ async def test_of_a_domain_it_is_said_that_its_rate_is_lent_to_no_other(state: S
 
 async def put_with(state: State, source: str, *requests: Request) -> None:
     """Store requests in the queue of `source`, as an earlier version or catalogue had them."""
-    items = [new_request(request, SPIDER, SeenFilter()) for request in requests]
+    items = [new_request(request, SPIDER) for request in requests]
     entries = [item.entry for item in items]
     await db(state).rpush(f"{state.keys.queue_of}0:{source}", *entries)
     await db(state).hincrby(state.keys.counters, "outstanding", len(entries))

@@ -14,7 +14,7 @@ from scrapy import Request
 
 from crawlproject.errors import Excluded
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import SeenFilter, digest_of, name_in
+from crawlproject.frontier.codec import digest_of, name_in
 from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, MODE, SITEMAP, SOURCE
 from crawlproject.politeness.slots import tolerance
@@ -32,7 +32,7 @@ SPIDER = ImagesSpider()
 def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
     """Return a request as a seed with this URL makes it, identified by its end."""
     meta: dict[str, Any] = {IDENTIFIER: url[-100:]} | ({} if source is None else {SOURCE: source})
-    return new_request(Request(url, meta=meta, **more), SPIDER, SeenFilter())
+    return new_request(Request(url, meta=meta, **more), SPIDER)
 
 
 async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
@@ -67,7 +67,7 @@ async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(st
         "http://a.example/moved",
         meta={IDENTIFIER: "m", SOURCE: "made-up", "redirect_urls": ["http://b.example/"]},
     )
-    await enqueue(state, [*named, *others, new_request(moved, SPIDER, SeenFilter())])
+    await enqueue(state, [*named, *others, new_request(moved, SPIDER)])
     (grant,) = (await lease(state)).grants
     await db(state).set(state.keys.override_rate_of + "a.example", "200")
     await db(state).sadd(state.keys.excluded, "made-up")

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 import pytest
 
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
+from tests.standing_clock import StandingClock
 from tests.state.calls.calls import begin, db, entry, join, lease, names, outstanding, put, rule, waiting
 
-pytestmark = pytest.mark.judges  # in milliseconds
+pytestmark = pytest.mark.usefixtures("clock")
 
 
-async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted(state: State) -> None:
+async def test_leases_of_a_silent_worker_return_in_order_with_a_delivery_counted(
+    state: State, clock: StandingClock
+) -> None:
     await join(state)
     await join(state, "other")
     await rule(state, ("museum", 1000))
     await put(state, [entry(str(n)) for n in range(200)])
     assert len((await lease(state, want=150, room=150)).grants) == 150
     await db(state).lpush(state.keys.processing_of + "w", "s1", "s2")
-    await asyncio.sleep(0.5)
-    began = time.monotonic()  # silent itself until now: perhaps Redis was away, and all get their whole time again
-    beat = await state.scripts.heartbeat("other", join=False, timeout=0.4, max_deliveries=3)
-    assert beat.lost == []
-    while not beat.lost:
-        await asyncio.sleep(0.02)
-        beat = await state.scripts.heartbeat("other", join=False, timeout=0.4, max_deliveries=3)
-    assert time.monotonic() - began >= 0.4
+    clock.advance(31)
+    # silent itself until now: perhaps Redis was away, and all get their whole time again
+    for seconds in (10, 10, 9.9, 0.1):
+        beat = await state.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=3)
+        assert beat.lost == []
+        clock.advance(seconds)
+    beat = await state.scripts.heartbeat("other", join=False, timeout=30, max_deliveries=3)
     assert beat.alive
     assert beat.lost == [("w", 150, 0)]
     assert await waiting(state) == [b"s1", b"s2"]
@@ -74,7 +73,9 @@ async def test_a_worker_that_lapsed_is_notified_and_cannot_settle(state: State) 
     assert await db(state).xlen(state.keys.image_events) == 0
 
 
-async def test_a_worker_that_leaves_gives_all_back_with_nothing_counted(state: State) -> None:
+async def test_a_worker_that_leaves_gives_all_back_with_nothing_counted(
+    state: State, clock: StandingClock
+) -> None:
     await join(state)
     await join(state, "other")
     await rule(state, ("museum", 1000))
@@ -83,7 +84,7 @@ async def test_a_worker_that_leaves_gives_all_back_with_nothing_counted(state: S
     await db(state).lpush(state.keys.processing_of + "w", "s1", "s2")
     assert await state.scripts.leave("w") == 150
     assert await waiting(state) == [b"s1", b"s2"]
-    await asyncio.sleep(0.2)
+    clock.advance(0.2)
     reply = await lease(state, want=200, worker="other", room=200)
     assert names(reply) == [str(n) for n in range(150)]
     assert {g.entry[1] for g in reply.grants} == {0}

@@ -60,6 +60,7 @@ def slots(reply: LeaseReply) -> list[float]:
     return [grant.at / US for grant in reply.grants]
 
 
+@pytest.mark.usefixtures("clock")
 async def test_leases_of_the_spider_are_that_far_apart_while_another_spider_has_the_sources_rate(
     state: State, pages: State
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +11,7 @@ from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Set
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in, read_fetches
 from tests.settings_of_functions import within
+from tests.standing_clock import StandingClock
 from tests.state.calls.calls import (
     begin,
     change_packed,
@@ -25,8 +25,6 @@ from tests.state.calls.calls import (
     put,
     rule,
 )
-
-pytestmark = pytest.mark.judges  # in milliseconds
 
 
 async def test_a_settled_lease_emits_its_event_once(state: State) -> None:
@@ -72,7 +70,7 @@ async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: Sta
     assert (await state.scripts.settle("w", [Settlement(other.id, "museum", dead="x")])).settled == [True]
 
 
-async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State) -> None:
+async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State, clock: StandingClock) -> None:
     await begin(state, 200, "a", "b", "c")
     grants = (await lease(state, want=2)).grants
     again = [Settlement(g.id, "museum", entry("again"), delay=0.3) for g in grants]  # alike, and yet two
@@ -80,7 +78,9 @@ async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State) ->
     assert await outstanding(state) == 3
     assert names(await lease(state)) == ["c"]
     assert names(await lease(state)) == []
-    await asyncio.sleep(0.35)
+    clock.advance(0.29)
+    assert names(await lease(state)) == []
+    clock.advance(0.01)
     assert names(await lease(state)) == ["again", "again"]
 
 

@@ -15,9 +15,9 @@ import pytest_asyncio
 from crawlproject import config
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
+from tests.standing_clock import US, StandingClock
 from tests.state.calls.calls import db, entry, join, lease, put, rule
 
-US = 1_000_000
 OFTEN_S, SELDOM_S = 0.0075, 0.15  # between the lease calls of twenty workers, and of one
 
 
@@ -33,33 +33,13 @@ async def pages(state: State) -> AsyncIterator[State]:
     await other.close()
 
 
-class Clock:
-    """The time in Redis, a day ahead of the server's, which stands still between two calls."""
-
-    def __init__(self, state: State, seconds: int) -> None:
-        self.state = state
-        self.now = (seconds + 86_400) * US
-
-    @classmethod
-    async def of(cls, state: State) -> Clock:
-        await lease(state, want=0)  # so that the server is known
-        clock = cls(state, (await db(state).time())[0])
-        await clock.wait(0)
-        return clock
-
-    async def wait(self, seconds: float) -> None:
-        self.now += round(seconds * US)
-        mapping = {"seen": self.now, "ahead": 0, "resume": 0}
-        await db(self.state).hset(self.state.keys.clock, mapping=mapping)
-
-
 async def fill(state: State, count: int) -> None:
     for first in range(0, count, 1000):
         await put(state, [entry(str(first + number)) for number in range(min(1000, count - first))])
 
 
 async def crawl(
-    clock: Clock,
+    clock: StandingClock,
     seconds: float,
     every: Mapping[State, float],
     room: Mapping[State, int | Iterator[int]] | None = None,
@@ -70,7 +50,7 @@ async def crawl(
     end = clock.now + round(seconds * US)
     while clock.now < end:
         spider = min(next_call, key=lambda one: next_call[one])
-        await clock.wait(max(next_call[spider] - clock.now, 0) / US)
+        clock.now = max(next_call[spider], clock.now)
         most = (room or {}).get(spider, 100)
         reply = await lease(spider, room=most if isinstance(most, int) else next(most))
         assert reply.state == "ok"
@@ -88,35 +68,34 @@ async def waiting(state: State) -> Any:
 @pytest.mark.parametrize(("rate", "seconds"), [(5, 12.0), (200, 2.0)])
 @pytest.mark.parametrize("often", ["images", "pages"])
 async def test_one_worker_beside_twenty_gets_a_fifth_and_no_slot_is_lost(
-    state: State, pages: State, rate: float, seconds: float, often: str
+    state: State, pages: State, clock: StandingClock, rate: float, seconds: float, often: str
 ) -> None:
     await rule(state, ("museum", rate))
     for spider in (state, pages):
         await fill(spider, round(rate * seconds) + 100)
-    clock = await Clock.of(state)
     periods = {spider: OFTEN_S if spider.keys.spider == often else SELDOM_S for spider in (state, pages)}
     given = await crawl(clock, seconds, periods)
     assert given.total() >= 0.97 * rate * seconds
     assert 0.2 <= given[often] / given.total() <= 0.8
 
 
-async def test_a_spider_alone_at_a_source_has_all_of_it(state: State, pages: State) -> None:
+async def test_a_spider_alone_at_a_source_has_all_of_it(state: State, pages: State, clock: StandingClock) -> None:
     await rule(state, ("museum", 20), ("other", 20))
     await fill(state, 400)
     await put(pages, [entry(str(number)) for number in range(400)], "other")
-    clock = await Clock.of(state)
     given = await crawl(clock, 5, {state: SELDOM_S, pages: SELDOM_S})
     assert min(given.values()) >= 0.97 * 5 * 20
     assert await waiting(state) == {}
 
 
-async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(state: State, pages: State) -> None:
+async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(
+    state: State, pages: State, clock: StandingClock
+) -> None:
     """As of a worker that is busy: its source is due, but there is no room for more."""
     rate, seconds = 20, 10
     await rule(state, ("museum", rate))
     await fill(state, round(rate * seconds) + 100)
     await fill(pages, 400)
-    clock = await Clock.of(state)
     given = await crawl(clock, seconds, {state: SELDOM_S, pages: SELDOM_S}, {pages: 0})
     assert given["images"] >= 0.97 * rate * seconds - 0.3 * rate  # two horizons are left to it first
     await fill(state, 700)
@@ -125,11 +104,12 @@ async def test_a_spider_that_takes_few_or_none_costs_the_other_nothing(state: St
 
 
 @pytest.mark.parametrize("how", ["dead", "paused"])
-async def test_when_the_other_asks_no_more_nothing_is_lost(state: State, pages: State, how: str) -> None:
+async def test_when_the_other_asks_no_more_nothing_is_lost(
+    state: State, pages: State, clock: StandingClock, how: str
+) -> None:
     await rule(state, ("museum", 20))
     await fill(state, 900)
     await fill(pages, 400)
-    clock = await Clock.of(state)
     await crawl(clock, 3, {state: SELDOM_S, pages: SELDOM_S})
     given = await crawl(clock, 10, {state: SELDOM_S})
     assert given["images"] >= 0.97 * 10 * 20
@@ -138,13 +118,14 @@ async def test_when_the_other_asks_no_more_nothing_is_lost(state: State, pages: 
         assert 0.2 <= given["pages"] / given.total() <= 0.8
 
 
-async def test_a_spider_that_waits_for_its_own_delay_costs_the_other_nothing(state: State, pages: State) -> None:
+async def test_a_spider_that_waits_for_its_own_delay_costs_the_other_nothing(
+    state: State, pages: State, clock: StandingClock
+) -> None:
     paced = State(config.load({"REDIS_URL": state.config.redis_url, "CRAWL_PAGES_DELAY": 2}), "pages")
     await paced.open()
     await rule(state, ("museum", 20))
     await fill(state, 900)
     await fill(paced, 400)
-    clock = await Clock.of(state)
     given = await crawl(clock, 8, {state: OFTEN_S, paced: SELDOM_S})
     assert given["pages"] == 4
     assert given.total() >= 0.97 * 8 * 20

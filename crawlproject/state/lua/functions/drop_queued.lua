@@ -15,7 +15,7 @@
 register('drop_queued', function(ctx, K, A)
   local source = A.source
   due_index.look_up(ctx, {source})
-  local waiting = queues.backlog_of(ctx, source) + queues.overflow_of(ctx, source)
+  local waiting = queues.backlog_of(ctx, source) + queues.tail_of(ctx, source) + queues.spilled_of(ctx, source)
   local left = (A.what ~= 'excluded' or exclusions.has(ctx, source)) and A.count or 0
 
   local function take(keys, into)

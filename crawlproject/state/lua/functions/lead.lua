@@ -6,7 +6,7 @@
 --
 -- Keeps the clock, out of memory, too: somebody must bound the streams, and report.
 register('lead', function(ctx, K, A)
-  local leader, _, fence = unpack(redis.call('MGET', K.leader, K.pulse, K.fence))
+  local leader, fence = unpack(redis.call('MGET', K.leader, K.fence))
   -- The end of a TTL is a moment of the server's clock, too: with one that was set back it may be hours away.
   local lasts = redis.call('PTTL', K.leader)
   if leader and leader ~= A.worker and not A.release and lasts > A.ttl then leader = false end

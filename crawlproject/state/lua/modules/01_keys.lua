@@ -13,7 +13,7 @@ local OF_CRAWL = {
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
   link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
   halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
-   ordered_by_of = 'ordered_by:', readers = 'readers',
+  ordered_by_of = 'ordered_by:', readers = 'readers',
 }
 
 -- Those of a spider, behind its name and a further colon.

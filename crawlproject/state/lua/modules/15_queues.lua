@@ -243,8 +243,6 @@ function queues.tail_of(ctx, source)
   return count
 end
 
-function queues.overflow_of(ctx, source) return queues.tail_of(ctx, source) + queues.spilled_of(ctx, source) end
-
 -- Fills the queues of a source from its overflow: of each priority, the highest first, when half of the window is used up.
 function queues.promote(ctx, source)
   if not queues.has_overflow(ctx, source) then return end

@@ -83,6 +83,3 @@ function robots.delay_of(ctx, source)
   end
   return ctx.robots_delays[source]
 end
-
--- The delay (s) that it has to keep: none where its operator has lifted it.
-function robots.binding_delay_of(ctx, source) return rates.is_over_robots(ctx, source) and 0 or robots.delay_of(ctx, source) end

@@ -210,7 +210,8 @@ end
 -- operator has lifted that.
 function due_index.effective_rate(ctx, source)
   local rate = rates.of(ctx, source) * circuits.factor_of(ctx, circuits.of(ctx, source))
-  return math.min(rate, 1 / robots.binding_delay_of(ctx, source)) -- 1 / 0 is above any rate
+  if rates.is_over_robots(ctx, source) then return rate end
+  return math.min(rate, 1 / robots.delay_of(ctx, source)) -- 1 / 0 is above any rate
 end
 
 -- The moment before which nothing goes out, whatever its slots; 0 when there is none.
