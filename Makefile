@@ -64,7 +64,8 @@ $(THEIRS)/.installed: benchmarks/img2dataset.lock
 
 # The documents as a site, in .crawl/site/index.html; a link that leads nowhere is an error.
 docs: .venv/.dev
-	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet  # takes up to a minute
+	@echo "The documents are in .crawl/site/index.html"
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

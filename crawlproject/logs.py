@@ -5,9 +5,11 @@ Every line about a request names its source and its identifier; no line contains
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import logging.handlers
+import os
 import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -103,6 +105,25 @@ def _line(level: int, message: str, response: Response | Failure | None, **args:
 _ROTATED_BYTES, _ROTATED_FILES = 100_000_000, 5
 
 
+class SharedFileHandler(logging.handlers.RotatingFileHandler):
+    """Writes a file that several processes may write, as the workers in a folder do: one of them renames it."""
+
+    def doRollover(self) -> None:  # noqa: N802
+        """Rename the file, or open the new one if another process has renamed it."""
+        assert self.stream is not None
+        with os.fdopen(os.dup(self.stream.fileno()), "ab") as old:
+            fcntl.flock(old, fcntl.LOCK_EX)
+            try:
+                is_current = os.path.samestat(os.fstat(old.fileno()), Path(self.baseFilename).stat())
+            except FileNotFoundError:
+                is_current = False
+            if is_current:
+                super().doRollover()
+            else:
+                self.stream.close()
+                self.stream = self._open()
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     """Tell whether to log a line: of a body that is too large, or cut off, the dead letter says more.
 
@@ -182,7 +203,7 @@ def install(settings: BaseSettings, spider: str = "") -> Screen | None:
     if file := settings.get("LOG_FILE"):
         if not settings.getbool("LOG_FILE_APPEND"):
             Path(file).write_bytes(b"")  # where files are rotated, the handler itself always appends
-        handler = logging.handlers.RotatingFileHandler(
+        handler = SharedFileHandler(
             file, maxBytes=_ROTATED_BYTES, backupCount=_ROTATED_FILES, encoding=settings.get("LOG_ENCODING")
         )
     elif settings.getbool("LOG_ENABLED"):

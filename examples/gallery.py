@@ -91,7 +91,8 @@ def main() -> None:
     for server in servers[1:]:
         Thread(target=server.serve_forever, daemon=True).start()
     print(
-        f"{given.folder}/images.csv: {len(MUSEUMS) * given.count} images; the sites run until Ctrl-C", flush=True
+        f"{given.folder}/images.parquet and .csv: {len(MUSEUMS) * given.count} images; the sites run until Ctrl-C",
+        flush=True,
     )
     with suppress(KeyboardInterrupt):
         servers[0].serve_forever()

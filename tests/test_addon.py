@@ -204,11 +204,11 @@ def test_a_new_project_crawls_politely_with_scrapy_and_with_crawlproject(
     project.settings("DOWNLOAD_DELAY = 1")
     for program in ("scrapy", "crawlproject"):
         [*_, said] = project.run(program, "crawl", "shop").stderr.splitlines()
-        assert ": moved/settings.py: DOWNLOAD_DELAY=1 would hold requests" in said
+        assert ": moved/settings.py: DOWNLOAD_DELAY=1 would delay requests" in said
         assert said.endswith("crawlproject rate")  # plain Scrapy has no such command
     (project.module / "settings.py").write_text(settings)
     [*_, said] = project.run("scrapy", "crawl", "shop", "-s", "DOWNLOAD_DELAY=2").stderr.splitlines()
-    assert said.startswith("scrapy: DOWNLOAD_DELAY=2 would hold")
+    assert said.startswith("scrapy: DOWNLOAD_DELAY=2 would delay")
 
 
 def test_half_a_move_ends_in_a_sentence(project: Project) -> None:

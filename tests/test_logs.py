@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request
 from scrapy.settings import Settings
 
-from crawlproject.logs import JsonFormatter, TextFormatter, install
+from crawlproject.logs import JsonFormatter, SharedFileHandler, TextFormatter, install
 from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.storage.blobs import thumbnail_name
 from demo.gallery import Fault, Gallery, set_faults
@@ -37,6 +38,18 @@ def test_a_line_about_a_request_names_source_and_identifier() -> None:
     line = json.loads(JsonFormatter().format(record("Source museum: open", source="museum")))
     assert line["source"] == "museum"
     assert "identifier" not in line
+
+
+def test_processes_that_share_a_log_lose_no_line_when_one_of_them_renames_it(tmp_path: Path) -> None:
+    handlers = [SharedFileHandler(tmp_path / "images.log", maxBytes=2_000, backupCount=5) for _ in range(8)]
+    written = [f"line {number} {'x' * 80}" for number in range(80)]  # in less than four files
+    for number, line in enumerate(written):
+        handlers[number % 8].emit(record(line))
+    for handler in handlers:
+        handler.close()
+    found = [line for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    assert sorted(found) == sorted(written)
+    assert len(list(tmp_path.iterdir())) <= 6
 
 
 def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:

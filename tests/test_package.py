@@ -142,7 +142,7 @@ def test_a_project_in_the_folder_keeps_its_settings(elsewhere: Elsewhere) -> Non
     elsewhere.environ["SCRAPY_SETTINGS_MODULE"] = "theirs.settings"
     elsewhere.environ["PYTHONPATH"] = "theirs"
     done = elsewhere.run("crawlproject", "settings", "--get", "BOT_NAME")
-    wrong = "DOWNLOAD_DELAY=1 and CONCURRENT_REQUESTS_PER_DOMAIN=1 would hold"
+    wrong = "DOWNLOAD_DELAY=1 and CONCURRENT_REQUESTS_PER_DOMAIN=1 would delay"
     assert done.stderr.startswith(f"crawlproject: theirs/theirs/settings.py: {wrong}")
 
 

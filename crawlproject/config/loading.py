@@ -148,13 +148,13 @@ def check_guarded(settings: Mapping[str, Any]) -> None:
         slows.append(f"CONCURRENT_REQUESTS_PER_DOMAIN={each}")
     if slows:
         raise ConfigError(
-            f"{' and '.join(slows)} would hold requests until their send slots have passed: "
+            f"{' and '.join(slows)} would delay requests beyond the moment when they may be sent: "
             f"leave {'them' if slows[1:] else 'it'} out, and set the rate of a source with scrapy rate"
         )
     if _is_set_to(settings, "AUTOTHROTTLE_ENABLED", "true", "1"):
         raise ConfigError(
-            "AUTOTHROTTLE_ENABLED would hold requests until their send slots have passed: leave it out; sources "
-            "that answer slowly are slowed down without it"
+            "AUTOTHROTTLE_ENABLED would delay requests beyond the moment when they may be sent: leave it out; "
+            "sources that answer slowly are slowed down without it"
         )
 
 

@@ -51,11 +51,12 @@ from crawlproject.politeness.outcomes import (
 )
 from crawlproject.sources.domains import host_of_url
 from crawlproject.state.calls import Revisit, Settlement
-from crawlproject.texts import one_line, printable, without_userinfo
+from crawlproject.texts import one_line, printable, scrapy_command, without_userinfo
 
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.2  # for requests that have left the engine
+_MOST_TOLD = 100  # reasons of dead letters of own spiders in the log; some reasons name an address, so are endless
 
 
 class LeaseKeeper(Extension):
@@ -72,6 +73,7 @@ class LeaseKeeper(Extension):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._one_item_each = getattr(crawler.spider, "one_item_each", False)
+        self._told: set[str] = set()  # reasons of dead letters that were logged
         self._ends: dict[str, Settlement] = {}  # by lease id: of requests that are in the engine still
         crawler.signals.connect(self.response_received, signal=signals.response_received)
         crawler.signals.connect(self.item_scraped, signal=signals.item_scraped)
@@ -182,8 +184,17 @@ class LeaseKeeper(Extension):
     # Settlements
 
     def _settle(self, lease: Lease, settlement: Settlement) -> None:
-        if self.scheduler.queue.settle(lease, settlement) and settlement.fine is not None:
+        if not self.scheduler.queue.settle(lease, settlement):
+            return
+        if settlement.fine is not None:
             self.crawler.stats.inc_value(f"circuits/samples/{'fine' if settlement.fine else 'error'}")
+        reason, is_own = settlement.dead, not self._one_item_each
+        if reason and is_own and reason not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(reason)
+            see = scrapy_command("dead", "list", spider=self.scheduler.spider.name)
+            logger.warning(
+                "Dead letter of source %s: %s (logged once for each reason): see %s", lease.source, reason, see
+            )
 
     def _done(
         self,
@@ -246,10 +257,6 @@ class LeaseKeeper(Extension):
             learned["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
             learned["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
             attempt = _attempt(request, failure.outcome, status)
-            if self.scheduler.spider.name not in {"images", "pages"}:  # of these, millions may fail
-                logger.warning(
-                    "Dead letter: %s: %s", printable(without_userinfo(request.url), 500), verdict.reason
-                )
             return _dead_letter(
                 lease, codec.paced_as(request), verdict.reason, counts, attempt, learned, failure.facts
             )

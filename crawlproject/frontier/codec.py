@@ -64,6 +64,7 @@ _MAX_COUNT = 1_000_000  # for every counter in meta
 _MAX_VALUES = 256  # headers, cookies and so on, each
 _DEFAULTS = Request("http://localhost/").to_dict()
 _ALWAYS = frozenset({"url", "meta", "callback", "errback", "dont_filter", "headers"})
+DECLARABLE = frozenset(_DEFAULTS.keys() - _ALWAYS - {"priority"})  # what `stored_attributes` may name
 _OF_FOUND = frozenset({"encoding"})  # `response.follow` sets it to that of the page
 _OF_BODY = frozenset({"Content-Type"})
 _REFERER = frozenset({"Referer"})  # unless the spider says otherwise; Scrapy's redirects set it
@@ -202,16 +203,16 @@ def encode(request: Request, spider: Spider, *, deliveries: int = 0) -> bytes:
         if _header(name) in kept
     }
     data["meta"] = {name: value for name, value in request.meta.items() if is_stored(name, spider)}
-    for name in ("callback", "errback"):
-        data[name] = _name_of(data[name], spider)
+    for name, prefix in (("callback", "parse"), ("errback", "failed")):
+        method = data[name] = _name_of(data[name], spider)
+        if isinstance(method, str) and not _is_callback(method, spider):
+            raise ValueError(f"its {name} is {method}: rename it {prefix}_{method.lower().strip('_')}")
     data = {name: value for name, value in data.items() if name == "url" or value != _DEFAULTS[name]}
     priority = min(max(data.pop("priority", 0), 0), PRIORITIES - 1)
     try:
         _check(data, spider)
     except BadEntry as error:
-        raise ValueError(
-            f"{error} (a spider declares what is stored: stored_attributes, stored_headers)"
-        ) from None
+        raise ValueError(str(error)) from None
     body: bytes = msgpack.packb(data)
     if len(body) > LONGEST_ENTRY - _HEADER:
         raise ValueError(f"request of {len(body)} bytes, more than {LONGEST_ENTRY}")
@@ -331,25 +332,28 @@ def _check_declared(data: Mapping[str, Any], spider: Spider) -> None:
         BadEntry: there is; the message says what.
 
     """
-    own: frozenset[str] = getattr(spider, "stored_attributes", frozenset())
-    if not getattr(spider, "one_item_each", False):
-        own |= _OF_FOUND
+    declared: frozenset[str] = getattr(spider, "stored_attributes", frozenset())
+    own = declared if getattr(spider, "one_item_each", False) else declared | _OF_FOUND
     headers = data.get("headers") or {}
     if not isinstance(headers, dict):
         raise BadEntry("stored request has headers that are not a map")
     kept = _headers_of(spider)
     found = [
-        repr(name)
+        name
         for name, value in data.items()
         if name not in _ALWAYS and name not in own and value != _DEFAULTS[name]
     ]
-    found += [
-        f"a header {name!r:.80}"
-        for name in headers
-        if _header(name) not in kept and _header(name) not in _OF_MIDDLEWARES
-    ]
     if found:
-        raise BadEntry(f"stored request has {found[0]}, which the spider {spider.name} does not use")
+        names = ", ".join(f'"{name}"' for name in sorted({*declared, *found}))
+        raise BadEntry(
+            f"stored request has {found[0]!r}, which the spider {spider.name} does not use; "
+            f"to use it, declare stored_attributes = frozenset({{{names}}})"
+        )
+    for name in headers:
+        if _header(name) not in kept and _header(name) not in _OF_MIDDLEWARES:
+            raise BadEntry(
+                f"stored request has a header {name!r:.80}, which the spider {spider.name} does not use"
+            )
 
 
 def seed_url(request: Request) -> str:

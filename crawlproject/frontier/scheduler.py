@@ -142,9 +142,11 @@ class FrontierScheduler(Runtime, Scheduler):
                 new = replace(new, once=secrets.token_bytes(8))
             self._new.append(_New(new, self._led_by(led_by, request)))
             self.queue.settled.set()
-        except Exception:
+        except Exception as error:
             url = printable(without_userinfo(request.url))
-            logger.exception("A request to %s cannot be stored", url, extra={"request": request})
+            trace = None if isinstance(error, ValueError) else error  # of `codec.encode`: a sentence says it all
+            said = "A request to %s cannot be stored: %s"
+            logger.error(said, url, printable(str(error)), exc_info=trace, extra={"request": request})
             self.stats.inc_value("frontier/not_stored")
             return False
         self._drained, self._idle_since = False, None

@@ -278,13 +278,19 @@ def check_spider(spider: Spider) -> None:
     """Check that a spider can be crawled with.
 
     Raises:
-        ConfigError: it has a delay, or a seed list of its own.
+        ConfigError: it has a delay, a seed list of its own, or declares an attribute that requests do not have.
 
     """
     if delay := getattr(spider, "download_delay", 0):
         raise ConfigError(
-            f"spider {spider.name} has download_delay {delay!r}, which would hold requests until their send slots "
-            "have passed: leave it out, and set the rate of a source with scrapy rate"
+            f"spider {spider.name} has download_delay {delay!r}, which would delay requests beyond the moment "
+            "when they may be sent: leave it out, and set the rate of a source with scrapy rate"
+        )
+    declared: object = getattr(spider, "stored_attributes", frozenset())
+    if not isinstance(declared, (set, frozenset)) or not declared <= codec.DECLARABLE:
+        raise ConfigError(
+            f"spider {spider.name} has stored_attributes = {declared!r}: it must be a frozenset of names out of "
+            f'{", ".join(sorted(codec.DECLARABLE))}, such as frozenset({{"cb_kwargs"}})'
         )
     named = getattr(spider, "redis_key", None)
     if named is not None and named % {"name": spider.name} != f"{spider.name}:start_urls":

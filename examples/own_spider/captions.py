@@ -1,4 +1,4 @@
-"""A spider of your own: the captions of a museum's pictures, at the museum's rate, from one page to the next.
+"""A spider of your own: the captions of museums' pictures, at each museum's rate.
 
 export CRAWL_CONTACT=mailto:you@example.org CRAWL_ALLOW_NETWORKS=127.0.0.0/8 CRAWL_SOURCES=museums/sources.json
 PYTHONPATH=examples/own_spider crawlproject crawl captions -s SPIDER_MODULES=captions -a out=captions.jsonl
@@ -16,7 +16,7 @@ from scrapy.http import Response
 
 
 class Captions(scrapy.Spider):
-    """Follows the links of start pages and yields an item for each picture there."""
+    """Reads two start pages and yields an item for each picture there."""
 
     name = "captions"
     start_urls = ["http://127.0.0.1:8000/citymuseum/", "http://127.0.0.2:8000/naturemuseum/"]

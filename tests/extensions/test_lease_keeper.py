@@ -190,6 +190,19 @@ async def test_dead_letters_of_what_was_found_do_not_count_towards_the_bound_but
     assert await case.redis.hget(case.keys.dead_sources, "") == expected
 
 
+async def test_a_dead_letter_of_an_own_spider_is_logged_once_for_each_reason(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.keeper._one_item_each = False
+    for reason in ("robots.txt forbids it", "robots.txt forbids it", "status 403"):
+        case.keeper.item_scraped(Failure(of_status(403), reason, status=403), await case.lease())
+        await case.flush()
+    assert [line.message.partition(" (")[0] for line in caplog.records if line.levelname == "WARNING"] == [
+        "Dead letter of source museum: robots.txt forbids it",
+        "Dead letter of source museum: status 403",
+    ]
+
+
 async def test_a_link_to_what_is_no_page_is_done_without_an_event(case: Case) -> None:
     response = await case.lease(depth=1)
     case.keeper.item_scraped(Failure(NOT_HTML, "not HTML", status=200), response)
@@ -376,16 +389,14 @@ async def test_the_spider_is_told_of_no_failure_of_its_one_item(case: Case) -> N
     assert await case.dead() == [("robots.txt: line 2", 0)]
 
 
-async def test_other_spiders_are_told_of_what_is_given_up(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_spiders_are_told_of_what_is_given_up(case: Case) -> None:
     case.keeper._one_item_each = False
-    case.scheduler.spider.name = "shop"
     assert failed(case, await case.lease(), DownloadTimeoutError())  # tried again
     assert not failed(case, await case.lease(), RobotsDisallowed("robots.txt: line 2"))
     gone = await case.lease()
     case.keeper.response_received(gone.replace(status=404), gone.request)  # type: ignore[arg-type]
     assert not failed(case, gone, HttpError(gone.replace(status=404)))
     assert await case.dead() == [("robots.txt: line 2", 0)]
-    assert [one for one in caplog.messages if "robots" in one] == [f"Dead letter: {URL}: robots.txt: line 2"]
     assert (await case.redis.hgetall(case.keys.totals))[b"link_rot"] == b"1"
     assert await case.redis.hget(case.keys.counters, "outstanding") == b"1"
 

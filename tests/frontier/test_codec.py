@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.http import Response
 
 from crawlproject.errors import BadEntry
@@ -129,6 +130,28 @@ def test_what_belongs_to_one_attempt_is_left_out() -> None:
 def test_what_cannot_be_stored_is_refused_at_once(more: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         codec.encode(Request(URL, **more), SPIDER)
+
+
+class Lists(Spider):
+    name = "lists"
+    stored_attributes = frozenset({"cb_kwargs"})
+
+    def list_page(self, response: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("more", "remedy"),
+    [
+        ({"callback": Lists.list_page}, "its callback is list_page: rename it parse_list_page"),
+        ({"errback": Lists.list_page}, "its errback is list_page: rename it failed_list_page"),
+        ({"body": b"x"}, 'to use it, declare stored_attributes = frozenset({"body", "cb_kwargs"})'),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_with_the_remedy(more: dict[str, Any], remedy: str) -> None:
+    spider = Lists()
+    bound = {name: value.__get__(spider) if callable(value) else value for name, value in more.items()}
+    with pytest.raises(ValueError, match=re.escape(remedy)):
+        codec.encode(Request(URL, **bound), spider)
 
 
 @pytest.mark.parametrize("meta", [{}, {SOURCE: "museum"}, {b"identifier": "1"}])

@@ -82,6 +82,16 @@ async def test_what_cannot_be_stored_is_refused_without_an_exception(
     assert scheduler.stats.get_value("frontier/not_stored") == 1
 
 
+async def test_what_a_spider_has_to_declare_first_is_told_in_one_line(
+    scheduler: FrontierScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = Request("http://museum.example/", meta={"identifier": "a"}, cb_kwargs={"a": 1})
+    assert not scheduler.enqueue_request(request)
+    (line,) = caplog.records
+    assert line.message.endswith('to use it, declare stored_attributes = frozenset({"cb_kwargs"})')
+    assert line.exc_info is None
+
+
 @pytest.mark.parametrize(
     ("location", "payer"),
     [
@@ -147,7 +157,14 @@ async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None
     ("named", "value", "sentence"),
     [
         ("redis_key", "other:list", "its seeds are read from images:start_urls"),
-        ("download_delay", 0.5, "which would hold requests until their send slots have passed"),
+        ("download_delay", 0.5, "which would delay requests beyond the moment when they may be sent"),
+        (
+            "stored_attributes",
+            frozenset({"cb_kwarg"}),
+            "'cb_kwarg'.*must be a frozenset of names out of body, cb_kwargs",
+        ),
+        ("stored_attributes", frozenset("cb_kwargs"), 'such as frozenset\\({"cb_kwargs"}\\)'),
+        ("stored_attributes", "cb_kwargs", "stored_attributes = 'cb_kwargs': it must be a frozenset"),
     ],
 )
 async def test_a_spider_that_cannot_be_crawled_with_is_refused(

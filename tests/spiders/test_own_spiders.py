@@ -284,7 +284,7 @@ def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project) -> No
     process = project.start("crawl", "delays")
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert "DOWNLOAD_DELAY=0.5 would hold requests" in said.splitlines()[-1]
+    assert "DOWNLOAD_DELAY=0.5 would delay requests" in said.splitlines()[-1]
     assert "Traceback" not in said
     assert project.seen == []
 
