@@ -38,7 +38,7 @@ from crawlproject.state.client import REDIS_TROUBLE, State, keys_for, without_se
 from crawlproject.state.health import known_fault
 from crawlproject.state.over_shards import ask_for
 from crawlproject.state.shards import shard_of
-from crawlproject.state.source_table import unknown_sources
+from crawlproject.state.source_table import has_rates, unknown_sources
 from crawlproject.status.reporter import present_spiders
 from crawlproject.texts import scrapy_command, visible
 
@@ -404,13 +404,21 @@ def redis_cli(command: ScrapyCommand, source: str, verb: str, key: str, *args: s
 
 
 async def remark_unknown(state: State, sources: list[str]) -> list[str]:
-    """Say on stderr which of `sources` nothing is crawled as so far, and return them."""
+    """Say on stderr which of `sources` are none so far, and return them."""
     found = await ask_for(state, sources, unknown_sources)
     there = {name for names in found.values() for name in names}
     unknown = [source for source in sources if source in there]
+    if unknown:
+        await remark_unread(state)
     for source in unknown:
-        remark(f"nothing is crawled as {source} so far; a name in seeds alone does not count")
+        remark(f"there is no source {source}; a name that appears only in seeds is not a source")
     return unknown
+
+
+async def remark_unread(state: State) -> None:
+    """Say on stderr if there is a catalogue that no worker has read yet."""
+    if state.config.sources is not None and not await has_rates(state.shards[0]):
+        remark("no worker has read CRAWL_SOURCES yet")
 
 
 async def check_known(state: State, sources: list[str], remedy: str = "") -> None:
@@ -424,6 +432,7 @@ async def check_known(state: State, sources: list[str], remedy: str = "") -> Non
     """
     found = await ask_for(state, sources, unknown_sources)
     for name in sorted(name for names in found.values() for name in names):
+        await remark_unread(state)
         owner = (await state.shard_for(name).scripts.attribute(None, name)).source
         belongs = f"; {name} belongs to {owner}" if owner != name else ""
         raise UnknownSource(

@@ -40,8 +40,8 @@ def exclusion_names(value: str) -> list[str]:
     bare = value.strip()
     if any(char in bare for char in "/*@"):
         raise ValueError(
-            f"{value!r:.60} is neither a source nor a domain: name the domain alone, as in museum.example, "
-            "which stands for all hosts below it, too"
+            f"{value!r:.60} is neither a source nor a domain: give only the domain, such as museum.example; "
+            "this includes its subdomains"
         )
     host = canonical_host(bare)
     if is_domain(host) and not is_name(bare.lower()):  # an IPv6 address in brackets, for one

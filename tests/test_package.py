@@ -106,7 +106,7 @@ def test_the_program_crawls_in_an_empty_folder(elsewhere: Elsewhere, site: str) 
         assert list(elsewhere.folder.glob(".crawl/thumbnails/**/*.*"))
     finally:
         stopped = elsewhere.run("crawlproject", "redis", "stop")
-    assert stopped.stdout == "stopped\n"
+    assert stopped.stdout == "stopped; workers that still run wait until it is started again\n"
 
 
 def test_help_and_errors_call_the_program_by_its_name(elsewhere: Elsewhere) -> None:

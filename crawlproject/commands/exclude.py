@@ -39,7 +39,8 @@ class Command(cli.Question):
         elif len(args) == 1:  # of a name in two spellings, one is only a source's
             domain = domain_of_url(f"http://{args[0]}/")
             found = await state.shard_for(domain).scripts.attribute(None, domain)
-            await cli.remark_unknown(state, [found.source])
+            if not await cli.remark_unknown(state, [found.source]) and found.source != args[0]:
+                cli.remark(f"workers drop the requests to {args[0]} that wait under {found.source} in their turn")
         return {"excluded": dropped}
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:

@@ -66,6 +66,7 @@ class Command(cli.Question):
         return args
 
     async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, Any]:
+        await cli.remark_unread(state)
         name = _source_in(args[0])
         if name is None:
             said = await explain(state, args[0], opts.source, opts.uuid)
@@ -145,6 +146,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     excluded = await exclusion_of(state, name, host_of_url(request.url))
     if excluded is None and seed.source is not None:
         excluded = await exclusion_of(state, seed.source, "")
+    paused = (await pause(state)).reason
     obstacles = [
         excluded and f"{excluded} is excluded: see {scrapy_command('excluded')}",
         seen and place is None and 'seen before: a seed for it is a duplicate unless it has "again"',
@@ -153,11 +155,12 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         unresolved and f"name: {unresolved}",
         robots["verdict"] in {"disallowed", "unreachable"} and f"robots.txt: {robots['reason']}",
         hold.reason if status.state != "excluded" else "",
-        (await pause(state)).reason,
+        paused,
     ]
     due = None
     if (
         hold.seconds is not None
+        and not paused
         and robots["verdict"] != "disallowed"
         and not (refused or refused_address or excluded)
     ):
@@ -268,7 +271,7 @@ def _outcome(said: dict[str, Any], spider: str) -> str:
     if said["request"]:
         return "none yet"
     if said["seen"] and spider not in {"images", "pages"}:
-        return f"not known: responses to the spider {spider} leave no event, only link rot and dead letters do"
+        return f"not known: of the spider {spider} only dead letters are kept, neither responses nor link rot"
     back = said["looked_back"]
     *looked, last = (
         f"the {what} since {back[name]}" if back[name] else f"the {what} (there are none)"
@@ -315,7 +318,7 @@ def _in_words(said: dict[str, Any], opts: argparse.Namespace) -> str:
     else:
         lines["source"] = f"{said['source']}, {said['state']}"
         lines["crawled as"] = said["crawled_as"]
-    on_disk = f" ({said['spilled']} of them on disk)" if said["spilled"] else ""
+    on_disk = f" ({said['spilled']} of them spilled)" if said["spilled"] else ""
     work = f"{said['queued']} queued, {said['waiting']} waiting{on_disk}, {said['delayed']} delayed, "
     statuses = ", ".join(f"{status}: {n}" for status, n in said["last_50_statuses"].items())
     lines["rate"] = f"{said['effective_rate']:g} of {said['rate_limit']:g} requests a second: {said['reason']}"
@@ -338,7 +341,7 @@ def _in_words(said: dict[str, Any], opts: argparse.Namespace) -> str:
     lines["obstacles"] = "\n            ".join(said["obstacles"]) or "none"
     if is_url and (said["request"] or not (said["seen"] or said["ended"])):
         due = said["due_s"]
-        never = "never, as things are"
+        never = "never, unless an obstacle above is removed"
         if said["request"] and said["robots"]["verdict"] == "disallowed":
             never = "never: it becomes a dead letter without a request, as robots.txt forbids it"
         lines["due"] = never if due is None else f"in about {duration(due)}"

@@ -41,5 +41,8 @@ class Command(cli.Command):
             case _:
                 raise UsageError("expected start, stop or socket")
         [value] = said.values()
-        words = {True: "stopped", False: "was not running"}.get(value, value)
+        words = {
+            True: "stopped; workers that still run wait until it is started again",
+            False: "was not running",
+        }.get(value, value)
         print(json.dumps(said) if opts.json else words)

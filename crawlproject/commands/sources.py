@@ -26,9 +26,9 @@ from crawlproject.texts import counted
 
 class Command(cli.Command):
     """Show each source: its rate and the reason for it, its requests queued, in flight and done, the time left,
-    and the hosts with results in the last minutes. For the spider pages, also the requests in its window, in its
-    tail and on disk, and the links that its budget has admitted. Without SOURCE: every source that the catalogue
-    names or that a seed has led to.
+    and the hosts with results in the last minutes. For the spider pages, also the waiting requests
+    that are in CRAWL_OVERFLOW_STORE, and the links that its budget has admitted. Without SOURCE: every source
+    that the catalogue names or that a seed has led to.
     """
 
     arguments = "[options] [SOURCE...]"
@@ -97,9 +97,9 @@ _COLUMNS: _Columns = {**_RATES, "queued": lambda row: row.queued, "waiting": lam
 _OF_OTHERS: _Columns = {**_COLUMNS, "items": lambda row: row.items}
 _OF_PAGES: _Columns = {
     **_RATES,
-    "window": lambda row: row.queued,
-    "tail": lambda row: row.waiting - row.spilled,
-    "on disk": lambda row: row.spilled,
+    "queued": lambda row: row.queued,
+    "waiting": lambda row: row.waiting,
+    "spilled": lambda row: row.spilled,
     **_WORK,
     "links": lambda row: row.links.get("admitted", 0),
     "budget": lambda row: _budget(row.budget or {}),

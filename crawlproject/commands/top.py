@@ -145,9 +145,8 @@ def view(
         f"{digits(general['bytes_per_s'] / 1e6)} MB/s",
         f"workers {general['workers']}  sources {general['sources']}  "
         f"halted {len(general['circuit_breaker_tripped'])}  ETA {duration(general['eta_s'])}",
-        "{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters".format(
-            **general
-        ),
+        "{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters  "
+        "{excluded} excluded".format(**general),
     ]
     if remark := said_of_minimum(one.row for one in shown.sample.sources.values()):
         lines.append(remark)

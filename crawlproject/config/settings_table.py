@@ -143,15 +143,16 @@ class Config:
     high_water: int = setting(
         1_000_000,
         whole(4),
-        "most requests in the frontier; then seeds stay in the list, and of links found a source queues 8",
+        "most requests in the frontier; beyond it, seeds stay in the list, and each source queues at most 8 found "
+        "links",
         unit="requests",
         name="CRAWL_FRONTIER_HIGH_WATER",
     )
     overflow_maxlen: int = setting(
         1_000_000,
         whole(1),
-        "most requests in Redis that wait beyond what their sources can be sent in ten minutes; then seeds stay "
-        "in the list, and links found are turned away, those of one source from a quarter of what others leave",
+        "most waiting requests in Redis; when full, seeds stay in the list and links are rejected. Links of one "
+        "source are rejected once it holds a quarter of the room that the others leave",
         unit="requests",
     )
     pages_budget_max: int = setting(
@@ -165,8 +166,8 @@ class Config:
         1_000_000,
         whole(1),
         "events kept in each stream, and dead letters; while more events are unread, or there are as many dead "
-        "letters, leasing pauses; those of what robots.txt or an opt-out forbids, or was found on pages, do not "
-        "count, and of them only as many are kept",
+        "letters, leasing pauses; dead letters of forbidden images, and of links found on pages, have the same "
+        "limit of their own and pause nothing",
         unit="events",
     )
     events_unread: str = setting(

@@ -92,7 +92,7 @@ def seed_of(data: Mapping[str, Any]) -> Seed:
 
 def _url(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise BadSeed(f"no URL: {_shown(value)}")
+        raise BadSeed("no URL" if value is None else f"no URL: {_shown(value)}")
     url = value.strip()
     if len(url) > LONGEST_URL:
         raise BadSeed(f"URL of {len(url)} characters, more than {LONGEST_URL}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crawlproject.state.calls import Attribution
 from crawlproject.state.client import State
+from crawlproject.texts import scrapy_command
 
 _MOST_SHOWN = 5  # domains
 
@@ -33,7 +34,7 @@ def reason_for_url(found: Attribution, name: str | None, domain: str) -> str:
         case "rate":
             return f"an operator has given {named} a rate: it is believed on any host"
     if found.source == domain:
-        where = f"the catalogue gives {domain} to no source: it goes by its domain"
+        where = f"the catalogue gives {domain} to no source, so its domain is its source"
     else:
         where = f"the catalogue gives {domain} to {found.source}"
     if name is None or name == domain:
@@ -45,7 +46,7 @@ def reason_for_name(found: Attribution, name: str, owner: Attribution, *, is_kno
     """Say what is crawled as `name`. `owner` is what its own URLs would belong to, were it a domain."""
     match found.kind:
         case "bound":
-            return f"seeds that name it belong to it where they lead to {_shown(found.domains)}"
+            return f"seeds that name it belong to it if their URL is on {_shown(found.domains)}"
         case "row":
             return (
                 "the catalogue names it, and its row lists no hosts: seeds that name it belong to it on any host"
@@ -57,8 +58,8 @@ def reason_for_name(found: Attribution, name: str, owner: Attribution, *, is_kno
     if is_known or found.kind == "domain":
         return "what leads to this domain, because the catalogue gives it to no source"
     return (
-        "nothing: neither the catalogue nor scrapy rate names it. Seeds that name it have it in their events "
-        "only, and go by their domains"
+        f"nothing: neither the catalogue nor {scrapy_command('rate')} names it. Seeds that name it have it in "
+        "their events only, and their domains are their sources"
     )
 
 
@@ -67,7 +68,7 @@ def _not_believed(found: Attribution) -> str:
         return f"the catalogue binds it to {_shown(found.domains)}"
     if found.kind == "domain":
         return "it is a domain, whose rate is lent to no other, and the catalogue does not name it"
-    return "neither the catalogue nor scrapy rate names it"
+    return f"neither the catalogue nor {scrapy_command('rate')} names it"
 
 
 def _shown(domains: list[str]) -> str:

@@ -36,7 +36,8 @@ class Progress:
             self._before = dict(overview.totals)
         self._since = min(self._since, overview.now)
         good = self._grown(sample, *(SUCCESSES if spider in _UNITS else ("fetched",)))
-        gone = self._grown(sample, "link_rot") if spider in _UNITS else 0  # else they are fetched as well
+        gone = self._grown(sample, "link_rot")
+        good -= 0 if spider in _UNITS else gone  # of others, it is fetched as well
         failed = overview.dead if self._is_whole else self._grown(sample, "failed")
         done = good + gone + failed
         left = overview.outstanding + overview.overflow + overview.seeds

@@ -157,7 +157,7 @@ async def test_a_retry_of_all_must_be_said_and_a_typo_is_remarked(scrapy: Scrapy
     assert "select by --source or --reason, or give --all" in done.stderr
     done = scrapy("dead", "retry", "--source", "musuem")
     assert done.stdout == "0 dead letters are back in the crawl\n"
-    assert done.stderr == "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n"
+    assert done.stderr == "note: there is no source musuem; a name that appears only in seeds is not a source\n"
     assert scrapy("dead", "retry", "--source", "museum", "--reason", "404").stderr == ""
     assert len(listed(scrapy)) == 1
 

@@ -60,6 +60,19 @@ async def test_an_excluded_source_loses_its_work_until_it_is_included(scrapy: Sc
     assert len(await frontier.lease(9)) == 2
 
 
+async def test_a_source_all_of_whose_hosts_are_excluded_is_shown_as_excluded(
+    scrapy: Scrapy, frontier: Frontier
+) -> None:
+    claims = {"museum": " a.example b.example ", "flickr": " a.example c.example "}
+    rows = [("museum", 5.0, 5.0), ("flickr", 5.0, 5.0)]
+    await frontier.scripts.set_rates(frontier.fence, rows, {"a.example": "museum"}, {}, claims)
+    await frontier.scripts.exclude({"a.example": "", "b.example": ""}, by="test")
+    rows = json.loads(scrapy("sources", "--json").stdout)
+    shown = {row["source"]: (row["state"], row["reason"]) for row in rows}
+    assert shown["museum"] == ("excluded", "by size; excluded: see scrapy excluded")
+    assert shown["flickr"] == ("closed", "by size")
+
+
 async def test_what_the_file_names_is_not_included_by_a_command(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.scripts.exclude({"museum": "the list"}, fence=frontier.fence)
     done = scrapy("include", "museum")
@@ -78,18 +91,16 @@ async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, f
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
         "cdn.a.example is excluded; 0 queued requests were dropped\n",
-        "",
+        "note: workers drop the requests to cdn.a.example that wait under museum in their turn\n",
     )
     done = scrapy("exclude", "bücher.example", "musuem", "--json")
     assert json.loads(done.stdout) == {"excluded": {"xn--bcher-kva.example": 0, "bücher.example": 0, "musuem": 0}}
-    assert done.stderr == "note: nothing is crawled as musuem so far; a name in seeds alone does not count\n"
-    assert scrapy("exclude", "nosuch.example").stderr.startswith(
-        "note: nothing is crawled as nosuch.example so far"
-    )
+    assert done.stderr == "note: there is no source musuem; a name that appears only in seeds is not a source\n"
+    assert scrapy("exclude", "nosuch.example").stderr.startswith("note: there is no source nosuch.example;")
     done = scrapy("exclude", ".a.example")
     assert (done.returncode, done.stdout) == (0, ".a.example is excluded; 0 queued requests were dropped\n")
     assert done.stderr.splitlines() == [
-        "note: nothing is crawled as .a.example so far; a name in seeds alone does not count",
+        "note: there is no source .a.example; a name that appears only in seeds is not a source",
         "note: .a.example is not a domain: only the source of that name is excluded",
     ]
 
@@ -105,6 +116,12 @@ async def test_every_source_can_be_excluded_by_its_name(scrapy: Scrapy, frontier
     done = scrapy("include", name)
     assert (done.returncode, done.stderr) == (0, "")
     assert await frontier.redis.exists("crawl:excluded") == 0
+
+
+async def test_a_purge_of_an_unknown_source_is_remarked(scrapy: Scrapy, frontier: Frontier) -> None:
+    done = scrapy("purge", "musuem", "--yes")
+    assert (done.returncode, done.stdout) == (0, "0 requests of musuem were dropped\n")
+    assert done.stderr == "note: there is no source musuem; a name that appears only in seeds is not a source\n"
 
 
 async def test_a_purge_says_how_many_and_wants_yes(scrapy: Scrapy, frontier: Frontier) -> None:

@@ -132,7 +132,7 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
     await museum.scripts.set_rates(museum.fence, [("citymuseum", 5.0, 5.0)], {}, {}, claims)
     await museum.redis.set("crawl:override_rate:gallery", "3")
     elsewhere = "http://victim.org/a.jpg"
-    by_domain = "the catalogue gives victim.org to no source: it goes by its domain"
+    by_domain = "the catalogue gives victim.org to no source, so its domain is its source"
     for url, named, source, why in (
         (URL, "citymuseum", "citymuseum", "the row of citymuseum in the catalogue has museum.org among its hosts"),
         (elsewhere, "photos", "photos", "its row lists no hosts: it is believed on any"),
@@ -406,4 +406,7 @@ async def test_of_another_spider_it_is_said_that_its_responses_leave_no_event(
     new = NewRequest(b"\x01\x00\x001", digest(Request(URL)), again=False, source="citymuseum")
     await within(shop.scripts, high_water=100).enqueue("s", [new])
     said = scrapy("explain", URL, "--spider", "shop").stdout
-    assert "outcome:    not known: responses to the spider shop leave no event" in said
+    assert (
+        "outcome:    not known: of the spider shop only dead letters are kept, neither responses nor link rot"
+        in said
+    )

@@ -10,12 +10,29 @@ from typing import TYPE_CHECKING, Any
 from tests.robots_copies import keep_copy
 
 if TYPE_CHECKING:
+    from crawlproject.state.client import State
     from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
 
 
 async def audit(frontier: Frontier) -> list[dict[str, Any]]:
     return [json.loads(fields[b"event"]) for _, fields in await frontier.redis.xrange("crawl:audit")]
+
+
+async def test_before_a_worker_has_read_the_catalogue_orders_and_explanations_say_so(
+    scrapy: Scrapy, state: State
+) -> None:
+    unread = "note: no worker has read CRAWL_SOURCES yet\n"
+    done = scrapy("halt", "museum", CRAWL_SOURCES="sources.json")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{unread}scrapy halt: the crawl knows no source museum, so nothing has changed")
+    done = scrapy("explain", "http://127.0.0.1:1/a.jpg", "--json", CRAWL_SOURCES="sources.json")
+    assert done.stderr == unread
+    said = json.loads(done.stdout)
+    assert (said["due_s"], said["obstacles"][-1]) == (None, "no worker is running: scrapy crawl images")
+    done = scrapy("explain", "http://127.0.0.1:1/a.jpg")
+    assert done.stderr == ""
+    assert "never, unless an obstacle above is removed" in done.stdout
 
 
 async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy, frontier: Frontier) -> None:

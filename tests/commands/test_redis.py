@@ -42,7 +42,7 @@ def test_it_is_started_found_used_and_stopped(scrapy: Scrapy, project: Path) -> 
     assert run("feed", "seeds") == (0, "1 seed fed, 0 rejected\n", "")
     with redis.Redis(unix_socket_path=str(socket)) as client:
         assert client.lrange("images:start_urls", 0, -1) == [b"http://a/"]
-    assert run("redis", "stop") == (0, "stopped\n", "")
+    assert run("redis", "stop") == (0, "stopped; workers that still run wait until it is started again\n", "")
     assert not socket.exists()
     code, out, err = run("redis", "stop", "--json")
     assert (code, json.loads(out), err) == (0, {"stopped": False}, "")

@@ -105,7 +105,7 @@ async def test_what_takes_long_at_an_unknown_size_is_told_below_the_table(
     assert "scrapy rate" not in scrapy("sources", "museum").stdout
 
 
-async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
+async def test_of_pages_the_table_has_spilled_requests_links_and_budget(
     scrapy: Scrapy, frontier: Frontier
 ) -> None:
     state = frontier.state.beside("pages")
@@ -130,10 +130,10 @@ async def test_of_pages_the_table_has_window_tail_and_disk_links_and_budget(
     reason = head.index(" reason")
     ends = range(len("museum.org"), reason, 11)
     cells = {head[end : end + 11].strip(): line[end : end + 11].strip() for end in ends}
-    named = ("window", "tail", "on disk", "links", "budget")
-    assert [cells[name] for name in named] == ["3", "5", "64", "250", "240/1320"]
+    named = ("queued", "waiting", "spilled", "links", "budget")
+    assert [cells[name] for name in named] == ["3", "69", "64", "250", "240/1320"]
     assert line.endswith("; links: 250 admitted, 3000 known, 61 refused")
-    assert "window" not in scrapy("sources").stdout
+    assert "spilled" not in scrapy("sources").stdout
 
 
 async def test_the_reason_says_why_a_source_has_its_rate(scrapy: Scrapy, frontier: Frontier) -> None:

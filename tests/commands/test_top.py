@@ -149,6 +149,7 @@ async def test_the_crawl_is_shown_until_ctrl_c(
         lines = text.splitlines()
         assert lines[0].startswith("images of crawl  ")
         assert "workers 1" in text
+        assert "0 dead letters  0 excluded" in text
         rows = {line.split()[0]: line for line in lines[4:] if line}
         assert list(rows)[:5] == ["source", "museum", "broken", "busy", "flickr"]
         assert "HALTED" in rows["museum"] and "halted until scrapy resume museum" in rows["museum"]
@@ -191,7 +192,9 @@ async def test_without_a_terminal_one_table_is_printed(scrapy: Scrapy, frontier:
         ]  # fmt: skip
     done = scrapy("top", "--interval", "0.5", "museum", "busy", "unheard-of")
     assert [line.split()[0] for line in done.stdout.splitlines()[4:]] == ["source", "museum", "busy", "unheard-of"]
-    assert done.stderr == "note: nothing is crawled as unheard-of so far; a name in seeds alone does not count\n"
+    assert (
+        done.stderr == "note: there is no source unheard-of; a name that appears only in seeds is not a source\n"
+    )
     dumb = scrapy("top", "--interval", "0.5", PYTHONIOENCODING="ascii")
     assert dumb.returncode == 0
     assert "museum" in dumb.stdout

@@ -75,7 +75,7 @@ def test_the_columns_that_count(tmp_path: Path, separator: str) -> None:
     ("row", "reason"),
     [
         (f"{A}\t5\tx\ty", "4 columns, more than the header's 3"),
-        ("\t5\t", "no URL: None"),
+        ("\t5\t", "no URL"),
         (f"{A}\t{'9' * 5000}\t", "priority must be a whole number: '999"),
         (f"{A}\t1.5\t", "priority must be a whole number: '1.5'"),
         (f"{A}\t\ta b", "source 'a b'"),

@@ -58,7 +58,7 @@ def test_rows_with_columns_of_other_names_and_those_to_keep(tmp_path: Path) -> N
     assert seeds(found) == [
         {"url": A, "uuid": 1, "extra": {"TEXT": "one", "width": 3.5}},
         {"url": "http://museum.org/b.jpg", "uuid": 2},
-        "!no URL: None",
+        "!no URL",
         "!URL must begin with http:// or https://: ftp://a/",
         {"url": C, "extra": {"TEXT": "žluť", "width": 2.0}},
     ]

@@ -43,7 +43,7 @@ def test_with_whole_a_retried_dead_letter_counts_once() -> None:
 
 def test_own_spiders_have_requests() -> None:
     made = sample_at(100.0, totals={"fetched": 10, "link_rot": 2, "failed": 1}, dead=1)
-    assert Progress(whole=True).line(replace(made, spider="mine")) == "11/11 requests, 0/s, 1 failed"
+    assert Progress(whole=True).line(replace(made, spider="mine")) == "11/11 requests, 0/s, 2 gone, 1 failed"
 
 
 def test_a_source_that_takes_long_for_want_of_a_size_is_named() -> None:

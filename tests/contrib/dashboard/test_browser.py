@@ -132,7 +132,7 @@ def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page
         )  # 1,000, and 4 for each good page
         said = row(page, "museum.org").locator("td.links .hidden").inner_text()
         assert said == "300 admitted, 3,000 known, 7 over budget, 61 refused"
-        assert cells.nth(3).inner_text() == "0 + 2 behind"
+        assert cells.nth(3).inner_text() == "0 + 2 waiting"
         assert choice.locator("[aria-current=page]").inner_text().split()[0] == "pages"
         assert not page.locator("#pictures").is_visible()
 

@@ -97,7 +97,7 @@ async function send(path, body, button) {
       return "";
     }
     panels.get(body.spider)?.showChange(data);
-    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} has been resumed`, "/include": data.row.state === "excluded" ? `${data.source} is still excluded: CRAWL_EXCLUDE names it` : `${data.source} is included again`, "/rate": `${data.source}: the rate applies within two seconds` }[path]);
+    say({ "/halt": `${data.source} is halted`, "/resume": `${data.source} has been resumed`, "/include": data.row.state === "excluded" ? `${data.source} is still excluded, by CRAWL_EXCLUDE or its domain` : `${data.source} is included again`, "/rate": `${data.source}: the rate applies within two seconds` }[path]);
     return "";
   } catch (error) {
     say(`The monitor does not respond: ${error.message}`);

@@ -27,7 +27,7 @@ const GROUPS = {
     ["queued or in flight", (g) => count(g.outstanding)],
     ["in flight", (g) => count(g.in_flight), null,
       (g) => (g.in_flight ? ` ${some(g.sources_in_flight, "source")}, ${some(g.domains_in_flight, "domain")}` : "")],
-    ["waiting behind the queue", (g) => count(g.waiting)],
+    ["waiting", (g) => count(g.waiting)],
     ["seeds not read yet", (g) => count(g.seeds_waiting - g.waiting)],
     ["sources with work", (g) => count(g.sources_in_progress), null, (g) => ` ${count(g.sources_due)} waiting for a worker`],
   ],
@@ -47,7 +47,7 @@ const GROUPS = {
     ["items", (g) => count(g.items), null, null, others],
     ["links admitted", (g) => count(g.links_admitted), null, (g) => ` ${count(g.links_known)} known before`, linksOf],
     ["data received", (g) => bytes(g.bytes)],
-    ["requests on disk", (g) => count(g.spilled), null, null, (g) => g.spilled],
+    ["spilled", (g) => count(g.spilled), null, null, (g) => g.spilled],
     ["memory of Redis", (g) => bytes(g.redis_bytes)],
   ],
 };
@@ -104,7 +104,7 @@ function showWork(cell, s) {
   if (!cell.firstChild) cell.append(make("span"), make("small", { className: "muted" }));
   const apart = s.waiting - s.spilled;
   const parts = [
-    s.delayed && `${count(s.delayed)} later`, apart && `${count(apart)} behind`, s.spilled && `${count(s.spilled)} on disk`,
+    s.delayed && `${count(s.delayed)} delayed`, apart && `${count(apart)} waiting`, s.spilled && `${count(s.spilled)} spilled`,
   ];
   write(cell.firstChild, count(s.queued));
   write(cell.lastChild, parts.filter(Boolean).map((part) => ` + ${part}`).join(""));

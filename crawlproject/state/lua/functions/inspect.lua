@@ -11,6 +11,8 @@ register('inspect', function(ctx, K, A)
   windows.look_up(ctx, A.sources)
   local reply, rows, has_overflows = {}, read_all('HMGET', K.catalogue, A.sources), ctx.counters.overflow ~= 0
   for index, source in ipairs(A.sources) do
+    local by_size, domains = rates.parts_of_row(rows[index])
+    local is_excluded = exclusions.has(ctx, source) or exclusions.has_all(ctx, domains)
     local circuit = circuits.of(ctx, source)
     local delayed = redis.call('ZCARD', K.delayed_of .. source)
     local robots_delay = robots.delay_of(ctx, source)
@@ -18,10 +20,10 @@ register('inspect', function(ctx, K, A)
     local spilled = has_overflows and queues.spilled_of(ctx, source) or 0
     reply[index] = cmsgpack.pack({
       limit = rates.of(ctx, source),
-      by_size = tonumber((rates.parts_of_row(rows[index]))),
+      by_size = tonumber(by_size),
       override = ctx.overrides[source] or nil,
       effective = due_index.effective_rate(ctx, source),
-      state = exclusions.has(ctx, source) and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,
+      state = is_excluded and 'excluded' or circuits.is_halted(ctx, source) and 'halted' or circuit.state,
       held_until = due_index.held_until(ctx, source),
       now = ctx.now,
       factor = circuits.factor_of(ctx, circuit),

@@ -35,6 +35,15 @@ function exclusions.has_host(ctx, host)
   return false
 end
 
+-- Whether all of the `domains` that a row of the catalogue binds its source to are excluded; blanks stand between them.
+function exclusions.has_all(ctx, domains)
+  if not ctx.has_exclusions or not domains or domains == '' then return false end
+  for domain in domains:gmatch('%S+') do
+    if not exclusions.has_host(ctx, domain) then return false end
+  end
+  return true
+end
+
 -- Whether a request of a source is excluded: by that source, by where it goes, or by the `name` in its seed, which is
 -- looked for where it is not given.
 function exclusions.has_request(ctx, source, entry, name)
