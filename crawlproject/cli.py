@@ -83,6 +83,7 @@ class Command(ScrapyCommand):
     examples: tuple[str, ...]  # for `--help`; what the command does is the docstring of the subclass
     json_help = "print one JSON document"  # of --json
     spider_help: str | None = None  # of --spider; None: there is no such option
+    is_of_one_spider: bool = True  # if it has --spider: it does nothing for others
     indent: int | None = None  # of the JSON
 
     def syntax(self) -> str:
@@ -111,7 +112,7 @@ class Command(ScrapyCommand):
             if _OPTION.match(arg):
                 raise UsageError(f"unknown option: {arg}")
         del args[end : end + 1]
-        if getattr(opts, "spider", None) == "images":
+        if self.spider_help is not None and opts.spider is None:
             opts.spider = self._default_spider()
 
     def _default_spider(self) -> str:
@@ -119,12 +120,19 @@ class Command(ScrapyCommand):
         assert self.settings is not None
         if "crawlproject.spiders" in self.settings.getlist("SPIDER_MODULES"):
             return "images"  # without loading all spiders
-        names = sorted(get_spider_loader(self.settings).list())
-        if not names or "images" in names:
-            return "images"
-        if len(names) > 1:
+        try:
+            names = sorted(get_spider_loader(self.settings).list())
+        except Exception as error:  # whatever a module of the project does
+            raise UsageError(
+                f"the project's spiders cannot be loaded ({type(error).__name__}: {error}): repair them, or "
+                "name the spider with --spider",
+                print_help=False,
+            ) from None
+        if len(names) == 1:
+            return names[0]
+        if names and "images" not in names and self.is_of_one_spider:
             raise UsageError(f"expected --spider with one of {', '.join(names)}")
-        return names[0]
+        return "images"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add --json, and --spider where the command has it."""
@@ -133,7 +141,6 @@ class Command(ScrapyCommand):
         if self.spider_help is not None:
             parser.add_argument(
                 "--spider",
-                default="images",
                 help=f"{self.spider_help}; by default images, or the project's only one",
             )
 

@@ -115,7 +115,7 @@ class SharedFileHandler(logging.handlers.RotatingFileHandler):
             fcntl.flock(old, fcntl.LOCK_EX)
             try:
                 is_current = os.path.samestat(os.fstat(old.fileno()), Path(self.baseFilename).stat())
-            except FileNotFoundError:
+            except OSError:
                 is_current = False
             if is_current:
                 super().doRollover()

@@ -175,6 +175,8 @@ def test_a_project_of_scrapy_redis_moves_with_its_spider_pipeline_and_feeds(
     assert done.returncode == 0, done.stderr
     assert "(bot: mine)" in done.stderr
     assert "Deprecat" not in done.stderr
+    [said] = project.run("crawlproject", "feed", "--spider", "images", "-").stderr.splitlines()[-1:]
+    assert "--spider images: this project has no such spider, only pushed" in said
     fed = project.run("crawlproject", "feed", "-", stdin=f"{site}/2\n{site}/1\n")
     assert fed.stdout == "2 seeds fed, 0 rejected\n", fed.stderr
     done = project.run("crawlproject", "crawl", "pushed", *options)
@@ -200,6 +202,7 @@ def test_a_new_project_crawls_politely_with_scrapy_and_with_crawlproject(
         assert json.loads(file.read_text())["agent"].startswith("crawlproject")
     [said, *_] = project.run("crawlproject", "feed", "-").stderr.splitlines()[-1:]
     assert said.endswith("expected --spider with one of pushed, shop")
+    assert project.run("crawlproject", "exclude", "shop.example").returncode == 0  # for all spiders
     settings = (project.module / "settings.py").read_text()
     project.settings("DOWNLOAD_DELAY = 1")
     for program in ("scrapy", "crawlproject"):

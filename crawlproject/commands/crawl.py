@@ -25,6 +25,10 @@ from crawlproject.storage.blobs import check_storage, is_same_place
 logger = logging.getLogger(__name__)
 
 
+def _refuse(fault: str) -> None:
+    raise ConfigError(fault)
+
+
 class Command(crawl.Command):
     """Runs a spider; reports in one sentence what would make it fail."""
 
@@ -86,10 +90,10 @@ class Command(crawl.Command):
             from crawlproject.pipelines.thumbnail import check_analyses
 
             check_analyses(settings)
-        for check in plugins.loaded("checks", cli.remark).values():
-            check(self.settings)
         cli.run_apart(check_redis(settings))
         self._check_storages(settings)
+        for check in plugins.loaded("checks", _refuse).values():
+            check(self.settings)
         spiders = get_spider_loader(self.settings).list()
         if args and args[0] not in spiders:
             raise ConfigError(f"unknown spider {args[0]!r}: expected one of {', '.join(spiders)}")

@@ -22,6 +22,7 @@ class Command(cli.Question):
     arguments = "[options] DOMAIN|SOURCE..."
     examples = ('scrapy exclude museum.example --reason "asked by mail"',)
     spider_help = "the spider whose work is dropped at once; that of others follows within seconds"
+    is_of_one_spider = False
     check = staticmethod(cli.excluded_names)
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,9 @@ class Command(cli.Question):
             domain = domain_of_url(f"http://{args[0]}/")
             found = await state.shard_for(domain).scripts.attribute(None, domain)
             if not await cli.remark_unknown(state, [found.source]) and found.source != args[0]:
-                cli.remark(f"workers drop the requests to {args[0]} that wait under {found.source} in their turn")
+                cli.remark(
+                    f"workers drop requests to {args[0]}, which wait under {found.source}, when their turn comes"
+                )
         return {"excluded": dropped}
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:

@@ -24,6 +24,7 @@ class Command(cli.Question):
     arguments = "[options] DOMAIN|SOURCE..."
     examples = ("scrapy include museum.example",)
     spider_help = "the spider whose dropped requests are no duplicates at once; others follow within seconds"
+    is_of_one_spider = False
     check = staticmethod(cli.excluded_names)
 
     async def ask(self, state: State, args: list[str], opts: argparse.Namespace) -> dict[str, list[str]]:

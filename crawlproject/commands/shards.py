@@ -37,6 +37,7 @@ class Command(cli.Question):
 
     examples = ("scrapy shards",)
     spider_help = "the spider whose requests are counted"
+    is_of_one_spider = False
 
     indent = 1
 

@@ -193,7 +193,9 @@ class LeaseKeeper(Extension):
             self._told.add(reason)
             see = scrapy_command("dead", "list", spider=self.scheduler.spider.name)
             logger.warning(
-                "Dead letter of source %s: %s (logged once for each reason): see %s", lease.source, reason, see
+                "Dead letter of source %s: %s (logged once for each reason): see %s",
+                *(lease.source, reason, see),
+                extra={"source": lease.source},
             )
 
     def _done(

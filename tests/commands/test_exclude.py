@@ -91,7 +91,7 @@ async def test_names_are_checked_and_a_likely_typo_is_remarked(scrapy: Scrapy, f
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
         "cdn.a.example is excluded; 0 queued requests were dropped\n",
-        "note: workers drop the requests to cdn.a.example that wait under museum in their turn\n",
+        "note: workers drop requests to cdn.a.example, which wait under museum, when their turn comes\n",
     )
     done = scrapy("exclude", "bücher.example", "musuem", "--json")
     assert json.loads(done.stdout) == {"excluded": {"xn--bcher-kva.example": 0, "bücher.example": 0, "musuem": 0}}

@@ -161,7 +161,7 @@ async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None
         (
             "stored_attributes",
             frozenset({"cb_kwarg"}),
-            "'cb_kwarg'.*must be a frozenset of names out of body, cb_kwargs",
+            "'cb_kwarg'.*must be a frozenset of names out of body, callback, cb_kwargs",
         ),
         ("stored_attributes", frozenset("cb_kwargs"), 'such as frozenset\\({"cb_kwargs"}\\)'),
         ("stored_attributes", "cb_kwargs", "stored_attributes = 'cb_kwargs': it must be a frozenset"),

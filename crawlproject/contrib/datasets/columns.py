@@ -21,7 +21,7 @@ class _ByBoth(Reading):
 
     def mark(self, data: dict[str, Any]) -> None:
         """Make the row's `id` and URL the identifier."""
-        if (given := data.pop("uuid", None)) is not None:
+        if isinstance(given := data.get("uuid"), str | int):
             data["uuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{given}\n{data.get('url')}"))
 
 
@@ -68,6 +68,8 @@ def mapped(name: str, found: Mapping[str, str], wanted: str | None, form: type[P
         if not urls:
             raise BadInput(f"{name} has no column of URLs, {has}: name it, as in --url COLUMN")
         pairs["url"] = urls[0]
+    if own := lower.get("uuid") or lower.get("identifier"):  # by which a feed names images
+        pairs.setdefault("id", own)
     named = {key: pairs[of] for of, key in _KEYS.items() if of in pairs}
     if "uuid" in named:
         named["identifier"] = ""  # the other name of the same

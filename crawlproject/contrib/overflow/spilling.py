@@ -239,17 +239,19 @@ class OverflowStore(Extension):
         if crawler.settings.getbool("FRONTIER_ALONE"):  # `scrapy shell`, for one
             raise NotConfigured
         super().__init__(crawler)
-        self._store = config.read(OverflowSettings, crawler.settings).store
+        store = config.read(OverflowSettings, crawler.settings).store
+        self._packs = (
+            open_packs(store, crawler.settings) if store is not None else None
+        )  # here a fault stops the start
 
     def begin(self) -> None:
         """Begin, or say what this worker cannot fetch without a store."""
         scheduler = self.scheduler
-        if self._store is None:
+        if self._packs is None:
             self._warning = asyncio.create_task(_warn_of_others(scheduler.state))
             return
-        packs = open_packs(self._store, self.crawler.settings)
         for state in (scheduler.state, *map(scheduler.state.beside, getattr(scheduler.spider, "finds_for", ()))):
-            overflow = Overflow(state, packs)
+            overflow = Overflow(state, self._packs)
             self.loops.start(overflow.keep, overflow.keep_sweeping)
 
 

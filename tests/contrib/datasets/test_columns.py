@@ -36,6 +36,13 @@ def test_images_of_lists_that_number_their_rows_alike_are_told_apart(tmp_path: P
     assert [row.get("extra") for row in rows] == [{"id": "7"}] * 3
 
 
+@pytest.mark.parametrize("name", ["uuid", "Identifier"])
+def test_the_keys_of_a_list_that_a_feed_would_use_are_kept_as_ids(name: str) -> None:
+    found = mapped("f", {name: "string", "url": "string"}, None, ParquetTarget)
+    assert found.columns.named == {"uuid": name, "url": "url", "identifier": ""}
+    assert found.columns.kept == {"id": name}
+
+
 @pytest.mark.parametrize("column", ["url", "URL", "Image_URL", "image_url"])
 def test_the_column_of_urls_is_found(column: str) -> None:
     assert mapped("f", {"a": "string", column: "string"}, None, ParquetTarget).columns.named == {"url": column}

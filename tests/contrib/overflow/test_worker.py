@@ -64,7 +64,7 @@ async def test_a_worker_spills_what_it_finds_for_whichever_spider_and_others_wit
     await closed(without)
 
 
-def test_a_store_that_cannot_be_opened_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_refused_before_anything_starts(redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=f"CRAWL_OVERFLOW_STORE={tmp_path}/file/x cannot be used: NotADirectory"):
         check_store(Settings({"CRAWL_OVERFLOW_STORE": f"{tmp_path}/file/x"}))
@@ -72,6 +72,11 @@ def test_a_store_that_cannot_be_opened_is_refused_before_anything_starts(tmp_pat
     check_store(Settings())
     with pytest.raises(ConfigError, match="CRAWL_OVERFLOW_STORE"):
         check_store(Settings({"CRAWL_OVERFLOW_STORE": "s3://b"}))
+    crawler = scheduler_for(
+        redis_url, CRAWL_OVERFLOW_STORE=f"{tmp_path}/file/x"
+    ).crawler  # no check, as with scrapyd
+    with pytest.raises(OSError, match="Not a directory"):
+        OverflowStore.from_crawler(crawler)
 
 
 def test_a_shell_leaves_the_store_alone(redis_url: str) -> None:
