@@ -53,7 +53,8 @@ class Progress:
             slowest = max(working, key=lambda row: row.eta_s or 0)
             parts.append(f"slow: {printable(slowest.source)} ({digits(slowest.effective_rate)}/s)")
         if left and (reason := overview.pause.reason):
-            is_starting = not sample.has_pulse and overview.now < self._since + _STARTS_S
+            has_begun = overview.pause.kind not in {"no pulse", "no worker"}
+            is_starting = not has_begun and overview.now < self._since + _STARTS_S
             parts.append("starting" if is_starting else f"NOTHING GOES OUT: {reason}")
         return ", ".join(parts)
 
@@ -71,6 +72,8 @@ class Progress:
         return sum(max(now.get(name, 0) - before.get(name, 0), 0) for name in names)
 
     def _rate(self, now: float, done: int) -> float:
+        if self._seen and done == self._seen[0][1]:
+            self._seen.clear()  # nothing is done yet: the time until workers have started is not a crawl's
         self._seen.append((now, done))
         while len(self._seen) > 2 and self._seen[1][0] <= now - _SPAN_S:
             self._seen.popleft()

@@ -51,7 +51,17 @@ def test_a_source_that_takes_long_for_want_of_a_size_is_named() -> None:
     assert line == "0/588 images, 0/s, 2 sources, ETA 41:40, slow: 127.0.0.1 (0.2/s)"
 
 
-@pytest.mark.parametrize(("kind", "ends"), [("no pulse", "starting"), ("paused", "NOTHING GOES OUT: full")])
+def test_the_rate_counts_from_when_something_is_done() -> None:
+    progress = Progress()
+    for at, done in ((100.0, 0), (103.0, 0), (104.0, 40), (105.0, 80)):
+        line = progress.line(sample_at(at, outstanding=500, totals={"thumbnails": done}))
+    assert line.startswith("80/580 images, 40/s")
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"),
+    [("no pulse", "starting"), ("no worker", "starting"), ("paused", "NOTHING GOES OUT: full")],
+)
 def test_it_tells_why_nothing_goes_out(kind: str, ends: str) -> None:
     line = Progress().line(sample_at(100.0, MUSEUM, outstanding=88, pause=Pause(kind, "full")))
     assert line.endswith(f", {ends}")
