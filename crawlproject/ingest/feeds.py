@@ -147,8 +147,8 @@ class Feed:
 class FileFeed:
     """A feed of the files that `names` name; it blocks, and `run` runs a coroutine meanwhile.
 
-    `say` gets a sentence for each line that is no seed; `waits` (default: `say`) gets the reason for a wait. `fed`
-    and `rejected` count lines.
+    `say` reports each rejected line, and `waits` (by default `say`) the reason why the feed waits. `fed` and
+    `rejected` count lines.
     """
 
     def __init__(
