@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.defer import maybe_deferred_to_future
-from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.name_server import Zone, served
 from crawlproject import config
@@ -37,6 +35,7 @@ from tests.standing_clock import StandingClock
 __all__ = ["Zone"]
 
 if TYPE_CHECKING:
+    from tests.storage.s3_gate import Gate
     from tests.test_crawl import Crawl
 
 ROOT = Path(__file__).parents[1]
@@ -54,13 +53,10 @@ hypothesis.settings.load_profile("crawlproject")
 # `pytest -n`: one process runs the tests that judge rates or times, one after the other; meanwhile the others run
 # the rest at a lower priority, so that the judges see the crawl and not the load of the other tests.
 _IN_PARALLEL = "PYTEST_XDIST_WORKER" in os.environ
-_JUDGES = (
-    "judges"  # the marker; also put into the test's id, all that the scheduler of pytest-xdist sees of a test
-)
+_JUDGES = "judges"  # the marker
 _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/contrib/dashboard/test_browser.py",
     "tests/contrib/dashboard/test_site.py",
-    "tests/demo/test_sources.py",
     "tests/middlewares/test_robots.py",
     "tests/test_package.py",
     "tests/state/test_cluster.py",
@@ -124,17 +120,14 @@ _OF_SLOW_TESTS = {
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the slow tests, beside those that say it themselves."""
+    """Mark the slow tests, beside those that say it themselves, and those that one process is to get together."""
     fixtures = getattr(item, "fixturenames", ())
     if not _OF_SLOW_TESTS.isdisjoint(fixtures) or str(item.path).endswith(_SLOW_FILES):
         item.add_marker(_SLOW)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Name the tests that judge."""
-    if _IN_PARALLEL and metafunc.definition.get_closest_marker(_JUDGES):
-        metafunc.fixturenames.append(_JUDGES)
-        metafunc.parametrize(_JUDGES, [None], ids=[_JUDGES])
+    if item.get_closest_marker(_JUDGES):
+        item.add_marker(pytest.mark.xdist_group(_JUDGES))
+    elif str(item.path).endswith(_TOGETHER):
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -148,22 +141,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Lower the priority unless this test judges, before any fixture starts a process."""
     if _IN_PARALLEL and not item.get_closest_marker(_JUDGES):
         os.nice(max(_NICE - os.nice(0), 0))
-
-
-@pytest.hookimpl(optionalhook=True)  # without pytest-xdist, too
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Give the tests, in their order, to whichever process is free."""
-    config.option.loadscopereorder = False
-    return _Scheduling(config, log)
-
-
-class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    def _split_scope(self, nodeid: str) -> str:
-        """Return the name of the group of tests that one process gets together."""
-        file, _, name = nodeid.partition("::")
-        if _JUDGES in re.split(r"[\[\]-]", name):
-            return _JUDGES
-        return file if file in _TOGETHER else nodeid
 
 
 def local_network() -> dict[str, str]:
@@ -342,3 +319,13 @@ def moto() -> Iterator[str]:
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
     server.stop()
+
+
+@pytest.fixture
+def gate(moto: str) -> Iterator[Gate]:
+    """A gate before that API, which a test can shut."""
+    from tests.storage.s3_gate import Gate as Opened  # which takes a while to load
+
+    one = Opened(moto)
+    yield one
+    one.stop()

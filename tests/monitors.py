@@ -22,13 +22,12 @@ def ports() -> dict[str, Any]:
 
 
 class Monitor:
-    """Runs from `start` to `stop`, each time at the same ports. `served` has the URLs of services by name."""
+    """Runs from `start` to `stop`, each time at the same ports."""
 
     def __init__(self, environ: Mapping[str, str], log: Path, spider: str | None = None) -> None:
         self.environ = {**environ, **ports()}
         self.log = log
         self.spider = spider
-        self.served: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -39,7 +38,7 @@ class Monitor:
         assert self.process.stdout is not None
         told = self.process.stdout.readline()  # once it serves
         assert told, self.log.read_text()
-        self.served = json.loads(told)
+        assert json.loads(told).keys() == plugins.offered("services").keys()
 
     def stop(self) -> int:
         if self.process is None:

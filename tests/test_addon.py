@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ import redis
 from scrapy.addons import AddonManager
 from scrapy.settings import Settings
 
-import crawlproject
 from crawlproject.plugins import scrapys_settings
 from tests.conftest import ROOT, ran
+from tests.sites import Handler, served
 
 ADDON = {"crawlproject.Addon": 0}
 
@@ -54,16 +52,11 @@ class Pushed(RedisSpider):
 """
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(Handler):
     """Every page tells the User-Agent."""
 
-    def do_GET(self) -> None:
-        self.send_response(404 if self.path == "/robots.txt" else 200)
-        self.end_headers()
-        self.wfile.write(self.headers["User-Agent"].encode())
-
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+    def get(self) -> None:
+        self.answer(404 if self.path == "/robots.txt" else 200, self.headers["User-Agent"].encode())
 
 
 def applied(**values: Any) -> Settings:
@@ -124,11 +117,6 @@ def test_a_setting_that_cannot_be_is_refused_in_a_sentence(values: dict[str, Any
         applied(**values)
 
 
-def test_the_package_has_no_other_names() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Adon'"):
-        crawlproject.Adon  # noqa: B018
-
-
 class Project:
     """What `startproject moved` makes, with the spider and the pipeline of a user of scrapy-redis."""
 
@@ -155,11 +143,8 @@ def project(tmp_path: Path, environment: dict[str, str]) -> Project:
 
 @pytest.fixture
 def site() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(Site) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def test_a_project_of_scrapy_redis_moves_with_its_spider_pipeline_and_feeds(

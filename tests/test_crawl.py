@@ -51,6 +51,7 @@ class Crawl:
         self.workers: list[subprocess.Popen[bytes]] = []
         self.rates: dict[str, float] = {}
         self.options: list[str] = []  # of every worker
+        self.spider = "images"
         self.gallery: Gallery
 
     def source(self, name: str, rate: float, pictures: int = 0) -> Path:
@@ -74,7 +75,7 @@ class Crawl:
         """Start workers."""
         for _ in range(count):
             log = (self.folder / f"worker-{len(self.workers)}.log").open("wb")
-            command = [sys.executable, "-m", "scrapy", "crawl", "images", *self.options]
+            command = [sys.executable, "-m", "scrapy", "crawl", self.spider, *self.options]
             self.workers.append(subprocess.Popen(command, env=self.environ | settings, stdout=log, stderr=log))
 
     def finish(self) -> None:

@@ -14,8 +14,7 @@ from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.keys import Keys
-from crawlproject.status.snapshot import snapshot
-from tests.status.test_snapshot import sample_at, source
+from tests.status.test_snapshot import between, sample_at, source
 
 ROOT = Path(__file__).parents[1]
 CONTRIB = ROOT / "crawlproject" / "contrib"
@@ -32,9 +31,14 @@ def is_of_a_plugin_that_was_deleted(path: Path) -> bool:
 
 
 def section(file: str, heading: str) -> str:
-    """Return what is under a heading of a file of docs/."""
+    """Return what is under a heading of a file of docs/, up to the next one."""
     text = (ROOT / "docs" / file).read_text(encoding="utf-8")
-    return re.split(r"^## ", text.split(f"## {heading}\n")[1], flags=re.MULTILINE)[0]
+    return re.split(r"^##", text.split(f"# {heading}\n")[1], flags=re.MULTILINE)[0]
+
+
+def documented(heading: str) -> list[str]:
+    """Return the keys in a table of docs/events.md."""
+    return re.findall(r"^\| `(\w+)` \|", section("events.md", heading), flags=re.MULTILINE)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -98,33 +102,21 @@ def test_the_keys_that_users_write_to_are_those_of_the_code() -> None:
 
 
 def test_the_events_are_documented_field_for_field() -> None:
-    text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     modes = plugins.offered("modes")
     for event in (ImageEvent, LinkRotEvent, PageEvent):
-        section = re.split(r"^## ", text.split(f"## {event.STREAM}\n")[1], flags=re.MULTILINE)[0]
-        named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
-        assert [name for name in named if name != "probe"] == [
+        assert [name for name in documented(event.STREAM) if name != "probe"] == [
             "event", *(field.name for field in fields(event) if field.name != "mode")
         ]  # fmt: skip
     failed = failed_event("1-1", {b"seed": b"x", b"reason": b"y"})
     assert failed is not None
-    section = re.split(r"^## ", text.split("## failed\n")[1], flags=re.MULTILINE)[0]
-    named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
-    assert [name for name in named if name != "probe" or name in modes] == list(failed)
+    assert [name for name in documented("failed") if name != "probe" or name in modes] == list(failed)
 
 
 def test_the_line_of_the_monitor_is_documented_key_for_key() -> None:
-    text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
-
-    def named(heading: str) -> list[str]:
-        section = re.split(r"^##", text.split(f"### {heading}\n")[1], flags=re.MULTILINE)[0]
-        return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
-
-    made = snapshot(sample_at(1.0), sample_at(2.0, source("museum")))
-    assert made is not None
-    assert named("general") == list(made.general)
-    assert named("specific") == list(made.specific["museum"])
-    assert named("Kinds of errors") == list(ERROR_KINDS)
+    made = between(sample_at(1.0), sample_at(2.0, source("museum")))
+    assert documented("general") == list(made.general)
+    assert documented("specific") == list(made.specific["museum"])
+    assert documented("Kinds of errors") == list(ERROR_KINDS)
 
 
 def test_every_command_and_key_that_the_runbook_names_is_there() -> None:

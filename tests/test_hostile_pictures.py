@@ -11,7 +11,8 @@ import pytest
 from benchmarks.hostile.pictures import bombs
 from benchmarks.hostile.server import Server, plain
 from crawlproject.models import IMAGE_FORMATS
-from tests.imaging.test_decoders import is_decoder, large_webp, picture, trap
+from tests.imaging.analysing import picture
+from tests.imaging.test_decoders import children, large_webp, trap
 from tests.imaging.test_formats import codestream
 from tests.test_crawl import KEYS, Crawl
 from tests.traps.sitecustomize import CRASH, CRASH_LATER, EXPLOIT, HOG, SPIN
@@ -37,15 +38,6 @@ def memory_of(pids: list[int]) -> int:
     return total
 
 
-def decoders_of(pid: int) -> list[int]:
-    """Return the decoder processes of a worker."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            found += [int(child) for child in path.read_text().split() if is_decoder(int(child))]
-    return found
-
-
 def watch(crawl: Crawl) -> int:
     """Wait for the worker to close; return the most memory it had, its decoders included."""
     worker = crawl.workers[0]
@@ -53,7 +45,7 @@ def watch(crawl: Crawl) -> int:
     deadline = time.monotonic() + 240
     while worker.poll() is None:
         assert time.monotonic() < deadline
-        peak = max(peak, memory_of([worker.pid, *decoders_of(worker.pid)]))
+        peak = max(peak, memory_of([worker.pid, *children(worker.pid)]))
         time.sleep(0.02)
     assert worker.returncode == 0
     return peak

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +17,9 @@ FORGED = "\nFORGED [owned] CRITICAL: all is lost\r\x1b[31m\x9b2J\u2028FORGED\u20
 
 
 @pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    one.options = ["-L", "DEBUG"]
-    yield one
-    one.stop()
+def crawl(crawl: Crawl) -> Crawl:
+    crawl.options = ["-L", "DEBUG"]
+    return crawl
 
 
 def command(crawl: Crawl, *args: str, stdin: str = "") -> str:

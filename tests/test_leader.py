@@ -22,7 +22,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
 from crawlproject.sources import catalogue_reader
 from crawlproject.sources.catalogue_reader import read_catalogue
-from tests.waiting import until_async
+from tests.waiting import until_async, until_equal
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
 
@@ -102,17 +102,14 @@ async def test_what_is_deleted_of_the_catalogue_is_written_again_at_once(
     scheduler: FrontierScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
-
-    async def is_whole() -> bool:
-        return bool(await redis.exists(keys.catalogue, keys.hosts) == 2)
-
+    derived = (keys.catalogue, keys.hosts)
     async with leading(scheduler, catalogue(tmp_path / "c", museum=500_000_000)):
         monkeypatch.setattr(leaders, "_REFRESH_S", 1800.0)
-        for key in (keys.catalogue, keys.hosts):
-            await until_async(is_whole)
+        for key in derived:
+            await until_equal(lambda: redis.exists(*derived), 2)
             await asyncio.sleep(0.2)  # it waits for the next reading
             await redis.delete(key)
-            await until_async(is_whole)
+            await until_equal(lambda: redis.exists(*derived), 2)
 
 
 async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
@@ -126,11 +123,7 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
         rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
         path.write_text(json.dumps([*rows, *({"image_count": 1} for _ in range(30))]))
         await until_async(lambda: redis.hexists(keys.catalogue, "louvre"))
-
-        async def forgotten() -> bool:
-            return not await redis.hexists(keys.catalogue, "flickr")
-
-        await until_async(forgotten)
+        await until_equal(lambda: redis.hexists(keys.catalogue, "flickr"), False)
         await asyncio.sleep(0.1)  # a few readings more
         assert await rates_by_size(redis, keys) == {b"museum": b"200.0", b"louvre": b"0.2"}
         assert await redis.hget(keys.rates, "museum") == b"200.0"
@@ -185,18 +178,11 @@ async def test_the_leader_sets_rates_by_size_and_follows_the_catalogue(
         assert await redis.hgetall(keys.hosts) == {b"museum.org": b"museum", b"flickr.org": b"flickr"}
         catalogue(path, museum=500_000_000, louvre=1)
         await until_async(lambda: redis.hexists(keys.hosts, "louvre.org"))
-
-        async def settled() -> bool:
-            wanted = {b"museum": b"200.0", b"louvre": b"0.2", b"flickr": b"0.2"}  # flickr: the minimum from now on
-            return bool(await redis.hgetall(keys.rates) == wanted)
-
-        await until_async(settled)
-
-        async def forgotten() -> bool:
-            limits, hosts = await redis.hkeys(keys.catalogue), await redis.hkeys(keys.hosts)
-            return limits == [b"museum", b"louvre"] and set(hosts) == {b"museum.org", b"louvre.org"}
-
-        await until_async(forgotten)
+        wanted = {b"museum": b"200.0", b"louvre": b"0.2", b"flickr": b"0.2"}  # flickr: the minimum from now on
+        await until_equal(lambda: redis.hgetall(keys.rates), wanted)
+        await until_equal(lambda: redis.hkeys(keys.catalogue), [b"museum", b"louvre"])
+        owners = {b"museum.org": b"museum", b"louvre.org": b"louvre"}
+        await until_equal(lambda: redis.hgetall(keys.hosts), owners)
     assert await redis.get(keys.leader) is None  # free for another at once
 
 
@@ -220,17 +206,9 @@ async def test_a_source_that_was_dropped_falls_to_the_minimum_though_redis_fails
 
             monkeypatch.setattr(scripts, name, fail_once)
         catalogue(path, museum=5_000)
-
-        async def settled() -> bool:
-            return bool(await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"0.2"})
-
-        await until_async(settled)
+        await until_equal(lambda: redis.hgetall(keys.rates), {b"museum": b"0.2", b"flickr": b"0.2"})
         await until_async(lambda: not failing)
-
-        async def forgotten() -> bool:
-            return bool(await redis.hkeys(keys.catalogue) == [b"museum"])
-
-        await until_async(forgotten)
+        await until_equal(lambda: redis.hkeys(keys.catalogue), [b"museum"])
 
 
 async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
@@ -240,10 +218,7 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
     caplog.set_level(logging.INFO)
 
     async def rate(wanted: bytes) -> None:
-        async def holds() -> bool:
-            return bool(await redis.hget(keys.rates, "museum") == wanted)
-
-        await until_async(holds)
+        await until_equal(lambda: redis.hget(keys.rates, "museum"), wanted)
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000)):
         await rate(b"0.2")
@@ -270,11 +245,7 @@ async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = tmp_path / "c"
     async with leading(scheduler, path):
-
-        async def is_told() -> bool:
-            return "nothing is leased yet" in caplog.text
-
-        await until_async(is_told)
+        await until_async(lambda: "nothing is leased yet" in caplog.text)
         assert await redis.get(keys.leader)
         assert await redis.get(keys.pulse) is None
         catalogue(path, museum=1)
@@ -282,11 +253,7 @@ async def test_without_a_catalogue_that_was_promised_nothing_goes_out(
         # once there are rates, they stay
         path.write_text("[{}]")
         caplog.clear()
-
-        async def stay() -> bool:
-            return "the last rates stay" in caplog.text
-
-        await until_async(stay)
+        await until_async(lambda: "the last rates stay" in caplog.text)
         await redis.delete(keys.pulse)
         await until_async(lambda: redis.get(keys.pulse))
         assert await redis.hget(keys.rates, "museum") == b"0.2"
@@ -343,11 +310,8 @@ async def test_what_else_the_catalogue_says_of_sources_goes_along_and_goes_again
 
 async def test_rates_that_were_deleted_are_set_again(scheduler: FrontierScheduler, tmp_path: Path) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
-
-    async def are_set() -> bool:
-        return bool(await redis.hgetall(keys.rates) == {b"museum": b"0.2", b"flickr": b"200.0"})
-
+    rates = {b"museum": b"0.2", b"flickr": b"200.0"}
     async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)):
-        await until_async(are_set)
+        await until_equal(lambda: redis.hgetall(keys.rates), rates)
         await redis.delete(keys.rates)
-        await until_async(are_set)
+        await until_equal(lambda: redis.hgetall(keys.rates), rates)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 from pathlib import Path
 from typing import Any
 
-import pytest
 from scrapy import Request
-from scrapy.settings import Settings
 
-from crawlproject.logs import JsonFormatter, SharedFileHandler, TextFormatter, install
+from crawlproject.logs import JsonFormatter, SharedFileHandler, TextFormatter
 from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.storage.blobs import thumbnail_name
 from demo.gallery import Fault, Gallery, set_faults
@@ -52,8 +49,9 @@ def test_processes_that_share_a_log_lose_no_line_when_one_of_them_renames_it(tmp
     assert len(list(tmp_path.iterdir())) <= 6
 
 
-def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
-    """Crawl what succeeds, fails, is too large, moves, and cannot be stored; as talkative as can be."""
+def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
+    log = crawl.folder / "crawl.log"
+    # What succeeds, fails, is too large, moves, and cannot be stored; as talkative as can be.
     photos = crawl.source("photos", 100, pictures=4)
     (photos / "huge.jpg").write_bytes(bytes(300_000))
     faults: dict[str, Fault] = {
@@ -64,41 +62,12 @@ def with_all_kinds_of_trouble(crawl: Crawl, *options: str) -> None:
     set_faults(photos, faults)
     (crawl.folder / "thumbnails").mkdir()
     (crawl.folder / "thumbnails" / thumbnail_name("photos-3.jpg")[:2]).write_text("in the way")
-    crawl.options = ["-L", "DEBUG", "-s", f"AWS_SECRET_ACCESS_KEY={SECRET}", *options]
+    crawl.options = ["-L", "DEBUG", "-s", f"AWS_SECRET_ACCESS_KEY={SECRET}", "--logfile", str(log)]
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         names = [f"{n}.jpg" for n in range(4)]
         crawl.seed("photos", *names, "huge.jpg", "moved.jpg", "busy.jpg", "slow.jpg")
-        crawl.run(DOWNLOAD_MAXSIZE="200000", DOWNLOAD_TIMEOUT="1", CRAWL_RETRY_DELAY="0.1")
-
-
-@pytest.mark.parametrize(
-    ("message", "error", "passes"),
-    [
-        ("Fatal error on SSL protocol\n...", RuntimeError("unable to ...; the handler is closed"), False),
-        ("Fatal error on SSL protocol\n...", RuntimeError("something else"), True),
-        ("Future exception was never retrieved\n...", socket.gaierror(-3, "Temporary failure"), False),
-        ("Future exception was never retrieved\n...", ValueError("something else"), True),
-    ],
-)
-def test_a_connection_that_was_given_up_is_no_error(
-    message: str, error: Exception, monkeypatch: pytest.MonkeyPatch, *, passes: bool
-) -> None:
-    monkeypatch.setattr(logging.root, "handlers", [])
-    monkeypatch.setattr(logging.root, "level", logging.WARNING)
-    try:
-        install(Settings({"LOG_LEVEL": "INFO"}))
-        (handler,) = logging.root.handlers
-        line = logging.getLogger("asyncio").makeRecord(
-            "asyncio", logging.ERROR, "f", 1, message, (), (type(error), error, None)
-        )
-        assert bool(handler.filter(line)) is passes
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-def test_json_is_json_from_the_first_line_to_the_last(crawl: Crawl) -> None:
-    log = crawl.folder / "crawl.log"
-    with_all_kinds_of_trouble(crawl, "-s", "CRAWL_LOG_FORMAT=json", "--logfile", str(log))
+        settings = {"DOWNLOAD_MAXSIZE": "200000", "DOWNLOAD_TIMEOUT": "1", "CRAWL_RETRY_DELAY": "0.1"}
+        crawl.run(1, CRAWL_LOG_FORMAT="json", **settings)
     assert crawl.log() == ""  # all of it went into the file
     text = log.read_text()
     assert SECRET not in text

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import threading
 import venv
 import zipfile
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from scrapy.settings import Settings
 
 from crawlproject.commands.completion import _parser
 from tests.conftest import ROOT, ran
+from tests.sites import served
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -82,11 +82,8 @@ def elsewhere(tmp_path: Path, installed: Path, environment: dict[str, str]) -> E
 @pytest.fixture
 def site() -> Iterator[str]:
     handler = partial(SimpleHTTPRequestHandler, directory=ROOT / "docs" / "images")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(handler) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def test_the_program_crawls_in_an_empty_folder(elsewhere: Elsewhere, site: str) -> None:

@@ -31,6 +31,16 @@ CONTRIB = ROOT / "crawlproject" / "contrib"
 KEYS = Keys("crawl", "images")
 
 
+def package(folder: Path, name: str, text: str, point: str = "") -> None:
+    """Install a package with one plug-in, of the same name."""
+    about = folder / f"crawl_{name}-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: crawl-{name}\nVersion: 1\n")
+    named = point or f"{name} = crawl_{name}:PLUGIN"
+    (about / "entry_points.txt").write_text(f"[crawlproject.plugins]\n{named}\n")
+    (folder / f"crawl_{name}.py").write_text(text)
+
+
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A folder for PYTHONPATH in which the plug-in of docs/plugins.md, that of examples/, is installed."""
@@ -40,11 +50,7 @@ def installed(tmp_path: Path) -> Path:
     example = ROOT / "examples" / "postgres"
     assert (example / "crawl_postgres.py").read_text(encoding="utf-8") == code
     assert point in (example / "pyproject.toml").read_text(encoding="utf-8")
-    about = tmp_path / "crawl_postgres-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: crawl-postgres\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(f"[crawlproject.plugins]\n{point.replace(chr(34), '')}\n")
-    (tmp_path / "crawl_postgres.py").write_text(code)
+    package(tmp_path, "postgres", code, point.replace('"', ""))
     assert len([line for line in code.splitlines() if line.strip()]) <= 40
     return tmp_path
 
@@ -102,24 +108,21 @@ def test_the_reader_of_the_docs_upserts_events_into_postgresql(
 
 
 def test_a_plugin_that_is_installed_adds_commands_settings_and_extensions(scrapy: Scrapy, tmp_path: Path) -> None:
-    package, about = tmp_path / "crawl_more", tmp_path / "crawl_more-1.dist-info"
-    (package / "commands").mkdir(parents=True)
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: crawl-more\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[crawlproject.plugins]\nmore = crawl_more.plugin:PLUGIN\n")
-    (package / "__init__.py").touch()
-    (package / "commands" / "__init__.py").touch()
-    (package / "commands" / "twice.py").write_text(
-        "from crawl_more.plugin import More\nfrom crawlproject import cli, config\n"
+    (tmp_path / "more_commands").mkdir()
+    (tmp_path / "more_commands" / "__init__.py").touch()
+    (tmp_path / "more_commands" / "twice.py").write_text(
+        "from crawl_more import More\nfrom crawlproject import cli, config\n"
         "class Command(cli.Command):\n    summary, examples = 'Twice', ()\n"
         "    def run(self, args, opts):\n        print(2 * config.read(More, self.settings).number)\n"
     )
-    (package / "plugin.py").write_text(
+    package(
+        tmp_path,
+        "more",
         "from dataclasses import dataclass\nfrom crawlproject import config\n"
         "from crawlproject.config.parsers import whole\nfrom crawlproject.plugins import Plugin\n"
         "@dataclass(frozen=True)\nclass More:\n    number: int = config.setting(1, whole(1), 'a number')\n"
-        "PLUGIN = Plugin(settings=More, commands='crawl_more.commands', "
-        "scrapy={'EXTENSIONS_BASE': {'crawl_more.Some': 900}})\n"
+        "PLUGIN = Plugin(settings=More, commands='more_commands', "
+        "scrapy={'EXTENSIONS_BASE': {'crawl_more.Some': 900}})\n",
     )
     path: Any = {"PYTHONPATH": str(tmp_path)}
     assert scrapy("twice", CRAWL_NUMBER="21", **path).stdout == "42\n"
@@ -143,14 +146,11 @@ def test_a_plugin_that_is_installed_adds_commands_settings_and_extensions(scrapy
 def test_a_broken_plugin_stops_the_start_with_a_sentence(
     scrapy: Scrapy, tmp_path: Path, point: str, says: str
 ) -> None:
-    about = tmp_path / "crawl_bad-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: crawl-bad\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(f"[crawlproject.plugins]\nbad = {point}\n")
-    (tmp_path / "crawl_bad.py").write_text(
+    code = (
         "from crawlproject.plugins import Plugin\nCOMMANDS = Plugin(commands='nosuch.commands')\n"
         "class Raises:\n    @property\n    def x(self):\n        return 1 / 0\nRAISES = Raises()\n"
     )
+    package(tmp_path, "bad", code, f"bad = {point}")
     done = scrapy("list", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
@@ -169,15 +169,6 @@ PLUGIN = Plugin(
 )
 DISC = Format(file=FileType(".disc", "image/disc"), begins=None, load=lambda: 1 / 0)
 """
-
-
-def package(folder: Path, name: str, text: str) -> None:
-    """Install a package with one plug-in, of the same name."""
-    about = folder / f"crawl_{name}-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: crawl-{name}\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(f"[crawlproject.plugins]\n{name} = crawl_{name}:PLUGIN\n")
-    (folder / f"crawl_{name}.py").write_text(text)
 
 
 def test_what_of_a_plugin_cannot_be_loaded_is_named_and_the_rest_works(

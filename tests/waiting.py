@@ -58,3 +58,13 @@ async def until_async(
             return value
         assert time.monotonic() < deadline, f"not true within {patience_s:g} s"
         await asyncio.sleep(_ASYNC_TICK_S)
+
+
+async def until_equal(read: Callable[[], object], wanted: object) -> None:
+    """Wait until `read`, which may be a coroutine function, returns what is `wanted`."""
+
+    async def is_equal() -> bool:
+        found = read()
+        return bool((await found if isawaitable(found) else found) == wanted)
+
+    await until_async(is_equal)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
+
+from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.program import as_called
@@ -24,20 +25,16 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
 _WIDE = 2000  # columns where no terminal bounds them
-_FIRST_S = 1.0  # at most, between the first two samples, and between two attempts while Redis fails
+_NARROW, _LEFT_OUT = 110, {"reason", "limit"}  # columns of a terminal below which these of the table are left out
+_SOON_S = 1.0  # between the first two samples, and between two attempts while Redis fails
 _ALARM = "bold red"
-_SEEN = ("success_rps", "error_rps", "link_rot_rps")  # results a second, good and bad
-_TEXTS = ("source", "state", "reason")
-_DROPPED = ("reason", "limit", "eta")  # columns, the first first, where a terminal is too narrow for all
-_SHORTEST = {"source": 20, "reason": 15}  # columns of the terminal to which these are cut
 _STYLES = {3: _ALARM, 2: "yellow", 1: "yellow"}  # by how much a source is in trouble
-
-
-def _interval(text: str) -> float:
-    with suppress(ValueError):
-        if 0.5 <= (seconds := float(text)) <= 3600:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds from 0.5 to 3600")
+_LINES = (
+    "{processing_rate} results/s  ok {success_rps}  errors {error_rps}  limit {global_max_rps}  {megabytes} MB/s",
+    "workers {workers}  sources {sources}  halted {halted}  ETA {eta}",
+    "{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters  "
+    "{excluded} excluded",
+)
 
 
 class Command(cli.Command):
@@ -54,11 +51,13 @@ class Command(cli.Command):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--once", action="store_true", help="print one table and exit")
-        rates = "seconds over which rates are measured (default: 2)"
-        parser.add_argument("--interval", type=_interval, default=2.0, metavar="S", help=rates)
+        rates = "seconds over which rates are measured, from 0.5 to 3600 (default: 2)"
+        parser.add_argument("--interval", type=float, default=2.0, metavar="S", help=rates)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        if not 0.5 <= opts.interval <= 3600:
+            raise UsageError(f"--interval {opts.interval:g} must be a number of seconds from 0.5 to 3600")
         asyncio.run(self._run(cli.source_names(args), opts))
 
     async def _run(self, names: list[str], opts: argparse.Namespace) -> None:
@@ -71,8 +70,6 @@ class Command(cli.Command):
                 return
             from rich.console import Console  # here: it would slow every command
 
-            if isinstance(sys.stdout, io.TextIOWrapper):
-                sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode shows the rest
             terminal = sys.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else _WIDE, highlight=False)
             title = f"{opts.spider} of {state.config.namespace}"
@@ -95,25 +92,20 @@ async def _watch(reader: Survey, title: str, interval: float, console: Console) 
     """Show a sample every `interval` seconds until Ctrl-C, SIGTERM or SIGHUP; while Redis fails, the last one."""
     from rich.live import Live
 
-    watching, left, made = asyncio.current_task(), asyncio.Event(), None
+    watching, made = asyncio.current_task(), None
     assert watching is not None
-
-    def leave() -> None:
-        left.set()  # besides: redis-py can swallow a cancellation on Python 3.11
-        watching.cancel()
-
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, leave)
+        asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped process would leave its screen behind
     live = Live(view(title, None), console=console, screen=True, refresh_per_second=2)
     with live, suppress(asyncio.CancelledError):
-        while not left.is_set():
+        while not watching.cancelling():  # redis-py can swallow a cancellation on Python 3.11
             try:
                 made, fault = await reader.look() or made, ""
             except REDIS_TROUBLE as error:
                 fault = f"{fault_of(error)} ({plain(error)})"
             live.update(view(title, made, fault, console.height, console.width))
-            await asyncio.sleep(min(interval, _FIRST_S) if fault or made is None else interval)
+            await asyncio.sleep(_SOON_S if fault or made is None else interval)
 
 
 def view(
@@ -121,8 +113,8 @@ def view(
 ) -> Group:
     """Return a snapshot as rich renders it: how the crawl is, and a row for each source, in `most` lines.
 
-    `fault` says why there is no newer one. Numbers are never cut: a narrow `width` has fewer columns. Texts go
-    through `printable` and into rich's `Text`, which reads no markup: names come from strangers.
+    `fault` says why there is no newer one. A narrow `width` has fewer columns, and cuts names. Texts go through
+    `printable` and into rich's `Text`, which reads no markup: names come from strangers.
     """
     from rich.console import Group
     from rich.table import Table
@@ -138,47 +130,37 @@ def view(
     alarms += [as_called(f"NOTHING GOES OUT: {general['paused']}")] if general["paused"] is not None else []
     alarms += [as_called(f"SHARD {number}: {reason}") for number, reason in general["shards_stopped"].items()]
     alarms += [f"LOST {general['overflow_lost']} requests"] if general["overflow_lost"] else []
+    told = {name: digits(value) if isinstance(value, float) else value for name, value in general.items()}
+    told |= {"megabytes": digits(general["bytes_per_s"] / 1e6), "eta": duration(general["eta_s"])}
+    told["halted"] = len(general["circuit_breaker_tripped"])
     lines = [f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s"]
-    lines += [
-        f"{digits(general['processing_rate'])} results/s  ok {digits(general['success_rps'])}  "
-        f"errors {digits(general['error_rps'])}  limit {digits(general['global_max_rps'])}  "
-        f"{digits(general['bytes_per_s'] / 1e6)} MB/s",
-        f"workers {general['workers']}  sources {general['sources']}  "
-        f"halted {len(general['circuit_breaker_tripped'])}  ETA {duration(general['eta_s'])}",
-        "{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters  "
-        "{excluded} excluded".format(**general),
-    ]
+    lines += [text.format(**told) for text in _LINES]
     if remark := said_of_minimum(one.row for one in shown.sample.sources.values()):
         lines.append(remark)
-    rows = [(name, one, sum(one[rate] or 0 for rate in _SEEN)) for name, one in shown.specific.items()]
-    rows.sort(key=lambda row: (-row[1]["trouble"], -row[2], -row[1]["work"], row[0]))
+    rows = sorted(
+        shown.specific.items(), key=lambda row: (-row[1]["trouble"], -_seen(row[1]), -row[1]["work"], row[0])
+    )
     kept = rows[: max(most - len(lines) - len(alarms) - 2, 0)]
-    cells = [_cells(*row, with_items=shown.sample.spider not in {"images", "pages"}) for row in kept]
+    left_out = _LEFT_OUT if width < _NARROW else set()
+    left_out = left_out | {"items"} if shown.sample.spider in {"images", "pages"} else left_out
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
-    heads = _columns(cells, width)
-    for head in heads:
-        justify: Literal["left", "right"] = "left" if head in _TEXTS else "right"
-        table.add_column(head, justify=justify, no_wrap=head not in _SHORTEST, overflow="ellipsis")
-    for (_, one, _), cell in zip(kept, cells, strict=True):
-        table.add_row(*(line(cell[head]) for head in heads), style=_STYLES.get(one["trouble"], ""))
+    for name, one in kept:
+        cells = {head: cell for head, cell in _cells(name, one).items() if head not in left_out}
+        for head in cells if not table.columns else ():
+            justify: Literal["left", "right"] = "left" if head in {"source", "state", "reason"} else "right"
+            table.add_column(head, justify=justify, no_wrap=head not in {"source", "reason"}, overflow="ellipsis")
+        table.add_row(*map(line, cells.values()), style=_STYLES.get(one["trouble"], ""))
     more = max(general["sources_listed"], len(rows)) - len(kept)
     last = [line(f"and {more} more")] if more else []
     return Group(*map(line, lines), *(line(alarm, _ALARM) for alarm in alarms), table, *last)
 
 
-def _columns(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
-    """Return the columns of `rows` that a terminal of `width` shows in full, but for long names and reasons."""
-    widths = {
-        head: min(max(len(head), *(len(row[head]) for row in rows)), _SHORTEST.get(head, width))
-        for head in (rows[0] if rows else ())
-    }
-    for head in _DROPPED:
-        if sum(widths.values()) + len(widths) - 1 > width:
-            widths.pop(head, None)
-    return list(widths)
+def _seen(source: Mapping[str, Any]) -> float:
+    """Return the results of a source a second, good and bad."""
+    return sum(source[rate] or 0.0 for rate in ("success_rps", "error_rps", "link_rot_rps"))
 
 
-def _cells(name: str, source: Mapping[str, Any], seen: float, *, with_items: bool) -> dict[str, str]:
+def _cells(name: str, source: Mapping[str, Any]) -> dict[str, str]:
     """Return the columns of a source."""
     is_slowed = source["state"] == "closed" and source["trouble"]
     state = source["state"] if source["state"] == "closed" else source["state"].upper().replace("_", " ")
@@ -187,11 +169,11 @@ def _cells(name: str, source: Mapping[str, Any], seen: float, *, with_items: boo
         "state": "slowed" if is_slowed else state,
         "limit": digits(source["rate_limit"]),
         "allowed": digits(source["effective_rate"]),
-        "seen": digits(None if source["success_rps"] is None else seen),
+        "seen": digits(None if source["success_rps"] is None else _seen(source)),
         "queued": str(source["queued"] + source["waiting"]),
         "in flight": str(source["in_flight"]),
         "done": str(source["successful"]),
-        **({"items": str(source["items"])} if with_items else {}),
+        "items": str(source["items"]),
         "failed": str(source["failed"]),
         "eta": duration(source["eta_s"]),
         "reason": source["reason"],

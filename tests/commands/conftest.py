@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -69,6 +70,10 @@ class Frontier:
             for lease, status in zip(leases, statuses, strict=True)
         ]
         await scripts.settle("w", sent)
+
+    async def audit(self) -> list[dict[str, Any]]:
+        """Return the events of the audit trail."""
+        return [json.loads(fields[b"event"]) for _, fields in await self.redis.xrange(self.state.keys.audit)]
 
 
 @pytest_asyncio.fixture

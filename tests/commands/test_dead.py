@@ -7,15 +7,16 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from scrapy import Request
 
 from crawlproject.frontier import codec
-from crawlproject.frontier.codec import digest_of
 from crawlproject.models import IDENTIFIER, RETRIES, SOURCE
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.state.calls import NewRequest, Rejected, Settlement
+from crawlproject.state.calls import Rejected, Settlement
 from crawlproject.state.client import State
 from tests.settings_of_functions import within
+from tests.state.calls import calls
 
 if TYPE_CHECKING:
     from tests.conftest import Scrapy
@@ -25,25 +26,22 @@ SPIDER = ImagesSpider()
 
 async def add_dead_letters(state: State, *letters: tuple[str, str, str]) -> None:
     """Take requests (identifier, source, reason) through the frontier to their end."""
-    fence = await state.scripts.lead("leader", ready=True)
-    assert fence is not None
-    await state.scripts.set_rates(fence, [(source, 200.0, 200.0) for _, source, _ in letters], {})
-    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
-    for number, (identifier, source, reason) in enumerate(letters):
+    await calls.join(state)
+    await calls.rule(state, *((source, 200.0) for _, source, _ in letters))
+    for identifier, source, reason in letters:
         url = f"https://{source}.org/{identifier}"
         request = Request(url, meta={IDENTIFIER: identifier, SOURCE: source, RETRIES: 1})
         entry = codec.encode(request, SPIDER, deliveries=2)
-        new = NewRequest(entry, digest_of("", str(number)), again=False, source=source)
-        await within(state.scripts, high_water=1000).enqueue("w", [new])
-        reply = await state.scripts.lease("w", 1, rooms={}, room=9, horizon=60.0)
-        lease = reply.grants[0].id
-        assert (await state.scripts.settle("w", [Settlement(lease, source, entry, dead=reason)])).settled == [True]
+        await calls.put(state, [entry], source)
+        [grant] = (await calls.lease(state, 1, horizon=60.0)).grants
+        ended = await state.scripts.settle("w", [Settlement(grant.id, source, entry, dead=reason)])
+        assert ended.settled == [True]
 
 
 async def reject(state: State, *seeds: tuple[bytes, str]) -> None:
     """Have seeds (line, reason) refused as those that cannot be understood."""
     redis = state.redis
-    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    await calls.join(state)
     await redis.lpush(state.keys.seeds, *(line for line, _ in seeds))
     taken = await state.scripts.take_seeds("w", len(seeds))
     assert taken == [line for line, _ in seeds]
@@ -150,23 +148,20 @@ async def test_a_drop_deletes_what_is_selected_and_nothing_else(scrapy: Scrapy, 
     assert await state.redis.llen(state.keys.seeds) == 0
 
 
-async def test_a_retry_of_all_must_be_said_and_a_typo_is_remarked(scrapy: Scrapy, state: State) -> None:
+async def test_a_typo_of_a_source_is_remarked(scrapy: Scrapy, state: State) -> None:
     await add_dead_letters(state, ("1", "museum", "status 403"))
-    done = scrapy("dead", "retry")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "select by --source or --reason, or give --all" in done.stderr
     done = scrapy("dead", "retry", "--source", "musuem")
     assert done.stdout == "0 dead letters are back in the crawl\n"
     assert done.stderr == "note: there is no source musuem; a name that appears only in seeds is not a source\n"
     assert scrapy("dead", "retry", "--source", "museum", "--reason", "404").stderr == ""
-    assert len(listed(scrapy)) == 1
 
 
-async def test_a_drop_of_all_must_be_said(scrapy: Scrapy, state: State) -> None:
+@pytest.mark.parametrize(("order", "done"), [("retry", "retried"), ("drop", "dropped")])
+async def test_an_order_for_all_must_say_so(scrapy: Scrapy, state: State, order: str, done: str) -> None:
     await add_dead_letters(state, ("1", "museum", "status 403"), ("2", "flickr", "timeout"))
-    done = scrapy("dead", "drop", "--json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "select by --source or --reason, or give --all" in done.stderr
+    refused = scrapy("dead", order, "--json")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "select by --source or --reason, or give --all" in refused.stderr
     assert len(listed(scrapy)) == 2
-    assert json.loads(scrapy("dead", "drop", "--all", "--json").stdout) == {"dropped": 2}
-    assert await state.redis.xlen(state.keys.dead) == 0
+    assert json.loads(scrapy("dead", order, "--all", "--json").stdout) == {done: 2}
+    assert listed(scrapy) == []

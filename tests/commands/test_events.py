@@ -17,7 +17,7 @@ from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace
 from tests.following import following
 from tests.state.servers import Server
-from tests.streams.records import records, write
+from tests.streams.records import write
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ def numbers(path: Path) -> list[int]:
 
 def until_it_holds(path: Path, count: int) -> None:
     until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count)
-
-
-def end_leases(client: redis.Redis) -> None:
-    """Have the leases of all readers end, as if five seconds had passed."""
-    for name in records(client, KEYS):
-        write(client, name, KEYS, until=None)
 
 
 def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:

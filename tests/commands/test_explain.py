@@ -18,16 +18,18 @@ from crawlproject.commands.explain import explain, explain_source
 from crawlproject.frontier import codec, contents
 from crawlproject.frontier.codec import digest, digest_of
 from crawlproject.frontier.seeds import new_request, parse_seed
-from crawlproject.models import IDENTIFIER, SOURCE, ImageEvent, LinkRotEvent, utc_now
+from crawlproject.models import IDENTIFIER, SOURCE
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.calls import NewRequest, Settlement
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
+from crawlproject.texts import one_line
 from tests.conftest import local_network
 from tests.robots_copies import copy_of, keep_copy, set_copy
 from tests.settings_of_functions import within
+from tests.sinks.events import gone, image
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Frontier
@@ -207,15 +209,7 @@ async def test_a_request_that_waits_is_found_with_what_is_in_front_of_it(
 
 
 def image_event(url: str, identifier: str) -> str:
-    return ImageEvent(
-        identifier, url, "citymuseum", 4, 3, 99, None, "PNG", None, "00", thumbnail_name(identifier), utc_now(),
-        status=200, final_url=url, redirects=0, attempts=1, fetch_s=0.1,
-    ).to_json()  # fmt: skip
-
-
-def rot_event(url: str) -> str:
-    how: dict[str, Any] = {"final_url": url, "redirects": 0, "attempts": 1, "fetch_s": 0.1}
-    return LinkRotEvent("i", url, "citymuseum", 410, utc_now(), **how).to_json()
+    return one_line(image(7, url=url, identifier=identifier, thumbnail=thumbnail_name(identifier)))
 
 
 async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
@@ -224,8 +218,10 @@ async def test_what_has_become_of_a_url_is_told_by_the_last_that_is_known_of_it(
     redis, keys = museum.redis, museum.state.keys
     url = URL + '?a="b\\c&d=é'
     spelled = (await explained(museum, url))["url"]
-    await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled)}, id="1000000-0")
-    await redis.xadd(keys.link_rot_events, {"event": rot_event(spelled + "x")}, id="3000000-0")
+    await redis.xadd(
+        keys.link_rot_events, {"event": one_line(gone(7, url=spelled, identifier="i"))}, id="1000000-0"
+    )
+    await redis.xadd(keys.link_rot_events, {"event": one_line(gone(7, url=spelled + "x"))}, id="3000000-0")
     said = await explained(museum, url)
     nothing = {"thumbnail": None, "status": None, "reason": None, "extra": None}
     rot = {"outcome": "link_rot", "time": "1970-01-01T00:16:40.000+00:00", "status": 410}

@@ -97,14 +97,6 @@ def test_no_key_of_a_seed_in_json_lines_is_called_ignored(scrapy: Scrapy, tmp_pa
     assert scrapy("feed", str(lines)).stderr.startswith("note: ignored: title; ")
 
 
-def test_an_unknown_spider_is_refused(scrapy: Scrapy, redis_url: str) -> None:
-    done = scrapy("feed", "--spider", "image", "-", stdin=A)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--spider image: this project has no such spider, only images" in done.stderr
-    with redis.Redis.from_url(redis_url) as client:
-        assert client.keys() == []
-
-
 def test_it_fails_with_a_sentence(scrapy: Scrapy, redis_url: str, tmp_path: Path) -> None:
     good, bad, broken = (tmp_path / name for name in ("good", "bad", "broken.gz"))
     good.write_text(A)
@@ -176,42 +168,38 @@ def table(first: int, last: int) -> pa.Table:
     )
 
 
+def broken_off(environment: dict[str, str], redis_url: str, *arguments: str, at_least: int = 1_000) -> int:
+    """Kill a feed when so many seeds are fed; return how many are."""
+    with redis.Redis.from_url(redis_url) as client:
+        command = [sys.executable, "-m", "scrapy", "feed", *arguments]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as feed:
+            until(lambda: client.llen(KEYS.seeds) >= at_least)
+            feed.kill()
+        fed: int = client.llen(KEYS.seeds)
+    return fed
+
+
 def test_a_killed_feed_is_resumed_exactly(
     scrapy: Scrapy, environment: dict[str, str], redis_url: str, tmp_path: Path
 ) -> None:
     for number in range(3):
         rows = table(number * 4_500, (number + 1) * 4_500)
         pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=2_000)
-    arguments = ("feed", f"{tmp_path}/*.parquet", *KEPT)
-    with redis.Redis.from_url(redis_url) as client:
-        for at_least in (1_000, 5_000):
-            command = [sys.executable, "-m", "scrapy", *arguments, *(["--resume"] if at_least > 1_000 else [])]
-            with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as feed:
-                until(lambda least=at_least: client.llen(KEYS.seeds) >= least)  # type: ignore[misc]
-                feed.kill()
-    fed = len(seeds(redis_url))
-    done = scrapy(*arguments, "--resume")
+    arguments = (f"{tmp_path}/*.parquet", *KEPT)
+    broken_off(environment, redis_url, *arguments)
+    fed = broken_off(environment, redis_url, *arguments, "--resume", at_least=5_000)
+    done = scrapy("feed", *arguments, "--resume")
     assert done.stdout == f"{13_500 - fed} seeds fed, 0 rejected\n"
     assert "note: continuing after row" in done.stderr or fed == 13_500
     assert [json.loads(seed)["uuid"] for seed in seeds(redis_url)] == [str(n) for n in range(13_500)]
-    done = scrapy(*arguments, "--resume")
+    done = scrapy("feed", *arguments, "--resume")
     assert (done.stdout, done.stderr) == ("0 seeds fed, 0 rejected\n", "note: these files have been fed already\n")
-
-
-def broken_off(environment: dict[str, str], redis_url: str, *arguments: str) -> int:
-    """Kill a feed when it has fed some seeds; return how many."""
-    with redis.Redis.from_url(redis_url) as client:
-        command = [sys.executable, "-m", "scrapy", "feed", *arguments]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as feed:
-            until(lambda: client.llen(KEYS.seeds) >= 1_000)
-            feed.kill()
-        fed: int = client.llen(KEYS.seeds)
-    return fed
 
 
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
+        (("--spider", "image", "-"), "--spider image: this project has no such spider, only images"),
         (("-", "--resume"), "--resume needs FILEs: stdin and pipes begin where they begin"),
         (
             ("a.csv", "--columns", "link=URL"),

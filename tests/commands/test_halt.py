@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.robots_copies import keep_copy
 
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from crawlproject.state.client import State
     from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
-
-
-async def audit(frontier: Frontier) -> list[dict[str, Any]]:
-    return [json.loads(fields[b"event"]) for _, fields in await frontier.redis.xrange("crawl:audit")]
 
 
 async def test_before_a_worker_has_read_the_catalogue_orders_and_explanations_say_so(
@@ -43,7 +39,7 @@ async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy
     assert await frontier.redis.smembers("crawl:halted") == {b"museum", b"flickr"}
     assert await frontier.lease(9) == []
     await frontier.scripts.watch(frontier.fence)
-    assert sorted((one["event"], one["source"]) for one in await audit(frontier)) == [
+    assert sorted((one["event"], one["source"]) for one in await frontier.audit()) == [
         ("crawl_halted", "flickr"),
         ("crawl_halted", "museum"),
     ]
@@ -52,25 +48,13 @@ async def test_a_halted_source_grants_nothing_until_it_is_resumed(scrapy: Scrapy
     assert (done.returncode, done.stdout, done.stderr) == (0, "museum has been resumed\n", "")
     assert await frontier.redis.smembers("crawl:halted") == {b"flickr"}
     await frontier.scripts.watch(frontier.fence)
-    last = (await audit(frontier))[-1]
+    last = (await frontier.audit())[-1]
     assert (last["event"], last["source"]) == ("crawl_resumed", "museum")
     who = f"{getpass.getuser()}@{socket.gethostname()}"
-    assert {one["by"] for one in await audit(frontier)} == {
+    assert {one["by"] for one in await frontier.audit()} == {
         f"operator, scrapy halt, {who}",
         f"operator, scrapy resume, {who}",
     }
-    assert len(await frontier.lease(9)) == 3
-
-
-async def test_one_whose_circuit_is_open_is_resumed_too(scrapy: Scrapy, frontier: Frontier) -> None:
-    await frontier.catalogue({"museum": 200.0})
-    await frontier.settle("museum", ["500"] * 6, slows=True, hold=60.0)
-    await frontier.feed("museum", 3)
-    assert await frontier.redis.smembers("crawl:temp_halted") == {b"museum"}
-    assert json.loads(scrapy("resume", "museum", "--json").stdout) == {"resumed": ["museum"], "not_halted": []}
-    await frontier.scripts.watch(frontier.fence)
-    [standing] = await frontier.scripts.inspect(["museum"])
-    assert (standing.state, standing.effective, standing.held_until) == ("closed", 200, 0)
     assert len(await frontier.lease(9)) == 3
 
 

@@ -88,20 +88,20 @@ async def test_a_crawl_delay_binds_and_is_named_unless_it_is_lifted(scrapy: Scra
     assert json.loads(done.stdout) == said | {"over_robots": True}
 
 
-async def test_by_size_a_crawl_delay_is_not_lifted(scrapy: Scrapy, frontier: Frontier) -> None:
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        *(((value,), f"{value!r} is not a rate") for value in ("fast", "-1", "inf", "٥")),
+        (("auto", "--over-robots"), "--over-robots expects RPS"),  # by size a Crawl-delay is not lifted
+    ],
+)
+async def test_nonsense_is_named_and_changes_nothing(
+    scrapy: Scrapy, frontier: Frontier, args: tuple[str, ...], words: str
+) -> None:
     await frontier.redis.set(KEY, "4")
-    done = scrapy("rate", "museum", "auto", "--over-robots")
+    done = scrapy("rate", "museum", *args)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--over-robots expects RPS" in done.stderr
-    assert await frontier.redis.get(KEY) == b"4"
-
-
-@pytest.mark.parametrize("value", ["fast", "-1", "inf", "٥"])
-async def test_nonsense_is_named_and_changes_nothing(scrapy: Scrapy, frontier: Frontier, value: str) -> None:
-    await frontier.redis.set(KEY, "4")
-    done = scrapy("rate", "museum", value)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{value!r} is not a rate" in done.stderr
+    assert words in done.stderr
     assert await frontier.redis.get(KEY) == b"4"
 
 

@@ -97,10 +97,7 @@ async def test_what_takes_long_at_an_unknown_size_is_told_below_the_table(
 ) -> None:
     await frontier.catalogue({"museum": 200.0})
     await frontier.feed("photos.example", 130)
-    assert scrapy("sources").stdout.splitlines()[-1] == (
-        "the size of photos.example is unknown, so it gets 0.2 requests a second, and its 130 requests take "
-        "0:10:50; if it is yours, or its owner agrees: scrapy rate photos.example 5"
-    )
+    assert "its 130 requests take 0:10:50; if it is yours" in scrapy("sources").stdout.splitlines()[-1]
     assert "its 130 requests take" in scrapy("top", "--interval", "0.5").stdout
     assert "scrapy rate" not in scrapy("sources", "museum").stdout
 

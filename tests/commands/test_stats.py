@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING
 
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state.calls import NewRequest, Settlement
-from crawlproject.state.client import State
 from crawlproject.status.snapshot import LINKS
 from tests.settings_of_functions import within
 
 if TYPE_CHECKING:
+    from tests.commands.conftest import Frontier
     from tests.conftest import Scrapy
 
 
-async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) -> None:
-    scripts = state.scripts
-    fence = await scripts.lead("leader", ready=True)
-    assert fence is not None
-    await scripts.set_rates(fence, [("museum", 200.0, 200.0), ("flickr", 0.25, None)], {})
-    await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+async def test_the_totals_are_one_json_document(scrapy: Scrapy, frontier: Frontier) -> None:
+    state, scripts = frontier.state, frontier.scripts
+    await scripts.set_rates(frontier.fence, [("museum", 200.0, 200.0), ("flickr", 0.25, None)], {})
     requests = [
         NewRequest(b"\x01\x00\x00%d" % n, digest_of("", str(n % 5)), again=False, source="museum")
         for n in range(6)
     ]
     await within(scripts, high_water=1000).enqueue("w", requests)
-    reply = await scripts.lease("w", 4, rooms={}, room=9, horizon=60.0)
-    done, rotten, dead, _ = (grant.id for grant in reply.grants)
+    done, rotten, dead, _ = await frontier.lease(4)
     image = ("image_metadata_updates", "{}")
     counts = {"fetched": 1, "thumbnails": 1, "bytes": 3_000_000_000}
     await scripts.settle(

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from PIL import Image
 
 from crawlproject.imaging.analysis_runner import BadAnalysis, load, run
 from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import AnalysesNotLoaded, NoDecoder, UnreadableImage
-from crawlproject.imaging.messages import MOST_BYTES, Job
+from crawlproject.imaging.messages import MOST_BYTES
 from crawlproject.models import Analysis
-from tests.imaging.analysing import PLUGINS
+from tests.imaging.analysing import PLUGINS, picture
+from tests.imaging.test_decoders import Make, make
 
 TRAPS = Path(__file__).parents[1] / "traps"
-JOB: dict[str, Any] = {"max_pixels": 10**8, "max_size": 10**7, "quality": 85, "timeout": 60}
+__all__ = ["make"]
 
 
-def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any) -> bytes:
-    out = io.BytesIO()
-    Image.linear_gradient("L").resize(size).convert("RGB").save(out, form, **more)
-    return out.getvalue()
+PICTURE = picture(size=(900, 600))
 
 
 @pytest.fixture(autouse=True)
@@ -87,21 +82,9 @@ def test_what_cannot_be_loaded_is_named(name: str, why: str) -> None:
     assert str(caught.value).startswith(f"{name} {why}")
 
 
-Make = Callable[..., Decoders]
-
-
-@pytest_asyncio.fixture
-async def make() -> AsyncIterator[Make]:
-    made: list[Decoders] = []
-
-    def several(*names: str, **job: Any) -> Decoders:
-        analyses = tuple(f"hostile_analyses:{name}" for name in names)
-        made.append(Decoders(1, Job(**{**JOB, "analyses": analyses, **job})))
-        return made[-1]
-
-    yield several
-    for one in made:
-        await one.close()
+def having(make: Make, *names: str, **job: Any) -> Decoders:
+    """Return decoders with these analyses."""
+    return make(analyses=tuple(f"hostile_analyses:{name}" for name in names), **{"timeout": 60, **job})
 
 
 def is_whole(made: Analysis, size: tuple[int, int] = (900, 600)) -> bool:
@@ -111,13 +94,13 @@ def is_whole(made: Analysis, size: tuple[int, int] = (900, 600)) -> bool:
 async def test_results_come_with_the_picture_as_its_largest_thumbnail_shows_it(make: Make) -> None:
     tags = Image.Exif()
     tags[0x112] = 6
-    made = await make("size", "mode", sizes=(100, 300)).analyse(picture(exif=tags))
+    made = await having(make, "size", "mode", sizes=(100, 300)).analyse(picture(size=(900, 600), exif=tags))
     assert made.results == {"size": [200, 300], "mode": "RGB"}
     assert made.errors == {}
 
 
 async def test_what_has_no_pixels_is_not_analysed(make: Make) -> None:
-    made = await make("size", formats=("DRAWN",), plugins=PLUGINS).analyse(b"drawn")
+    made = await having(make, "size", formats=("DRAWN",), plugins=PLUGINS).analyse(b"drawn")
     assert (made.facts.width, made.thumbnails, made.results, made.errors) == (30, (), {}, {})
 
 
@@ -133,7 +116,7 @@ async def test_what_has_no_pixels_is_not_analysed(make: Make) -> None:
 async def test_an_analysis_that_takes_its_process_along_costs_no_picture(
     make: Make, name: str, timeout: int, error: str
 ) -> None:
-    made = await make("size", name, timeout=timeout).analyse(picture())
+    made = await having(make, "size", name, timeout=timeout).analyse(PICTURE)
     assert is_whole(made)
     assert made.results == {}
     assert list(made.errors) == ["size", name]
@@ -141,28 +124,25 @@ async def test_an_analysis_that_takes_its_process_along_costs_no_picture(
 
 
 async def test_an_analysis_that_eats_memory_costs_no_picture(make: Make) -> None:
-    decoders = make("size", "eats")
+    decoders = having(make, "size", "eats")
     for size in ((900, 600), (800, 600)):
-        made = await decoders.analyse(picture(size))
+        made = await decoders.analyse(picture(size=size))
         assert is_whole(made, size)
         assert "eats" in made.errors
 
 
-async def test_what_an_analysis_sets_in_pillow_holds_for_no_picture() -> None:
-    one = Decoders(1, Job(**{**JOB, "analyses": ("careless_analyses:size",)}))
-    try:
-        made = await one.analyse(picture())
-        assert is_whole(made)
-        assert made.results == {"size": [640, 427]}
-        with pytest.raises(UnreadableImage):
-            await one.analyse(picture()[:-2000])
-    finally:
-        await one.close()
+async def test_what_an_analysis_sets_in_pillow_holds_for_no_picture(make: Make) -> None:
+    one = make(analyses=("careless_analyses:size",), timeout=60)
+    made = await one.analyse(PICTURE)
+    assert is_whole(made)
+    assert made.results == {"size": [640, 427]}
+    with pytest.raises(UnreadableImage):
+        await one.analyse(PICTURE[:-2000])
 
 
 async def test_an_analysis_can_open_nothing(make: Make) -> None:
-    decoders = make("size", "opens")
-    made = await decoders.analyse(picture())
+    decoders = having(make, "size", "opens")
+    made = await decoders.analyse(PICTURE)
     assert is_whole(made)
     if not (await asyncio.to_thread(Path("/proc/sys/kernel/seccomp/actions_avail").exists)):
         pytest.skip("no seccomp here")
@@ -172,5 +152,5 @@ async def test_an_analysis_can_open_nothing(make: Make) -> None:
 
 async def test_a_decoder_whose_analyses_cannot_be_loaded_says_so(make: Make) -> None:
     with pytest.raises(AnalysesNotLoaded, match=r"hostile_analyses:number is not a function: int") as caught:
-        await make("number").analyse(picture())
+        await having(make, "number").analyse(PICTURE)
     assert isinstance(caught.value, NoDecoder)

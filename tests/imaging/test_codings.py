@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import random
-import time
+import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import brotli
 import pytest
@@ -37,6 +38,17 @@ DATA = random.Random(0).randbytes(100_000) + b"abc" * 100_000 + random.Random(1)
 LIMIT = 1_000_000
 
 
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Check that not all of a body is decoded meanwhile."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("data", [b"", b"x", DATA], ids=len)
 def test_gives_what_was_encoded(name: str, data: bytes) -> None:
@@ -51,10 +63,8 @@ def test_output_never_exceeds_the_limit(name: str) -> None:
     with pytest.raises(TooLargeImage, match=rf"larger than DOWNLOAD_MAXSIZE \({len(DATA) - 1} bytes\)"):
         decoded(body, [coding], len(DATA) - 1)
     bomb = ENCODERS[name](bytes(100_000_000))
-    began = time.process_time()
-    with pytest.raises(TooLargeImage):
+    with little_memory(), pytest.raises(TooLargeImage):
         decoded(bomb, [coding], LIMIT)
-    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("garbage", [b"\r\n", b"x", bytes(3) + b"\n", b"\x1e\x8b"])
@@ -89,9 +99,8 @@ def test_of_a_text_only_the_beginning_is_decoded(name: str, size: int) -> None:
 
 def test_of_each_nested_coding_only_the_beginning_is_decoded() -> None:
     bomb = gzip.compress(zlib.compress(bytes(100_000_000), level=0))
-    began = time.process_time()
-    assert decoded_beginning(bomb, ["deflate", "gzip"], 100_000).strip(b"\0") == b""
-    assert time.process_time() - began < 0.5
+    with little_memory():
+        assert decoded_beginning(bomb, ["deflate", "gzip"], 100_000).strip(b"\0") == b""
     with pytest.raises(UnreadableImage, match="3 nested content codings"):
         decoded_beginning(b"", ["gzip"] * 3, LIMIT)
 

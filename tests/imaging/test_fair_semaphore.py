@@ -37,8 +37,8 @@ class Desk:
             await self.ends[name].wait()
 
 
-@pytest.mark.parametrize(("places", "most"), [(2, 1), (3, 2), (4, 3)])
-async def test_one_source_leaves_a_place_to_waiting_sources(places: int, most: int) -> None:
+@pytest.mark.parametrize("places", [2, 4])
+async def test_one_source_leaves_a_place_to_waiting_sources(places: int) -> None:
     desk = Desk(places)
     slow = [f"s{n}" for n in range(9)]
     await desk.bring(*slow)
@@ -50,7 +50,6 @@ async def test_one_source_leaves_a_place_to_waiting_sources(places: int, most: i
     assert [name for name in desk.begun if name[0] == "s"] == slow[:places]
     await desk.end("q19")
     assert desk.begun[-1] == slow[places]
-    assert most == places - 1
 
 
 @pytest.mark.parametrize("places", [1, 2])

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from benchmarks.fuzz_pictures import readable, samples
 from crawlproject.imaging import decoders
 from crawlproject.imaging.decoders import Decoder
 from crawlproject.imaging.failures import UnreadableImage
-from crawlproject.imaging.messages import MAX_MEMORY, Job
-from tests.imaging.analysing import analyse
-from tests.imaging.test_decoders import JOB, picture, vars_of
+from crawlproject.imaging.messages import MAX_MEMORY
+from tests.imaging.analysing import analyse, picture
+from tests.imaging.test_decoders import JOB
 from tests.traps.sitecustomize import EXPLOIT
 
 pytestmark = pytest.mark.slow
@@ -289,7 +290,7 @@ def has_threads(name: str) -> bool:
 @pytest.mark.parametrize(("form", "threads"), [("JPEG", True), ("WebP", False)])
 async def test_everything_is_decoded_as_without_a_sandbox(form: str, threads: bool) -> None:
     formats = tuple(name for name in readable() if threads or not has_threads(name))
-    one = Decoder(Job(**{**vars_of(JOB), "formats": formats, "form": form}))
+    one = Decoder(replace(JOB, formats=formats, form=form))
     for body in samples():
         try:
             expected: object = analyse(body, max_pixels=JOB.max_pixels, formats=formats, form=form)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from PIL import Image, ImageChops, ImageDraw, ImageFile, ImageOps, ImageStat
+from PIL import Image, ImageDraw, ImageFile, ImageOps
 
 from crawlproject.imaging.thumbnail import fit, miniature_of, thumbnails_of
 from crawlproject.models import THUMBNAIL_MODES, Thumbnail
+from tests.imaging.analysing import psnr
 
 
 def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
@@ -24,28 +24,18 @@ def opened(body: bytes) -> ImageFile.ImageFile:
     return Image.open(io.BytesIO(body))
 
 
-def make_thumbnails(
-    image: Image.Image,
+def thumbnails(
+    body: bytes,
     sizes: Sequence[int] = (640,),
     mode: str = "keep_ratio_largest",
-    quality: int = 85,
+    quality: int = 95,
     form: str = "JPEG",
 ) -> tuple[Thumbnail, ...]:
-    return thumbnails_of(miniature_of(image, sizes, mode), sizes, mode, quality, form)
+    return thumbnails_of(miniature_of(opened(body), sizes, mode), sizes, mode, quality, form)
 
 
-def make_thumbnail(
-    image: Image.Image,
-    longest_side: int = 640,
-    quality: int = 85,
-    form: str = "JPEG",
-    mode: str = "keep_ratio_largest",
-) -> bytes:
-    return make_thumbnails(image, (longest_side,), mode, quality, form)[0].data
-
-
-def thumbnail(body: bytes, longest_side: int = 640, quality: int = 95) -> Image.Image:
-    made = opened(make_thumbnail(opened(body), longest_side, quality))
+def thumbnail(body: bytes, size: int = 640, mode: str = "keep_ratio_largest") -> ImageFile.ImageFile:
+    made = opened(thumbnails(body, (size,), mode)[0].data)
     assert made.format == "JPEG"
     return made
 
@@ -67,11 +57,6 @@ def textured(size: tuple[int, int]) -> Image.Image:
         draw.line((step, 0, width - step, height), fill=(step % 256, 90, 200), width=step % 4)
         draw.ellipse((step, step // 2, step + 60, step // 2 + 40), outline="white")
     return image
-
-
-def psnr(one: Image.Image, other: Image.Image) -> float:
-    errors = sum(ImageStat.Stat(ImageChops.difference(one.convert("RGB"), other.convert("RGB"))).sum2)
-    return 10 * math.log10(255**2 * 3 * one.width * one.height / errors) if errors else math.inf
 
 
 @pytest.mark.parametrize(
@@ -105,7 +90,7 @@ def test_a_jpeg_is_decoded_at_one_and_a_half_times_its_thumbnail_at_least(
     size: tuple[int, int], mode: str, decoded: tuple[int, int]
 ) -> None:
     image = opened(encoded(Image.new("RGB", size, "red"), "JPEG"))
-    make_thumbnail(image, mode=mode)
+    miniature_of(image, (640,), mode)
     assert image.size == decoded
 
 
@@ -113,9 +98,9 @@ def test_drops_comment_and_exif() -> None:
     tags = Image.Exif()
     tags[0x13B] = "Ada"
     body = encoded(Image.new("RGB", (30, 20)), "JPEG", comment=b"made by", exif=tags)
-    made = make_thumbnail(opened(body))
+    made = thumbnail(body)
     assert opened(body).info["comment"] == b"made by"
-    assert opened(made).info.keys().isdisjoint({"comment", "exif"})
+    assert made.info.keys().isdisjoint({"comment", "exif"})
 
 
 CORNERS = {(0, 0): "red", (1, 0): "lime", (0, 1): "blue", (1, 1): "white"}
@@ -129,7 +114,7 @@ def test_is_upright(orientation: int, format_: str) -> None:
         image.paste(name, (x * 48, y * 32, x * 48 + 48, y * 32 + 32))
     tags = Image.Exif()
     tags[0x112] = orientation
-    made = thumbnail(encoded(image, format_, exif=tags), longest_side=48)
+    made = thumbnail(encoded(image, format_, exif=tags), size=48)
     image.getexif()[0x112] = orientation
     upright = ImageOps.exif_transpose(image)
     assert made.size == ((48, 32) if orientation < 5 else (32, 48)) == (upright.width // 2, upright.height // 2)
@@ -223,7 +208,7 @@ def test_values_outside_all_ranges_are_stretched(mode: str) -> None:
 def test_a_mode_says_what_the_size_is_the_size_of(
     mode: str, whole: tuple[int, int], made: tuple[int, int], format_: str
 ) -> None:
-    (one,) = make_thumbnails(opened(encoded(Image.new("RGB", whole, "red"), format_)), mode=mode)
+    (one,) = thumbnails(encoded(Image.new("RGB", whole, "red"), format_), mode=mode)
     assert (one.width, one.height) == opened(one.data).size == made
 
 
@@ -257,7 +242,7 @@ def test_a_small_picture_is_enlarged_where_that_is_wanted(mode: str, size: tuple
 @pytest.mark.parametrize("image_mode", ["RGB", "RGBA"])  # the latter is converted a band at a time
 def test_a_crop_is_of_the_middle(whole: tuple[int, int], image_mode: str) -> None:
     body = encoded(striped(whole).convert(image_mode), "PNG" if image_mode == "RGBA" else "JPEG", quality=95)
-    made = opened(make_thumbnail(opened(body), 400, 95, mode="center_crop"))
+    made = thumbnail(body, 400, "center_crop")
     assert made.size == (400, 400)
     for x, y in ((2, 2), (397, 2), (2, 397), (397, 397), (200, 200)):
         assert colour(made, x, y) == (0, 0, 255)
@@ -268,7 +253,7 @@ def test_a_border_is_white_and_even_and_the_picture_upright(orientation: int) ->
     tags = Image.Exif()
     tags[0x112] = orientation
     body = encoded(Image.new("RGB", (1000, 500), "blue"), "JPEG", exif=tags)
-    made = opened(make_thumbnail(opened(body), 200, 95, mode="border"))
+    made = thumbnail(body, 200, "border")
     assert made.size == (200, 200)
     sides = [(100, 20), (100, 180), (20, 100), (180, 100)]
     white, blue = (sides[:2], sides[2:]) if orientation == 1 else (sides[2:], sides[:2])
@@ -279,20 +264,16 @@ def test_a_border_is_white_and_even_and_the_picture_upright(orientation: int) ->
 @pytest.mark.parametrize("form", ["JPEG", "WebP"])
 def test_a_ratio_that_is_kept_makes_no_picture_longer_than_its_format_can_be(form: str) -> None:
     body = encoded(Image.new("RGB", (60_000, 30)), "PNG")
-    made = opened(make_thumbnail(opened(body), 20, 85, form, "keep_ratio"))
+    made = opened(thumbnails(body, (20,), "keep_ratio", 85, form)[0].data)
     assert made.size == (16_383, 8)
-
-
-def in_sizes(body: bytes, *sizes: int, mode: str = "keep_ratio_largest") -> tuple[Thumbnail, ...]:
-    return make_thumbnails(opened(body), sizes, mode, 95)
 
 
 @pytest.mark.parametrize("mode", THUMBNAIL_MODES)
 def test_further_sizes_are_the_same_pictures_in_whatever_order(mode: str) -> None:
     body = encoded(textured((1600, 1000)), "JPEG", quality=95)
-    large, small = in_sizes(body, 640, 256, mode=mode)
-    assert in_sizes(body, 256, 640, mode=mode) == (small, large)
-    assert in_sizes(body, 640, mode=mode) == (large,)
-    (alone,) = in_sizes(body, 256, mode=mode)
+    large, small = thumbnails(body, (640, 256), mode)
+    assert thumbnails(body, (256, 640), mode) == (small, large)
+    assert thumbnails(body, (640,), mode) == (large,)
+    (alone,) = thumbnails(body, (256,), mode)
     assert (small.width, small.height) == (alone.width, alone.height)
     assert psnr(opened(small.data), opened(alone.data)) > 35

@@ -10,14 +10,10 @@ import json
 import re
 import resource
 import signal
-import ssl
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +34,15 @@ from crawlproject.net.connections import BoundedPool, BoundedProtocol, Sending
 from crawlproject.net.send_slot import Passage
 from crawlproject.state.client import State
 from demo.gallery import Gallery, set_faults
+from tests.sites import Handler, served
 from tests.test_crawl import KEYS, Crawl, picture
 from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    one.source("museum", 50)
-    yield one
-    for worker in one.workers:
-        worker.kill()
-        worker.wait()
+def crawl(crawl: Crawl) -> Crawl:
+    crawl.source("museum", 50)
+    return crawl
 
 
 # Certificates
@@ -58,37 +51,12 @@ def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterat
 _PICTURE = picture(1)
 
 
-class Picture(BaseHTTPRequestHandler):
+class Picture(Handler):
     """One picture for every path but robots.txt's."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = b"" if self.path == "/robots.txt" else _PICTURE
-        self.send_response(200 if body else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def served(handler: type[BaseHTTPRequestHandler], certificate: trustme.LeafCert | None = None) -> Iterator[int]:
-    """Serve, behind a certificate if there is one; the value is the port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate.configure_cert(context)
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    def get(self) -> None:
+        is_there = self.path != "/robots.txt"
+        self.answer(200 if is_there else 404, _PICTURE if is_there else b"")
 
 
 def test_invalid_certificates_are_refused_or_recorded(crawl: Crawl) -> None:
@@ -96,12 +64,12 @@ def test_invalid_certificates_are_refused_or_recorded(crawl: Crawl) -> None:
     known.cert_pem.write_to_path(str(authorities))
     found = []
     with (
-        served(Picture, trustme.CA().issue_cert("museum.org")) as of_unknown,
-        served(Picture, known.issue_cert("gallery.org")) as of_another,
+        served(Picture, certificate=trustme.CA().issue_cert("museum.org")) as of_unknown,
+        served(Picture, certificate=known.issue_cert("gallery.org")) as of_another,
     ):
         for setting in ("refuse", "record"):
-            for name, port in (("unknown", of_unknown), ("another", of_another)):
-                seed = {"url": f"https://museum.org:{port}/a.jpg", "uuid": name, "source": "museum"}
+            for name, site in (("unknown", of_unknown), ("another", of_another)):
+                seed = {"url": f"https://museum.org:{site.server_port}/a.jpg", "uuid": name, "source": "museum"}
                 crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
             crawl.run(CRAWL_MAX_RETRIES="0", CRAWL_TLS_FAILURES=setting, SSL_CERT_FILE=str(authorities))
             events = crawl.events(KEYS.image_events)
@@ -205,12 +173,10 @@ def test_the_site_may_close_a_connection_that_was_idle_but_must_answer_on_a_new_
 # Bodies under way
 
 
-class Huge(BaseHTTPRequestHandler):
+class Huge(Handler):
     """Thirty megabytes for every path, in no hurry at its end."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
+    def get(self) -> None:
         self.send_response(404 if self.path == "/robots.txt" else 200)
         size = 0 if self.path == "/robots.txt" else 30_000_000
         self.send_header("Content-Length", str(size))
@@ -220,14 +186,12 @@ class Huge(BaseHTTPRequestHandler):
                 self.wfile.write(bytes(1_000_000))
                 time.sleep(0.05)
 
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
-
 
 def test_many_large_bodies_at_once_stay_within_the_memory_limit(crawl: Crawl) -> None:
-    with served(Huge) as port:
+    with served(Huge) as site:
         for number in range(12):
-            seed = {"url": f"http://127.0.0.1:{port}/{number}", "uuid": f"{number}", "source": "museum"}
+            url = f"http://127.0.0.1:{site.server_port}/{number}"
+            seed = {"url": url, "uuid": f"{number}", "source": "museum"}
             crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
         crawl.start(CRAWL_RETRY_DELAY="1")
         peak = 0
@@ -248,21 +212,12 @@ def test_many_large_bodies_at_once_stay_within_the_memory_limit(crawl: Crawl) ->
 # Shutdown
 
 
-def fill(crawl: Crawl, pictures: int) -> Path:
-    folder = crawl.sites / "museum"
-    for number in range(pictures):
-        (folder / f"{number}.jpg").write_bytes(picture(number))
-    return folder
-
-
-def hang(folder: Path, *paths: str) -> None:
-    set_faults(folder, {f"/{path}": {"delay": 2 * PATIENCE_S} for path in paths})
-
-
 @pytest.mark.judges
 def test_shutdown_aborts_what_takes_longer_than_the_grace_and_gives_it_back(crawl: Crawl) -> None:
-    folder = fill(crawl, 12)
-    hang(folder, *(f"{n}.jpg" for n in range(4)))
+    folder = crawl.sites / "museum"
+    for number in range(12):
+        (folder / f"{number}.jpg").write_bytes(picture(number))
+    set_faults(folder, {f"/{n}.jpg": {"delay": 2 * PATIENCE_S} for n in range(4)})
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("museum", *(f"{n}.jpg" for n in range(12)))
         crawl.start(CRAWL_SHUTDOWN_GRACE="1", DOWNLOAD_TIMEOUT=str(2 * PATIENCE_S))

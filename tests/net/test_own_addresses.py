@@ -32,14 +32,15 @@ print(json.dumps([[resolver.refusal(f"http://{{host}}/") for host in hosts] for 
 """
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3"])
-def test_those_of_an_interface_are(address: str) -> None:
-    assert is_own(ipaddress.ip_address(address))
-
-
-@pytest.mark.parametrize("address", ["192.36.148.17", "8.8.8.8", "2001:7fe::53"])
-def test_others_are_not(address: str) -> None:
-    assert not is_own(ipaddress.ip_address(address))
+@pytest.mark.parametrize(
+    ("address", "is_ours"),
+    [
+        *(("127.0.0.1", True), ("127.1.2.3", True)),
+        *(("192.36.148.17", False), ("8.8.8.8", False), ("2001:7fe::53", False)),
+    ],
+)
+def test_those_of_an_interface_are_and_others_are_not(address: str, is_ours: bool) -> None:
+    assert is_own(ipaddress.ip_address(address)) is is_ours
 
 
 def test_what_the_kernel_does_not_answer_is_refused_and_not_remembered() -> None:

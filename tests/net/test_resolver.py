@@ -134,20 +134,6 @@ async def test_an_expired_answer_serves_while_a_new_one_is_looked_up(
     assert await given(resolver, "museum.org") == [("198.51.100.8", 80)]
 
 
-async def test_known_addresses_survive_a_failing_name_server(
-    resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_MIN_TTL_S", 0.01)
-    monkeypatch.setattr(module, "_MAX_TTL_S", 0.01)
-    zone.records["museum.org"] = [["198.51.100.7"], None]
-    await resolver.look_up("http://museum.org/")
-    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 1.5)
-    await asyncio.sleep(0.02)
-    await resolver.prepare(["http://museum.org/"])
-    await asyncio.gather(*resolver._lookups.values())
-    assert await given(resolver, "museum.org") == [("198.51.100.7", 80)]
-
-
 async def test_of_many_addresses_few_are_kept_and_all_are_checked(resolver: Resolver, zone: Zone) -> None:
     many = [f"198.51.100.{number}" for number in range(1, 200)]
     zone.records["museum.org"] = [many[:20]]
@@ -156,20 +142,6 @@ async def test_of_many_addresses_few_are_kept_and_all_are_checked(resolver: Reso
         await resolver.look_up(f"http://{name}/")
     assert len(await given(resolver, "museum.org")) == 2
     assert "loopback" in str(resolver.refusal("http://trap.org/"))
-
-
-async def test_a_failure_is_kept_longer_than_until_its_next_look_up(
-    resolver: Resolver, zone: Zone, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_RETRY_FAILED_S", 0.01)
-    zone.records["museum.org"] = [[], ["198.51.100.7"]]
-    await resolver.look_up("http://museum.org/")
-    await asyncio.sleep(0.02)
-    assert resolver.knows("http://museum.org/")  # also for a source with a slot every few minutes
-    assert not resolver.may_be_reached("http://museum.org/")
-    await resolver.prepare(["http://museum.org/"])  # and yet looks it up again first
-    await until_async(lambda: not resolver._lookups)
-    assert resolver.may_be_reached("http://museum.org/")
 
 
 async def test_a_failure_has_its_reason_and_is_cached(resolver: Resolver, zone: Zone) -> None:
@@ -371,20 +343,3 @@ def test_a_crawl_waits_for_its_name_servers_and_blames_no_site(crawl: Crawl, zon
     assert log.count("Name servers answer again") == 1
     assert "'resolver/returned'" in log
     assert "Traceback" not in log
-
-
-async def test_a_name_looked_up_during_an_outage_is_looked_up_again(
-    resolver: Resolver, zone: Zone, hurried: Hurry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_QUERY_TIMEOUT_S", 5.0)
-    zone.records["late.org"] = [None]
-    late = asyncio.create_task(resolver.look_up("http://late.org/"))
-    await until_async(lambda: zone.asked)  # no word so far
-    zone.rcodes["*"] = dnslib.RCODE.SERVFAIL
-    await resolver.look_up("http://museum.org/")
-    assert resolver.outage
-    zone.rcodes.clear()
-    await answering_again(resolver)
-    await late
-    assert resolver.failure("http://late.org/") is None
-    assert not resolver.knows("http://late.org/")

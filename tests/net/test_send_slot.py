@@ -6,18 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Lease, Slot
 from crawlproject.net import send_slot
 from crawlproject.net.send_slot import Passage, try_send_slot
 from crawlproject.politeness.slots import HORIZON_S, LATE_S, tolerance
 from crawlproject.state import clock as redis_clock
 from crawlproject.state import functions
-from crawlproject.state.calls import NewRequest, frontier, sources
+from crawlproject.state.calls import frontier, sources
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.standing_clock import StandingClock
+from tests.state.calls import calls
 
 
 @pytest.fixture
@@ -39,16 +37,10 @@ def worker(clocks: StandingClock, state: State) -> State:
 
 async def leases(state: State, count: int, rate: float) -> list[Lease]:
     """Return leases of a source of `rate`, the only ones that it has given out."""
-    await state.scripts.heartbeat(state.worker_id, join=True, timeout=30, max_deliveries=3)
-    fence = await lead(state)
-    await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
-    requests = [
-        NewRequest(bytes((1, 0, 0, n)), digest_of("", str(n)), again=True, source="museum") for n in range(count)
-    ]
-    await within(state.scripts, high_water=1000).enqueue("w", requests)
-    reply = await within(state.scripts, dead_maxlen=9).lease(
-        state.worker_id, count, rooms={}, room=count, horizon=10.0
-    )
+    await calls.join(state, state.worker_id)
+    await calls.rule(state, ("museum", rate))
+    await calls.put(state, [calls.entry(str(number)) for number in range(count)])
+    reply = await calls.lease(state, count, state.worker_id, room=count, horizon=10.0)
     assert len(reply.grants) == count
     return [
         Lease(one.id, one.slot, one.slot + tolerance(one.rate), 0, one.entry, one.at, one.rate)

@@ -12,10 +12,9 @@ import pytest
 
 from benchmarks.hostile.server import Server, plain
 from demo.gallery import Gallery
-from tests.imaging.test_decoders import is_decoder, trap
+from tests.imaging.test_decoders import children, is_decoder, trap
 from tests.pipelines.test_outages import deliveries, logged
 from tests.test_crawl import KEYS, Crawl
-from tests.test_hostile_pictures import decoders_of
 from tests.traps.sitecustomize import SLEEP
 from tests.waiting import PATIENCE_S
 
@@ -36,10 +35,10 @@ def test_shutdown_does_not_wait_for_pictures_that_hang_in_their_decoders(crawl: 
         seed(crawl, server, "museum", *names)
         crawl.start(PYTHONPATH=str(TRAPS), CRAWL_DECODE_TIMEOUT=str(2 * PATIENCE_S), CRAWL_SHUTDOWN_GRACE="1")
         worker = crawl.workers[0]
-        crawl.until(lambda: len(decoders_of(worker.pid)) == 2)
+        crawl.until(lambda: len(children(worker.pid)) == 2)
         crawl.until(lambda: sum(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")) == 20)
         time.sleep(1)
-        decoders = decoders_of(worker.pid)
+        decoders = children(worker.pid)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE_S) == 0
     crawl.until(lambda: not any(map(is_decoder, decoders)))

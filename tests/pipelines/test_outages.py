@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,14 +15,12 @@ from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
-def gate(moto: str, crawl: Crawl) -> Iterator[Gate]:
-    one = Gate(moto)
-    settings, names = aws(one.url), ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION_NAME")
+def gate(gate: Gate, crawl: Crawl) -> Gate:
+    settings, names = aws(gate.url), ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION_NAME")
     crawl.environ |= {f"AWS_{name}": settings[f"AWS_{name}"] for name in names}
     crawl.environ["IMAGES_STORE"] = "s3://thumbnails/"
-    made_bucket(moto, "thumbnails")
-    yield one
-    one.stop()
+    made_bucket(gate.url, "thumbnails")
+    return gate
 
 
 def logged(crawl: Crawl, words: str) -> list[int]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from scrapy import Request
 from scrapy.http import HtmlResponse, Response
 
 from crawlproject import config
-from crawlproject.extensions.lease_keeper import LeaseKeeper
-from crawlproject.frontier import codec
-from crawlproject.frontier.codec import digest_of
 from crawlproject.middlewares.one_item import RevisitMiddleware
 from crawlproject.models import REVISIT, SOURCE, Fetch
 from crawlproject.pages.items import FetchedPage
@@ -22,13 +20,6 @@ from crawlproject.spiders.pages import PagesSpider
 URL = "https://museum.org/"
 ETAG = '"one"'
 HOUR = 3600.0
-
-
-class Store:
-    """The part of a worker that the keeper's notes need."""
-
-    def __init__(self) -> None:
-        self.spider = PagesSpider()
 
 
 async def read(text: str, *, url: str = URL, depth: int = 0, **settings: Any) -> FetchedPage:
@@ -56,28 +47,15 @@ async def test_seeds_and_home_pages_are_looked_at_again_and_no_others() -> None:
     assert (await read("a", CRAWL_PAGES_REVISIT="0")).look is None
 
 
-async def test_a_look_leads_to_a_request_that_asks_only_for_what_has_changed() -> None:
-    item = await read("words")
-    look = item.look
-    assert look is not None
-    assert (look.interval, look.url, look.etag, look.kept_at) == (HOUR, URL, ETAG, "")
-    keeper: Any = object.__new__(LeaseKeeper)
-    keeper.scheduler = Store()
-    request = Request(URL + "final", meta={SOURCE: "museum", "redirect_urls": [URL], "retries": 1, "again": True})
-    revisit = keeper._look(request, look)["revisit"]
-    assert (revisit.digest, revisit.interval) == (digest_of("", URL), HOUR)
-    again = codec.decode(revisit.entry, keeper.scheduler.spider)
-    assert (again.url, again.priority) == (URL, 2)
-    assert again.meta == {SOURCE: "museum", REVISIT: list(look)}
-    crawler: Any = SimpleNamespace(spider=keeper.scheduler.spider)
-    RevisitMiddleware(crawler).process_request(again)
-    assert again.headers[b"If-None-Match"] == ETAG.encode()
-    elsewhere = again.replace(url=URL + "other")
-    RevisitMiddleware(crawler).process_request(elsewhere)
-    assert b"If-None-Match" not in elsewhere.headers
-    crawler.spider.keeps_exchanges = True
-    RevisitMiddleware(crawler).process_request(again)
-    assert b"If-None-Match" not in again.headers  # whoever keeps pages has no such page
+@pytest.mark.parametrize(
+    ("url", "keeps_pages", "is_asked"),
+    [(URL, False, True), (URL + "other", False, False), (URL, True, False)],  # whoever keeps pages has none yet
+)
+def test_only_the_address_that_named_a_version_is_asked_by_it(url: str, keeps_pages: bool, is_asked: bool) -> None:
+    request = Request(url, meta={REVISIT: list(Look(HOUR, "digest", URL, ETAG))})
+    crawler: Any = SimpleNamespace(spider=SimpleNamespace(keeps_exchanges=keeps_pages))
+    RevisitMiddleware(crawler).process_request(request)
+    assert request.headers.get("If-None-Match") == (ETAG.encode() if is_asked else None)
 
 
 async def test_a_page_that_is_not_modified_is_not_read() -> None:

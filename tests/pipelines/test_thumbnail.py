@@ -21,13 +21,8 @@ from crawlproject.models import Fetch, FetchedImage, ImageEvent, LinkRotEvent, S
 from crawlproject.pipelines.thumbnail import ThumbnailPipeline
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, UNREADABLE, Failure, of_status
 from crawlproject.storage.blobs import PROBE, FolderStorage, Storage, thumbnail_name
+from tests.imaging.analysing import picture
 from tests.waiting import until_async
-
-
-def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any) -> bytes:
-    out = io.BytesIO()
-    Image.linear_gradient("L").resize(size).convert("RGB").save(out, form, **more)
-    return out.getvalue()
 
 
 def fetched(body: bytes, identifier: str = "6f1c") -> FetchedImage:
@@ -77,7 +72,7 @@ Make = Callable[..., ThumbnailPipeline]
 
 
 async def test_a_picture_gets_facts_and_a_thumbnail_and_loses_its_body(make: Make) -> None:
-    store, body = Memory(), picture((900, 600), quality=77)
+    store, body = Memory(), picture(size=(900, 600), quality=77)
     asked = fetched(body)
     asked.opt_out, asked.found = ("noai",), {"found_on": "https://museum.org/", "alt": "A cow"}
     item = await make(store).process_item(asked)
@@ -93,12 +88,19 @@ async def test_a_picture_gets_facts_and_a_thumbnail_and_loses_its_body(make: Mak
     with Image.open(io.BytesIO(store.written[item.thumbnail])) as thumbnail:
         assert (thumbnail.format, thumbnail.size) == ("JPEG", (640, 427))
     assert threading.main_thread() not in store.threads
+    told = json.loads(item.to_json())  # without what is empty
+    assert not {"exif", "original", "analysis", "analysis_errors", "tls_failure"} & told.keys()
+    assert (told["opt_out"], told["content_type"]) == (["noai"], "image/jpeg")
+
+
+def test_a_body_is_not_logged_with_its_item() -> None:
+    assert "secret" not in repr(fetched(b"secret" * 1000))
 
 
 async def test_several_sizes_are_stored_the_first_without_its_size_in_the_name(make: Make) -> None:
     store = Memory()
     pipeline = make(store, CRAWL_THUMBNAIL_SIZES="300,100,640", CRAWL_THUMBNAIL_MODE="center_crop")
-    item = await pipeline.process_item(fetched(picture((900, 600))))
+    item = await pipeline.process_item(fetched(picture(size=(900, 600))))
     first = thumbnail_name("6f1c")
     stem = first.removesuffix(".jpg")
     assert item.thumbnail == first
@@ -114,18 +116,20 @@ async def test_several_sizes_are_stored_the_first_without_its_size_in_the_name(m
 
 
 async def test_originals_are_kept_once_by_their_digest_and_the_event_says_where(make: Make) -> None:
-    store, originals, body = Memory(), Memory(), picture((90, 60), "PNG")
+    store, originals, body = Memory(), Memory(), picture("PNG")
     pipeline = make(store, originals)
     items = [await pipeline.process_item(fetched(body, identifier)) for identifier in ("1", "2")]
     digest = hashlib.sha256(body).hexdigest()
     assert originals.written == {f"{digest[:2]}/{digest}.png": body}
     assert originals.writes == 1
     assert len(store.written) == 2
-    assert [json.loads(event.to_json())["original"] for event in items] == [f"{digest[:2]}/{digest}.png"] * 2
+    told = [json.loads(event.to_json()) for event in items]
+    assert [one["original"] for one in told] == [f"{digest[:2]}/{digest}.png"] * 2
+    assert (told[0]["compression_quality"], told[0]["opt_out"]) == (None, [])  # what is unknown is null
 
 
 async def test_the_original_of_a_coded_body_is_kept_without_its_coding(make: Make) -> None:
-    originals, body = Memory(), picture((90, 60))
+    originals, body = Memory(), picture()
     item = fetched(gzip.compress(body))
     item.codings = ("gzip",)
     ready = await make(Memory(), originals).process_item(item)
@@ -138,7 +142,7 @@ async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: py
     pipeline = make(
         Memory(), CRAWL_ANALYSES="hostile_analyses:size,hostile_analyses:raises", CRAWL_DECODE_TIMEOUT=120
     )
-    event = await pipeline.process_item(fetched(picture((900, 600))))
+    event = await pipeline.process_item(fetched(picture(size=(900, 600))))
     told = json.loads(event.to_json())
     assert told["analysis"] == {"size": [640, 427]}
     assert told["analysis_errors"] == {"raises": "ValueError: no model"}
@@ -149,15 +153,15 @@ async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: py
 async def test_while_either_storage_is_down_pictures_go_back(make: Make, down: str, tmp_path: Path) -> None:
     folders = {"thumbnails": tmp_path / "small", "originals": tmp_path / "large"}
     pipeline = make(*(FolderStorage(folder) for folder in folders.values()))
-    assert isinstance(await pipeline.process_item(fetched(picture((90, 60)), "1")), ImageEvent)
+    assert isinstance(await pipeline.process_item(fetched(picture(), "1")), ImageEvent)
     folders[down].rename(tmp_path / "away")
-    item = await pipeline.process_item(fetched(picture((80, 60)), "2"))
+    item = await pipeline.process_item(fetched(picture(size=(80, 60)), "2"))
     assert isinstance(item, Failure)
     assert item.outcome == STORAGE_UNAVAILABLE
     assert item.reason.startswith(f"{down} cannot be stored in {folders[down]} (FileNotFoundError")
     (tmp_path / "away").rename(folders[down])
     await until_async(lambda: not any(one and one.outage for one in (pipeline.storage, pipeline.originals)))
-    assert isinstance(await pipeline.process_item(fetched(picture((80, 60)), "2")), ImageEvent)
+    assert isinstance(await pipeline.process_item(fetched(picture(size=(80, 60)), "2")), ImageEvent)
     assert len(list(folders["originals"].glob("??/*.jpg"))) == 2
 
 
@@ -167,9 +171,9 @@ async def test_while_either_storage_is_down_pictures_go_back(make: Make, down: s
         (b"", "empty body", None),
         (b"<html>not here any more</html>", "not a picture", None),
         (picture()[:300], "JPEG", None),
-        (picture((300, 200))[:-20], "JPEG: image file is truncated", (300, 200)),
+        (picture(size=(300, 200))[:-20], "JPEG: image file is truncated", (300, 200)),
         (
-            picture((1000, 200), "PNG"),
+            picture("PNG", (1000, 200)),
             "too many pixels: 1000 x 200, CRAWL_MAX_PIXELS is 100000",
             (1000, 200),
         ),
@@ -223,7 +227,7 @@ async def test_a_crawler_gives_the_pipeline_its_settings(tmp_path: Path) -> None
     places = {name: str(tmp_path / folder) for name, folder in names.items()}
     crawler = get_crawler(settings_dict={**places, "CRAWL_DECODE_PROCESSES": 1})
     pipeline = ThumbnailPipeline.from_crawler(crawler)
-    item = await pipeline.process_item(fetched(picture((90, 60))))
+    item = await pipeline.process_item(fetched(picture()))
     await pipeline.close_spider()
     assert (tmp_path / "out" / item.thumbnail).is_file()
-    assert (tmp_path / "originals" / item.original).read_bytes() == picture((90, 60))
+    assert (tmp_path / "originals" / item.original).read_bytes() == picture()

@@ -128,32 +128,36 @@ def test_a_file_of_somebody_elses_is_left_alone(client: redis.Redis, tmp_path: P
     assert client.hlen(KEYS.readers) == 0
 
 
-def test_a_file_that_lost_lines_is_not_gone_on_with(client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    emit(client, 1)
-    drain(client, path)
-    path.write_bytes(left := b'{"event":')
-    with pytest.raises(CrawlprojectError, match="bytes were written to it: restore it"):
-        drain(client, path)
-    assert path.read_bytes() == left
-    # the remedy that the message names
-    path.unlink()
-    position_of(path).unlink()
-    assert drain(client, path) == 1
-
-
-@pytest.mark.parametrize("text", ["", "{}", "null", '{"offset": 0, "last": 5}'])
-def test_a_position_not_written_by_crawlproject_is_reported(
-    client: redis.Redis, tmp_path: Path, text: str
+@pytest.mark.parametrize(
+    ("lines", "position", "settings", "says"),
+    [
+        ('{"event":', None, {}, "bytes were written to it: restore it"),  # it lost some
+        *((None, text, {}, "was not written by scrapy events") for text in ("", "{}", "null", '{"last": 5}')),
+        (None, None, {"CRAWL_NAMESPACE": "other"}, "holds the events of another namespace"),
+    ],
+)
+def test_a_file_that_has_become_another_is_refused_and_stays_as_it_is(
+    client: redis.Redis,
+    tmp_path: Path,
+    lines: str | None,
+    position: str | None,
+    settings: dict[str, str],
+    says: str,
 ) -> None:
     path = tmp_path / "events.jsonl"
     emit(client, 1)
     drain(client, path)
-    written = path.read_bytes()
-    position_of(path).write_text(text)
-    with pytest.raises(CrawlprojectError, match="was not written by scrapy events"):
-        drain(client, path)
-    assert path.read_bytes() == written
+    for file, text in ((path, lines), (position_of(path), position)):
+        if text is not None:
+            file.write_text(text)
+    left = path.read_bytes()
+    with pytest.raises(CrawlprojectError, match=says):
+        drain(client, path, **settings)
+    assert path.read_bytes() == left
+    if not settings:  # the remedy that the message names
+        path.unlink()
+        position_of(path).unlink()
+        assert drain(client, path) == 1
 
 
 @pytest.mark.slow
@@ -323,14 +327,6 @@ def test_an_older_copy_of_a_file_is_completed_while_that_is_possible(client: red
     emit(client, 7)
     drain(client, path)
     assert numbers(path) == list(range(1, 8))
-
-
-def test_a_file_of_another_namespace_is_left_alone(client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    emit(client, 1)
-    drain(client, path)
-    with pytest.raises(CrawlprojectError, match="holds the events of another namespace"):
-        drain(client, path, CRAWL_NAMESPACE="other")
 
 
 @pytest.mark.parametrize("reaches", [True, False])

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.spiders.test_pages import Crawl
+from tests.spiders.test_pages import Crawl, crawling
 
 
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    yield one
-    one.close()
+    with crawling(tmp_path, environment, redis_url) as one:
+        yield one

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 import redis
 
 from crawlproject.state.keys import Keys
+from tests.sites import Handler, served
 from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +26,6 @@ import scrapy
 from scrapy.exceptions import DropItem
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
-from scrapy_redis.spiders import RedisSpider
 
 HOME = "http://127.0.0.1:{port}"
 
@@ -80,15 +78,6 @@ class Rules(CrawlSpider):
         yield {{"failed": failure.request.url}}
 
 
-class Pushed(RedisSpider):
-    """As scrapy-redis documents it."""
-
-    name = "pushed"
-
-    def parse(self, response):
-        yield {{"url": response.url}}
-
-
 class Delays(scrapy.Spider):
     name = "delays"
     start_urls = [HOME + "/0"]
@@ -126,20 +115,18 @@ class Keep:
 '''
 
 
-class Pages(BaseHTTPRequestHandler):
+class Pages(Handler):
     """Page n links to 2n+1 and 2n+2, and to a page elsewhere; /broken is, /gone is gone."""
 
-    protocol_version = "HTTP/1.1"
     most = 40
 
-    def do_GET(self) -> None:
-        seen: list[str] = self.server.seen  # type: ignore[attr-defined]
+    def get(self) -> None:
+        server: Any = self.server
         status, body = 200, b""
         if self.path == "/robots.txt":
             status = 404
         else:
-            seen.append(self.path)
-        self.server.agents.append(self.headers["User-Agent"])  # type: ignore[attr-defined]
+            server.seen.append(self.path)
         if self.path[1:].isdigit():
             number = int(self.path[1:])
             links = [f"/{other}" for other in (2 * number + 1, 2 * number + 2, 0) if other < self.most]
@@ -148,23 +135,15 @@ class Pages(BaseHTTPRequestHandler):
             body = text.encode()
         elif self.path in {"/broken", "/gone"}:
             status = {"/broken": 500, "/gone": 410}[self.path]
-        self.send_response(status)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        self.answer(status, body, Content_Type="text/html")
 
 
 class Project:
     """A folder with spiders of its own, a site, and a Redis."""
 
-    def __init__(self, folder: Path, environ: dict[str, str], url: str, server: ThreadingHTTPServer) -> None:
+    def __init__(self, folder: Path, environ: dict[str, str], url: str, server: Any) -> None:
         self.folder, self.server = folder, server
-        self.seen: list[str] = server.seen  # type: ignore[attr-defined]
-        self.agents: list[str] = server.agents  # type: ignore[attr-defined]
+        self.seen: list[str] = server.seen
         self.redis: Any = redis.Redis.from_url(url)
         (folder / "spiders_of_mine.py").write_text(SPIDERS.format(port=server.server_port))
         catalogue = folder / "catalogue.json"
@@ -195,8 +174,7 @@ class Project:
 
     def run(self, *words: str, **settings: str) -> str:
         """Return what the command has said."""
-        process = self.start(*words, **settings)
-        said, _ = process.communicate(timeout=PATIENCE_S)
+        said, _ = (process := self.start(*words, **settings)).communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
         return said
 
@@ -211,14 +189,10 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Project]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    server.seen, server.agents = [], []  # type: ignore[attr-defined]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    one = Project(tmp_path, environment, redis_url, server)
-    yield one
-    one.redis.close()
-    server.shutdown()
-    server.server_close()
+    with served(Pages, seen=[]) as server:
+        one = Project(tmp_path, environment, redis_url, server)
+        yield one
+        one.redis.close()
 
 
 def test_a_generated_spider_crawls_each_page_once(project: Project) -> None:
@@ -269,15 +243,6 @@ def test_a_crawl_spider_follows_its_rules_and_sees_each_page_once(project: Proje
     assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == Counter(pages[1:])
     assert {item["text"] for item in project.items()} == {"x"}
     assert int(project.redis.hget(Keys("crawl", "rules").counters, "outstanding") or 0) == 0
-
-
-def test_a_redis_spider_leaves_its_seeds_to_the_frontier(project: Project) -> None:
-    seeds = [f"http://127.0.0.1:{project.server.server_port}/{number}" for number in (1, 2)]
-    project.redis.lpush("pushed:start_urls", seeds[0], json.dumps({"url": seeds[1], "uuid": "two"}))
-    said = project.run("crawl", "pushed")
-    assert sorted(item["url"] for item in project.items()) == seeds, said
-    assert project.counts("pushed")["fetched"] == 2
-    assert "Deprecat" not in said
 
 
 def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project) -> None:

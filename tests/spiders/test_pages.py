@@ -5,24 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import subprocess
-import sys
-import threading
 import uuid
 import zlib
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import redis
-
-from crawlproject.config import SETTINGS
 from crawlproject.frontier import codec
 from crawlproject.models import OF_FOUND, PageEvent
 from crawlproject.state.keys import Keys
+from tests import test_crawl as images
+from tests.sites import Handler, served
 from tests.test_crawl import picture
-from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 KEYS, IMAGES = Keys("crawl", "pages"), Keys("crawl", "images")
@@ -45,85 +41,45 @@ class Answer:
         }
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(Handler):
     """Answers what `server.answers` says for a path, and notes each path asked for."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
+    def get(self) -> None:
         server: Any = self.server
         answer: Answer = server.answers.get(self.path) or Answer(status=404)
         if self.path != "/robots.txt":
             server.seen.append(self.path)
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        try:
-            for start in range(0, len(answer.body), 65_536):
-                self.wfile.write(answer.body[start : start + 65_536])
-        except OSError:
-            self.close_connection = True  # it was told enough
-
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        self.answer(answer.status, answer.body, **answer.headers)
 
 
-class Crawl:
+class Crawl(images.Crawl):
     """A site, a Redis, and workers."""
 
-    def __init__(self, folder: Path, environ: dict[str, str], url: str) -> None:
-        self.folder = folder
-        server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    def __init__(self, folder: Path, environ: dict[str, str], url: str, server: Any) -> None:
+        super().__init__(folder, environ, url)
         self.server = server
-        server.answers, server.seen = {}, []
         self.answers: dict[str, Answer] = server.answers
         self.seen: list[str] = server.seen
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         self.home = f"http://127.0.0.1:{server.server_port}"
-        self.redis: Any = redis.Redis.from_url(url)
-        self.workers: list[subprocess.Popen[str]] = []
-        catalogue = folder / "catalogue.json"
-        catalogue.write_text(json.dumps([{"source_name": "site", "image_count": 500_000_000, "hosts": HOSTS}]))
-        self.environ = environ | {
-            "CRAWL_SOURCES": str(catalogue),
-            "CRAWL_RETRY_DELAY": "0.2",
-            "CRAWL_CIRCUIT_ERRORS": "1",
-            **({"CRAWL_PAGES_DELAY": "0"} if "CRAWL_PAGES_DELAY" in SETTINGS else {}),
-            "MAX_IDLE_TIME_BEFORE_CLOSE": "1",
-            "IMAGES_STORE": str(folder / "thumbnails"),
-        }
+        row = {"source_name": "site", "image_count": 500_000_000, "hosts": HOSTS}
+        (folder / "catalogue.json").write_text(json.dumps([row]))
+        more = {"CRAWL_RETRY_DELAY": "0.2", "CRAWL_PAGES_DELAY": "0", "MAX_IDLE_TIME_BEFORE_CLOSE": "1"}
+        self.environ |= more
 
     def feed(self, *lines: str, spider: str = "pages") -> None:
         self.redis.lpush(f"{spider}:start_urls", *lines)
 
-    def start(self, spider: str = "pages", **settings: str) -> subprocess.Popen[str]:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "scrapy", "crawl", spider],
-            cwd=ROOT,
-            env=self.environ | settings,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.workers.append(worker)
-        return worker
-
-    def run(self, spider: str = "pages", **settings: str) -> str:
+    def through(self, spider: str = "pages", **settings: str) -> str:
         """Crawl until nothing is left; return the log."""
-        worker = self.start(spider, **settings)
-        said, _ = worker.communicate(timeout=2 * PATIENCE_S)
-        assert worker.returncode == 0, said
+        self.spider = spider
+        self.run(1, **settings)
+        said = self.log(len(self.workers) - 1)
         assert int(self.redis.hget(Keys("crawl", spider).counters, "outstanding") or 0) == 0, said
         return said
 
-    def events(self, stream: str = KEYS.page_events) -> list[dict[str, Any]]:
-        return [json.loads(fields[b"event"]) for _, fields in self.redis.xrange(stream)]
-
     def pages(self) -> dict[str, dict[str, Any]]:
         """Return the events by path, of which each must be there once."""
-        found = {event["url"].removeprefix(self.home): event for event in self.events()}
+        found = {event["url"].removeprefix(self.home): event for event in self.events(KEYS.page_events)}
         assert len(found) == self.redis.xlen(KEYS.page_events)
         return found
 
@@ -135,13 +91,14 @@ class Crawl:
             for fields in letters
         }
 
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.kill()
-            worker.communicate()
-        self.redis.close()
-        self.server.shutdown()
-        self.server.server_close()
+
+@contextmanager
+def crawling(folder: Path, environ: dict[str, str], url: str, handler: type[Handler] = Site) -> Iterator[Crawl]:
+    """Serve a site, and stop its workers in the end."""
+    with served(handler, answers={}, seen=[], conditions=[]) as server:
+        one = Crawl(folder, environ, url, server)
+        yield one
+        one.stop()
 
 
 def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
@@ -173,7 +130,7 @@ def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
         "/broken": Answer(status=500),
     }
     crawl.feed(crawl.home)
-    log = crawl.run(CRAWL_MAX_RETRIES="1")
+    log = crawl.through(CRAWL_MAX_RETRIES="1")
     pages = crawl.pages()
     assert set(pages) == {"/", "/a", "/a-canonical", "/b", "/c/", "/deeper/d", "/moved", "/beyond"}, log
     assert Counter(crawl.seen) == Counter([*pages]) + Counter({"/new": 1, "/gone": 1, "/broken": 2})
@@ -213,7 +170,7 @@ def test_what_a_site_forbids_is_not_followed_and_not_kept(crawl: Crawl) -> None:
         "/shown": Answer(html(text="8")),
     }
     crawl.feed(crawl.home + "/")
-    log = crawl.run()
+    log = crawl.through()
     assert set(crawl.pages()) == {"/", "/nofollow", "/header", "/noai", "/shown"}, log
     assert not [path for path in crawl.seen if path.startswith(("/hidden", "/private"))]
     dead = crawl.dead()
@@ -267,7 +224,7 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
         },
     }
     crawl.feed(crawl.home + "/", crawl.home + "/seed.png")
-    log = crawl.run()
+    log = crawl.through()
     pages = crawl.pages()
     assert set(pages) == {
         *("/", "/bomb", "/large", "/stored", "/unknown", "/latin", "/empty"),
@@ -294,7 +251,7 @@ def test_seeds_say_how_far_links_are_followed(crawl: Crawl) -> None:
     crawl.feed(json.dumps({"url": crawl.home + "/chain/0", "depth": 2}))
     crawl.feed(json.dumps({"url": crawl.home + "/gallery/", "scope": "127.0.0.1/gallery/*"}))
     crawl.feed(json.dumps({"url": crawl.home + "/gallery/9", "scope": "*"}))
-    crawl.run()
+    crawl.through()
     assert set(crawl.pages()) == {"/chain/0", "/chain/1", "/chain/2", "/gallery/", "/gallery/1", "/gallery/2"}
     [reason] = [fields[b"reason"] for _, fields in crawl.redis.xrange(KEYS.dead)]
     assert reason.startswith(b"scope '*' names no host")
@@ -324,12 +281,12 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
         **{f"/{name}.jpg": jpeg for name in ("own", "unlicensed", "noai", "noindex")},
     }
     crawl.feed(crawl.home + "/")
-    log = crawl.run()
+    log = crawl.through()
     assert {path: page["images"] for path, page in crawl.pages().items()} == {
         "/": 2, "/a": 1, "/other": 1, "/noai": 0,
     }, log  # fmt: skip
     assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"2"
-    crawl.run("images", CRAWL_MAX_RETRIES="0")
+    crawl.through("images", CRAWL_MAX_RETRIES="0")
     [image] = crawl.events(IMAGES.image_events)
     url = f"{crawl.home}/own.jpg"
     assert (image["url"], image["identifier"], image["source"]) == (

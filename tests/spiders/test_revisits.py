@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
+from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, crawling, html
 from tests.spiders.test_sitemaps import totals
 
 HOUR = {"CRAWL_PAGES_REVISIT": "3600", "MAX_IDLE_TIME_BEFORE_CLOSE": "3"}
@@ -18,14 +18,14 @@ ETAG = '"one"'
 class Conditional(Site):
     """Answers 304 to whoever names the ETag that an answer has; notes what was asked for on a condition."""
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server calls it so
+    def get(self) -> None:
         server: Any = self.server
         named = self.headers.get("If-None-Match")
         if named or self.headers.get("If-Modified-Since"):
             server.conditions.append((self.path, named, self.headers.get("If-Modified-Since")))
         answer = server.answers.get(self.path)
         if named is None or answer is None or answer.headers.get("ETag") != named:
-            super().do_GET()
+            super().get()
             return
         server.seen.append(self.path)
         self.send_response(304)
@@ -35,16 +35,12 @@ class Conditional(Site):
 
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    server: Any = one.server
-    server.RequestHandlerClass, server.conditions = Conditional, []
-    yield one
-    one.close()
+    with crawling(tmp_path, environment, redis_url, Conditional) as one:
+        yield one
 
 
 def conditions(crawl: Crawl) -> list[tuple[str, str | None, str | None]]:
-    server: Any = crawl.server
-    found: list[tuple[str, str | None, str | None]] = server.conditions
+    found: list[tuple[str, str | None, str | None]] = crawl.server.conditions
     return found
 
 
@@ -80,11 +76,11 @@ def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(
         "/b": Answer(html("/", text="b")),
     }
     crawl.feed(crawl.home + "/")
-    crawl.run(**HOUR)
+    crawl.through(**HOUR)
     assert crawl.seen == ["/", "/a"]  # not due yet
     make_due(crawl)
     crawl.answers["/"] = Answer(html("/a", "/b", text="home, with news" + image), ETag=ETAG)
-    log = crawl.run(**HOUR)
+    log = crawl.through(**HOUR)
     assert crawl.seen == ["/", "/a", "/", "/b"], log
     assert told(crawl) == [("/", 200, None), ("/a", 200, None), ("/", 200, "changed"), ("/b", 200, None)]
     assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
@@ -93,7 +89,7 @@ def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(
     counted = totals(crawl)
     assert (counted["revisits"], counted.get("revisits_unchanged")) == (1, None)
     make_due(crawl)
-    log = crawl.run(**HOUR)
+    log = crawl.through(**HOUR)
     assert conditions(crawl) == [("/", ETAG, None)], log
     assert told(crawl)[4:] == [("/", 304, "unchanged")]
     assert intervals(crawl) == {2 * 3600}

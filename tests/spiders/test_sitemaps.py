@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections import Counter
-from http.server import ThreadingHTTPServer
-from typing import Any
 
 from crawlproject.frontier import codec
 from crawlproject.pages.sitemaps import MOST_SITEMAPS
+from tests.sites import served
 from tests.spiders.test_pages import IMAGES, KEYS, LICENCE, Answer, Crawl, Site, html
 
 SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
 OF_IMAGES = "http://www.google.com/schemas/sitemap-image/1.1"
 
 
-def robots(*sitemaps: str, rules: str = "User-agent: *\nDisallow:\n") -> Answer:
+def robots(*sitemaps: str) -> Answer:
     lines = "".join(f"Sitemap: {one}\n" for one in sitemaps)
-    return Answer(f"{rules}{lines}".encode(), Content_Type="text/plain")
+    return Answer(f"User-agent: *\nDisallow:\n{lines}".encode(), Content_Type="text/plain")
 
 
 def urlset(*urls: str, more: str = "") -> bytes:
@@ -66,7 +64,7 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
         **{f"/{name}/below": Answer(html(text=f"below {name}")) for name in "abcde"},
     }
     crawl.feed(home + "/")
-    log = crawl.run()
+    log = crawl.through()
     pages = crawl.pages()
     assert set(pages) == {"/", *(f"/{name}" for name in "abcde"), *(f"/{name}/below" for name in "abcde")}, log
     assert {page["depth"] for path, page in pages.items() if path != "/"} == {1, 2}
@@ -94,18 +92,7 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
 
 
 def test_sitemaps_elsewhere_lead_to_what_is_in_scope_alone_and_are_bounded(crawl: Crawl) -> None:
-    server: Any = ThreadingHTTPServer(("127.0.0.2", 0), Site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    elsewhere = f"http://127.0.0.2:{server.server_port}"
-    server.seen, server.answers = (
-        [],
-        {
-            "/map.xml": xml(urlset(f"{crawl.home}/in/a", f"{crawl.home}/out", f"{elsewhere}/page")),
-            "/page": Answer(html(text="elsewhere")),
-        },
-    )
     crawl.answers |= {
-        "/robots.txt": robots(f"{elsewhere}/map.xml", "/map.xml", f"{elsewhere}/one-too-many.xml"),
         "/map.xml": xml(urlset(f"{crawl.home}/in/b", f"{crawl.home}/out")),
         "/in/": Answer(html(text="home")),
         "/in/a": Answer(html("/in/c", "/out", text="a")),
@@ -115,11 +102,13 @@ def test_sitemaps_elsewhere_lead_to_what_is_in_scope_alone_and_are_bounded(crawl
     }
     crawl.redis.hset(KEYS.ledger, "site", f"0 0 {MOST_SITEMAPS - 2}")
     crawl.feed(json.dumps({"url": crawl.home + "/in/", "scope": "127.0.0.1/in/*"}))
-    try:
-        log = crawl.run()
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Site, host="127.0.0.2", answers={}, seen=[]) as server:
+        elsewhere = f"http://127.0.0.2:{server.server_port}"
+        server.answers["/map.xml"] = xml(urlset(f"{crawl.home}/in/a", f"{crawl.home}/out", f"{elsewhere}/page"))
+        server.answers["/page"] = Answer(html(text="elsewhere"))
+        sitemaps = (f"{elsewhere}/map.xml", "/map.xml", f"{elsewhere}/one-too-many.xml")
+        crawl.answers["/robots.txt"] = robots(*sitemaps)
+        log = crawl.through()
     assert set(crawl.pages()) == {"/in/", "/in/a", "/in/b", "/in/c"}, log
     assert server.seen == ["/map.xml"]
     assert totals(crawl)["sitemaps_left_out"] == 1

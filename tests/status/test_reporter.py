@@ -68,6 +68,15 @@ async def crawl(state: State) -> Crawl:
     return one
 
 
+@pytest_asyncio.fixture
+async def other(state: State) -> AsyncIterator[State]:
+    """The connection of another worker."""
+    one = State(state.config, "images")
+    await one.open()
+    yield one
+    await one.close()
+
+
 @asynccontextmanager
 async def reporting(state: State, path: Path | None, **more: Any) -> AsyncIterator[Reporter]:
     one, log = Reporter(state, **more), logging.getLogger(reporters.__name__)
@@ -133,23 +142,20 @@ async def test_the_line_says_what_came_since_the_last_one(crawl: Crawl, state: S
     assert flickr["eta_s"] == pytest.approx(4 / 200)
 
 
-async def test_a_new_leader_goes_on_where_the_last_one_stopped(crawl: Crawl, state: State, tmp_path: Path) -> None:
+async def test_a_new_leader_goes_on_where_the_last_one_stopped(
+    crawl: Crawl, state: State, other: State, tmp_path: Path
+) -> None:
     path = tmp_path / "monitor.jsonl"
-    other = State(state.config, "images")
-    await other.open()
-    try:
+    await crawl.lead_by(state.worker_id)
+    async with reporting(state, path), reporting(other, path):
+        await until(lambda: lines(path))
+        await crawl.settle("museum", ["200"] * 5, **IMAGES)
+        await crawl.lead_by(other.worker_id)
+        await crawl.settle("museum", ["200"] * 7, **IMAGES)
+        await until(lambda: lines(path)[-1]["general"]["num_resized"] == 12)
         await crawl.lead_by(state.worker_id)
-        async with reporting(state, path), reporting(other, path):
-            await until(lambda: lines(path))
-            await crawl.settle("museum", ["200"] * 5, **IMAGES)
-            await crawl.lead_by(other.worker_id)
-            await crawl.settle("museum", ["200"] * 7, **IMAGES)
-            await until(lambda: lines(path)[-1]["general"]["num_resized"] == 12)
-            await crawl.lead_by(state.worker_id)
-            seen = len(lines(path))
-            await until(lambda: len(lines(path)) > seen + 1)
-    finally:
-        await other.close()
+        seen = len(lines(path))
+        await until(lambda: len(lines(path)) > seen + 1)
     told = lines(path)
     assert [one["time"] for one in told] == sorted(one["time"] for one in told)
     told_of = sum(one["general"]["success_rps"] * one["interval_s"] for one in told)
@@ -205,11 +211,9 @@ async def test_what_a_leader_was_killed_with_is_told_by_the_next(crawl: Crawl, s
 
 
 async def test_halts_are_told_at_once_each_by_one_leader_in_the_log(
-    crawl: Crawl, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    crawl: Crawl, state: State, other: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "monitor.jsonl"
-    other = State(state.config, "images")
-    await other.open()
 
     def told() -> list[tuple[str, str, str]]:
         changes = [line for line in lines(path) if line["event"] != "monitoring_update"]
@@ -220,24 +224,21 @@ async def test_halts_are_told_at_once_each_by_one_leader_in_the_log(
         groups = await crawl.redis.xinfo_groups(state.keys.audit)
         return bool(groups and groups[0]["last-delivered-id"] == newest and not groups[0]["pending"])
 
-    try:
-        await crawl.settle("museum", ["500"] * 6)  # before anybody leads
-        async with reporting(state, path), reporting(other, path):
-            await crawl.lead_by(state.worker_id)
-            await until(all_told)
-            await crawl.lead_by(other.worker_id)
-            await crawl.redis.xadd(state.keys.audit, {"event": "not ours"})
-            await crawl.redis.sadd(state.keys.halted, "museum", "flickr")
-            await crawl.scripts.watch(crawl.fence)
-            await until(lambda: len(told()) == 3)
-            await crawl.redis.srem(state.keys.halted, "museum")
-            await crawl.scripts.watch(crawl.fence)
-            await until(all_told)
-            await crawl.lead_by(state.worker_id)
-            seen = len(lines(path))
-            await until(lambda: len(lines(path)) > seen + 3)
-    finally:
-        await other.close()
+    await crawl.settle("museum", ["500"] * 6)  # before anybody leads
+    async with reporting(state, path), reporting(other, path):
+        await crawl.lead_by(state.worker_id)
+        await until(all_told)
+        await crawl.lead_by(other.worker_id)
+        await crawl.redis.xadd(state.keys.audit, {"event": "not ours"})
+        await crawl.redis.sadd(state.keys.halted, "museum", "flickr")
+        await crawl.scripts.watch(crawl.fence)
+        await until(lambda: len(told()) == 3)
+        await crawl.redis.srem(state.keys.halted, "museum")
+        await crawl.scripts.watch(crawl.fence)
+        await until(all_told)
+        await crawl.lead_by(state.worker_id)
+        seen = len(lines(path))
+        await until(lambda: len(lines(path)) > seen + 3)
     first, *both, last = told()
     assert first == ("crawl_halted", "temporary", "museum")
     assert sorted(both) == [("crawl_halted", "permanent", name) for name in ("flickr", "museum")]

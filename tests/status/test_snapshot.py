@@ -13,6 +13,7 @@ from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Pau
 from crawlproject.status.snapshot import (
     CrawlSample,
     InFlight,
+    Snapshot,
     SourceSample,
     eta,
     snapshot,
@@ -57,10 +58,14 @@ def source(
     return SourceSample(row(name, **more), dead, counts, {"200": 3}, fetches)
 
 
-def general(before: CrawlSample, after: CrawlSample) -> Mapping[str, Any]:
+def between(before: CrawlSample, after: CrawlSample) -> Snapshot:
     made = snapshot(before, after)
     assert made is not None
-    return made.general
+    return made
+
+
+def general(before: CrawlSample, after: CrawlSample) -> Mapping[str, Any]:
+    return between(before, after).general
 
 
 def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
@@ -88,8 +93,7 @@ def test_rates_are_what_has_come_since_the_last_sample_a_second() -> None:
                 "retried": 2},
         halted=["b"], halted_for_a_while=["a"],
     )  # fmt: skip
-    made = snapshot(before, after)
-    assert made is not None
+    made = between(before, after)
     assert made.interval_s == 4.0
     one = made.general
     assert (one["success_rps"], one["error_rps"], one["processing_rate"]) == (4.5, 1.0, 5.5)
@@ -139,8 +143,7 @@ def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() 
     fetches[8] = 7 + 98  # 0.6 to 1 s
     fetches[15] = 2  # time-outs, 15 to 30 s
     museum = source("museum", fetches=fetches)
-    made = snapshot(before, sample_at(2.0, museum, source("idle"), fetches=tuple(fetches)))
-    assert made is not None
+    made = between(before, sample_at(2.0, museum, source("idle"), fetches=tuple(fetches)))
     one = made.general
     assert one["latency_p50_s"] is None
     assert one["fetch_p50_s"] == pytest.approx(0.6 + 0.4 * 50 / 98, abs=1e-6)
@@ -155,12 +158,10 @@ def test_how_long_whole_fetches_take_stands_beside_the_time_to_the_first_byte() 
 def test_a_source_that_was_not_looked_at_before_has_no_rate_one_that_is_new_has() -> None:
     known = sample_at(1.0, source("a", successful=1))
     after = sample_at(2.0, source("a", successful=2), source("b", successful=7))
-    made = snapshot(known, after)
-    assert made is not None
+    made = between(known, after)
     assert made.specific["b"]["success_rps"] == 7.0
     part = replace(known, overview=known.overview._replace(known=5000))
-    made = snapshot(part, after)
-    assert made is not None
+    made = between(part, after)
     assert made.specific["b"]["success_rps"] is None
     assert made.specific["a"]["success_rps"] == 1.0
 
@@ -190,8 +191,7 @@ def test_seeds_in_the_list_count_as_if_they_were_of_the_sources_in_the_frontier(
     [("closed", 5.0, 0), ("closed", 4.9, 1), ("half_open", 5.0, 2), ("open", 5.0, 3), ("halted", 1.0, 3)],
 )
 def test_what_keeps_a_source_from_its_limit_is_trouble(state: str, effective: float, trouble: int) -> None:
-    made = snapshot(sample_at(0.0), sample_at(5.0, source("a", state=state, effective_rate=effective)))
-    assert made is not None
+    made = between(sample_at(0.0), sample_at(5.0, source("a", state=state, effective_rate=effective)))
     assert made.specific["a"]["trouble"] == trouble
 
 

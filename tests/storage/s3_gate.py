@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import boto3
 from scrapy.settings import Settings
+
+from tests.sites import Handler
 
 ERRORS = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
 
@@ -82,12 +84,8 @@ class _Server(ThreadingHTTPServer):
         """Say nothing: clients that are killed or stopped hang up."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):  # over HTTP/1.1: clients of S3 wait for a "100 Continue"
     gate: Gate
-    protocol_version = "HTTP/1.1"  # clients of S3 wait for a "100 Continue"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name
-        pass
 
     def handle_any(self) -> None:
         gate = self.gate
@@ -101,11 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif mode == "slow":
             never.wait(1.0)
         elif isinstance(mode, int):
-            text = f"<Error><Code>{ERRORS[mode]}</Code><Message>no</Message></Error>".encode()
-            self.send_response(mode)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.answer(mode, f"<Error><Code>{ERRORS[mode]}</Code><Message>no</Message></Error>".encode())
             return
         if mode in {"hang", "drop"}:
             self.close_connection = True

@@ -58,11 +58,6 @@ def eats(image: Image.Image) -> None:
         kept.append(bytearray(16 << 20))
 
 
-def keeps(image: Image.Image) -> int:
-    kept.append(bytearray(60 << 20))
-    return len(kept)
-
-
 def huge(image: Image.Image) -> str:
     return "x" * 4095
 

@@ -16,8 +16,8 @@ import time
 from io import BytesIO
 from typing import Any
 
-KINDS = (b"trap:%d " % number for number in range(9))
-CRASH, CRASH_LATER, SPIN, SLEEP, HOG, LINGER, BABBLE, BEG, EXPLOIT = KINDS
+KINDS = (b"trap:%d " % number for number in range(7))
+CRASH, CRASH_LATER, SPIN, SLEEP, HOG, LINGER, EXPLOIT = KINDS
 
 libc = ctypes.CDLL(None, use_errno=True)
 TOLD = (os, resource, signal, socket, struct, threading)  # what the code in an exploit uses
@@ -73,10 +73,6 @@ def spring(body: bytes) -> None:
     if LINGER in body:
         hoard = [bytes(300 << 20)]  # more than a first try has
         time.sleep(600)
-    if BABBLE in body:
-        os.write(0, b"nonsense" * 100)
-    if BEG in body:
-        raise MemoryError
 
 
 if any("crawlproject.imaging.analyse" in argument for argument in sys.orig_argv):

@@ -35,12 +35,10 @@ PASSWORD = "correct horse & battery"
 
 
 @pytest.fixture
-def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
-    one = Crawl(tmp_path, environment, redis_url)
-    one.environ["CRAWL_CIRCUIT_ERRORS"] = "0.1"
-    (tmp_path / "catalogue.json").write_text('[{"source_name": "village", "image_count": 9}]')
-    yield one
-    one.stop()
+def crawl(crawl: Crawl) -> Crawl:
+    crawl.environ["CRAWL_CIRCUIT_ERRORS"] = "0.1"
+    (crawl.folder / "catalogue.json").write_text('[{"source_name": "village", "image_count": 9}]')
+    return crawl
 
 
 @pytest.fixture

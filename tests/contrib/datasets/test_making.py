@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from crawlproject.contrib.datasets.commands.dataset import _words
-from crawlproject.contrib.datasets.dataset import _is_smaller
 from crawlproject.contrib.datasets.making import CrawlScreen, Making, about_crawl
 from crawlproject.contrib.datasets.targets import ParquetTarget
 from crawlproject.state.client import State
@@ -84,24 +83,3 @@ async def test_the_commonest_reason_of_failures_is_said_once(state: State) -> No
         await state.redis.xadd(state.keys.dead, {"reason": "status 503 (after 3 attempts)"})
     await one._tell_why(state, sample_at(3.0, dead=13))
     assert screen.lines[1:] == ["failed: status 503 (after 3 attempts)"]
-
-
-@pytest.mark.parametrize(("seeds", "line"), [(0, "reading the lists"), (9, "0/9 images, 0/s, reading the lists")])
-def test_while_lists_are_read_the_line_says_so(seeds: int, line: str) -> None:
-    screen = Lines()
-    making(screen)._show(sample_at(1.0, seeds=seeds), is_reading=True)
-    assert screen.lines == [line]
-
-
-@pytest.mark.parametrize(
-    ("stored", "is_smaller"),
-    [
-        ([{"width": 256, "height": 256}], False),
-        ([{"width": 256, "height": 200}], True),
-        ([], False),
-        (None, False),
-    ],
-)
-def test_a_thumbnail_smaller_than_the_square_is_known(stored: Any, is_smaller: bool) -> None:
-    assert _is_smaller({"thumbnails": stored}, 256) == is_smaller
-    assert not _is_smaller({"thumbnails": stored}, 0)

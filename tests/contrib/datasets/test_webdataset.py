@@ -186,17 +186,12 @@ def test_a_picture_that_cannot_be_read_stops_it_and_is_named(tmp_path: Path) -> 
         lookup_of(str(tmp_path), Settings())("0.jpg")
 
 
-def test_in_s3_what_is_missing_is_told_from_what_is_forbidden(tmp_path: Path, bucket: Any, moto: str) -> None:
-    name = tmp_path.name.replace("_", "-")
-    gate = Gate(moto)
-    try:
-        look_up = lookup_of(f"s3://{name}/thumbs/", aws(gate.url))
-        assert look_up("c.jpg") is None
-        gate.forbidden = ("/b.jpg",)
-        with pytest.raises(ConfigError, match="AccessDenied"):
-            look_up("b.jpg")
-    finally:
-        gate.stop()
+def test_in_s3_what_is_missing_is_told_from_what_is_forbidden(tmp_path: Path, bucket: Any, gate: Gate) -> None:
+    look_up = lookup_of(f"s3://{bucket.name}/thumbs/", aws(gate.url))
+    assert look_up("c.jpg") is None
+    gate.forbidden = ("/b.jpg",)
+    with pytest.raises(ConfigError, match="AccessDenied"):
+        look_up("b.jpg")
 
 
 def test_another_caption_is_another_dataset(client: redis.Redis, tmp_path: Path) -> None:
@@ -276,7 +271,7 @@ async def test_who_hung_between_the_files_of_a_part_in_s3_does_not_complete_it(
 
 
 async def test_s3_that_is_away_is_waited_for_and_an_answer_that_was_lost_is_no_other_process(
-    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, moto: str
+    state: State, client: redis.Redis, tmp_path: Path, bucket: Any, gate: Gate
 ) -> None:
     class LosesAnAnswer(S3Parts):
         is_lost = True
@@ -287,19 +282,15 @@ async def test_s3_that_is_away_is_waited_for_and_an_answer_that_was_lost_is_no_o
                 self.is_lost = False
                 super()._put(name, **condition)  # as the client tries again
 
-    gate = Gate(moto)
-    try:
-        parts = LosesAnAnswer(uri_of(tmp_path), aws(gate.url))
-        emit(client, range(6))
-        one = Dataset(state, parts, ParquetForm(parts, 6), every=600)
-        async with one.opened():
-            gate.mode = 503
-            with pytest.raises(StorageDown, match="at the moment"):
-                await one.drain()
-            gate.mode = "pass"
+    parts = LosesAnAnswer(uri_of(tmp_path), aws(gate.url))
+    emit(client, range(6))
+    one = Dataset(state, parts, ParquetForm(parts, 6), every=600)
+    async with one.opened():
+        gate.mode = 503
+        with pytest.raises(StorageDown, match="at the moment"):
             await one.drain()
-            await one.commit()
-            assert not parts.is_lost
-    finally:
-        gate.stop()
+        gate.mode = "pass"
+        await one.drain()
+        await one.commit()
+        assert not parts.is_lost
     assert rows_of(downloaded(bucket, tmp_path)) == list(range(6))

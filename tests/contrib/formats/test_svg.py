@@ -15,9 +15,8 @@ import pytest
 from crawlproject.contrib.formats.svg import MAX_BYTES, read_size
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.models import Analysis, ImageEvent, ImageFacts
-from tests.imaging.test_analyse import broken
+from tests.imaging.analysing import broken
 from tests.imaging.test_decoders import Make, make
-from tests.imaging.test_decoders import reason as reason_of
 from tests.imaging.test_formats import look, reason
 from tests.pipelines.test_thumbnail import Make as MakePipeline
 from tests.pipelines.test_thumbnail import Memory, fetched
@@ -182,20 +181,6 @@ def test_only_unreadable_image_is_ever_raised() -> None:
             assert str(error).isprintable()
             outcomes.add(type(error))
     assert outcomes == {Analysis, UnreadableImage}
-
-
-LAUGHS = '<!DOCTYPE svg [<!ENTITY a "' + "1" * 1000 + '"><!ENTITY b "' + "&a;" * 10_000 + '">]>'
-
-
-@pytest.mark.slow
-async def test_a_decoder_reads_the_deepest_and_refuses_entities(make: Make) -> None:
-    one = make(formats=("JPEG", "SVG"))
-    made = await one.analyse(svg('viewBox="0 0 4 3"') + b"<g>" * 5_000_000)
-    assert (made.facts.width, made.facts.height, made.thumbnails) == (4, 3, ())
-    assert await reason_of(one, svg('width="&b;" height="3"', LAUGHS)) == (
-        "SVG: it declares entities, which are not expanded"
-    )
-    assert (await reason_of(one, b"<!DOCTYPE html><html><body>" + svg('width="4"'))).startswith("not a picture in")
 
 
 @pytest.mark.slow

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import redis
 
 from crawlproject import config
 from crawlproject.contrib.overflow.packs import FolderPacks, Packs
@@ -20,10 +18,10 @@ from crawlproject.frontier.codec import url_of
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
-from tests.contrib.overflow.overflow_worker import MOMENTS
 from tests.frontier.tails import SITE, counters, discover, spilled, url
 from tests.leading import lead
 from tests.settings_of_functions import within
+from tests.sinks.running import ends_before, has_died, run
 from tests.state.calls.calls import db, join, lease
 from tests.waiting import until_async
 
@@ -222,27 +220,16 @@ async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
 
 # Killed
 
-
-def killed_at(state: State, packs: FolderPacks, moment: str, number: int) -> None:
-    """Have a process spill and refill until it is killed at that moment."""
-    arguments = [str(state.config.redis_url), str(packs.folder), moment, str(number), SITE]
-    command = [sys.executable, "-m", "tests.contrib.overflow.overflow_worker", *arguments]
-    process = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
-    assert process.returncode == -signal.SIGKILL, process.stderr
+TRACED = ("crawlproject/contrib/overflow/spilling.py", "crawlproject/contrib/overflow/packs.py")
 
 
-async def discover_both(state: State, count: int) -> tuple[list[str], list[str]]:
-    """Have `count` good links and half as many poor ones; return their URLs."""
-    await discover(state, count)
-    await discover(state, count // 2, priority=0, first=count)
-    urls = [url(n) for n in range(count + count // 2)]
-    return urls[:count], urls[count:]
-
-
-def assert_in_order(urls: list[str], good: list[str], poor: list[str]) -> None:
-    """Assert that each came once, in the order of its priority; poor ones may come while good ones are fetched."""
-    assert [one for one in urls if one not in poor] == good
-    assert [one for one in urls if one in poor] == poor
+async def spill_and_refill(state: State, packs: FolderPacks) -> None:
+    """Spill what is beyond a window that is full, and refill it when it is wide."""
+    overflow = Overflow(state, packs)
+    for number in range(6):
+        if number == 3:
+            await use_window(state)
+        await look_at(state, overflow)
 
 
 async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> None:
@@ -257,19 +244,31 @@ async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_worker_killed_at_any_moment_neither_loses_nor_doubles_a_request(
-    crawl: State, packs: FolderPacks, moment: str
+async def test_a_worker_killed_at_any_line_neither_loses_nor_doubles_a_request(
+    crawl: State, packs: FolderPacks, redis_url: str
 ) -> None:
-    good, poor = await discover_both(crawl, 400)
-    killed_at(crawl, packs, moment, 2)
-    await discover(crawl, 80, first=600)  # the tail grows, for which the source is looked at again
-    killed_at(crawl, packs, moment, 1)
-    await discover(crawl, 80, first=680)
+    def killed_before(line: int) -> bool:
+        def act(own: redis.Redis) -> None:
+            run(own, lambda state: spill_and_refill(state, packs))
+
+        return has_died(redis_url, ends_before(TRACED, line, act))
+
+    await discover(crawl, 200, priority=0)
+    line, count, died = 0, 200, True
+    while died:
+        await discover(crawl, 40, first=count)  # the tail grows, for which the source is looked at again
+        count += 40
+        died = await asyncio.to_thread(killed_before, line)  # where no loop runs: the child has its own
+        line += 1 + line // 4
+    assert line > 100
     overflow = Overflow(crawl, packs)
-    assert await look_at(crawl, overflow) > 0
     await spilled(crawl, overflow)
-    assert_in_order(await crawled(crawl, overflow), good + [url(n) for n in range(600, 760)], poor)
+    urls = await crawled(crawl, overflow)
+    poor, good = [url(n) for n in range(200)], [url(n) for n in range(200, count)]
+    assert [
+        one for one in urls if one in good
+    ] == good  # each once; poor ones may come while good ones are fetched
+    assert [one for one in urls if one in poor] == poor
     assert await counters(crawl) == (0, 0, 0)
     assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None
     await assert_packs_go(crawl, overflow, packs)

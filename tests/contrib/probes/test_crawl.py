@@ -5,11 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ from pyarrow import parquet as pq
 from crawlproject.plugins import offered
 from tests.conftest import Scrapy
 from tests.contrib.probes.test_beginning import exif, noise, saved
+from tests.sites import Handler, served
 from tests.test_crawl import KEYS, Crawl, size_for
 
 BYTES = 32_768
@@ -42,25 +41,49 @@ class Asked(NamedTuple):
 NAMED = ("Range", "If-None-Match", "If-Modified-Since", "Accept-Encoding")
 
 
-class Site(BaseHTTPRequestHandler):
-    """Answers each path in its own way (`answer_...`)."""
+def part(body: bytes = LARGE, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    """Return the answer of a server that gives parts."""
+    first = body[:BYTES]
+    place = f"bytes 0-{len(first) - 1}/{len(body)}"
+    return 206, first, {"Content_Range": place, "Content_Type": "image/jpeg", **headers}
 
-    protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {
+    "robots": (404, b"", {}),
+    "missing": (404, b"", {}),
+    "parts": part(ETag=ETAG, Last_Modified=DATE),
+    "small": part(SMALL),
+    "small-ok": (200, SMALL, {"Content_Type": "Image/PNG; x=y"}),
+    "coded": (200, gzip.compress(SMALL), {"Content_Encoding": "gzip"}),
+    "never-in-parts": (416, b"", {}),
+    "short": (206, LARGE[:100], {"Content_Range": f"bytes 0-99/{len(LARGE)}"}),
+    "page": part(b"<html>not found</html>" * 2_000),
+    "opt-out": part(X_Robots_Tag="noai"),
+    "moved": (302, b"", {"Location": "/parts.jpg"}),
+    "forbidden": (403, b"", {}),
+    "another": part(ETag='"v2"'),
+    "full": (200, LARGE, {"ETag": ETAG, "Last_Modified": DATE}),
+}
+
+
+class Site(Handler):
+    """Answers each path in its own way: as in ANSWERS, or by a method (`answer_...`)."""
+
+    def get(self) -> None:
         server: Any = self.server
         self.sent = [0]
-        name = self.path.strip("/").partition(".")[0].replace("-", "_")
+        name = self.path.strip("/").partition(".")[0]
         if self.path != "/robots.txt":
             asked = {one: self.headers.get(one) for one in NAMED}
             server.asked.append(Asked(self.path, asked, time.time(), self.sent, self.client_address[1]))
         with suppress(BrokenPipeError, ConnectionResetError):
-            getattr(self, f"answer_{name}", self.answer_missing)()
+            if name in ANSWERS:
+                status, body, headers = ANSWERS[name]
+                self.tell(status, body, None, **headers)
+            else:
+                getattr(self, f"answer_{name.replace('-', '_')}")()
 
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
-
-    def answer(self, status: int, body: bytes = b"", length: int | None = None, **headers: str) -> None:
+    def tell(self, status: int, body: bytes = b"", length: int | None = None, **headers: str) -> None:
         self.send_response(status)
         if length != -1 and status != 304:
             self.send_header("Content-Length", str(len(body) if length is None else length))
@@ -74,83 +97,35 @@ class Site(BaseHTTPRequestHandler):
             self.wfile.write(body[at : at + 65_536])
             self.sent[0] += len(body[at : at + 65_536])
 
-    def part(self, body: bytes = LARGE, total: str = "", **headers: str) -> None:
-        """Answer as a server does that gives parts."""
-        first = body[:BYTES]
-        place = f"bytes 0-{len(first) - 1}/{total or len(body)}"
-        self.answer(206, first, None, Content_Range=place, Content_Type="image/jpeg", **headers)
-
-    def answer_missing(self) -> None:
-        self.answer(404)
-
-    def answer_parts(self) -> None:
-        self.part(ETag=ETAG, Last_Modified=DATE)
-
-    def answer_small(self) -> None:
-        self.part(SMALL)
-
-    def answer_small_ok(self) -> None:
-        self.answer(200, SMALL, Content_Type="Image/PNG; x=y")
-
-    def answer_coded(self) -> None:
-        self.answer(200, gzip.compress(SMALL), Content_Encoding="gzip")
-
     def answer_huge(self) -> None:
-        self.answer(200, LARGE.ljust(HUGE, b"\0"))
+        self.tell(200, LARGE.ljust(HUGE, b"\0"))
 
     def answer_endless(self) -> None:
         self.close_connection = True
-        self.answer(200, LARGE.ljust(HUGE, b"\0"), -1, Connection="close")
+        self.tell(200, LARGE.ljust(HUGE, b"\0"), -1, Connection="close")
 
     def answer_no_parts(self) -> None:
         if self.headers["Range"]:
-            self.answer(416, b"no", Content_Range=f"bytes */{len(LARGE)}")
+            self.tell(416, b"no", Content_Range=f"bytes */{len(LARGE)}")
         else:
-            self.answer(200, LARGE)
-
-    def answer_never_in_parts(self) -> None:
-        self.answer(416)
+            self.tell(200, LARGE)
 
     def answer_more(self) -> None:
-        self.answer(206, LARGE.ljust(HUGE, b"\0"), Content_Range=f"bytes 0-{BYTES - 1}/{HUGE}")
-
-    def answer_short(self) -> None:
-        self.answer(206, LARGE[:100], Content_Range=f"bytes 0-99/{len(LARGE)}")
-
-    def answer_page(self) -> None:
-        self.part(b"<html>not found</html>" * 2_000)
-
-    def answer_opt_out(self) -> None:
-        self.part(X_Robots_Tag="noai")
-
-    def answer_moved(self) -> None:
-        self.answer(302, Location="/parts.jpg")
-
-    def answer_forbidden(self) -> None:
-        self.answer(403)
+        self.tell(206, LARGE.ljust(HUGE, b"\0"), Content_Range=f"bytes 0-{BYTES - 1}/{HUGE}")
 
     def answer_same(self) -> None:
         if self.headers["If-None-Match"] == ETAG or self.headers["If-Modified-Since"] == DATE:
-            self.answer(304, ETag=ETAG)
+            self.tell(304, ETag=ETAG)
         else:
-            self.answer(500)
-
-    def answer_another(self) -> None:
-        self.part(ETag='"v2"')
-
-    def answer_full(self) -> None:
-        self.answer(200, LARGE, ETag=ETAG, Last_Modified=DATE)
+            self.tell(500)
 
 
 class Probing(Crawl):
     """A crawl of one site."""
 
-    def __init__(self, folder: Path, environ: dict[str, str], url: str) -> None:
+    def __init__(self, folder: Path, environ: dict[str, str], url: str, server: Any) -> None:
         super().__init__(folder, environ, url)
-        server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-        server.asked = []
         self.server = server
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.home = f"http://127.0.0.1:{self.server.server_port}"
         row = {"source_name": "museum", "image_count": size_for(RATE), "hosts": ["127.0.0.1"], "gone": [403]}
         (folder / "catalogue.json").write_text(json.dumps([row]))
@@ -174,17 +149,13 @@ class Probing(Crawl):
         letters = self.dead_letters().values()
         return {letter["url"].rpartition("/")[2]: letter["reason"] for letter in letters}
 
-    def close(self) -> None:
-        self.stop()
-        self.server.shutdown()
-        self.server.server_close()
-
 
 @pytest.fixture
 def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Probing]:
-    one = Probing(tmp_path, environment, redis_url)
-    yield one
-    one.close()
+    with served(Site, asked=[]) as server:
+        one = Probing(tmp_path, environment, redis_url, server)
+        yield one
+        one.stop()
 
 
 def says(event: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -312,7 +283,8 @@ def test_a_catalogue_is_checked_again_from_its_own_dataset(
         urls[2]: ("gone", None, None),
         urls[3]: ("gone", None, None),
     }
-    monkeypatch.setattr(Site, "answer_full", Site.answer_same)
+    monkeypatch.delitem(ANSWERS, "full")
+    monkeypatch.setattr(Site, "answer_full", Site.answer_same, raising=False)
     for number in (1, 2):
         before = len(crawl.server.asked)
         done = scrapy("feed", "--probe", "--again", dataset)

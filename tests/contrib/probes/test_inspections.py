@@ -19,7 +19,8 @@ from crawlproject.imaging.decoders import Decoders
 from crawlproject.imaging.failures import UnreadableImage
 from crawlproject.imaging.messages import Inspected, facts_of
 from tests.contrib.probes.test_beginning import JOB
-from tests.imaging.test_decoders import GOOD, Make, make, picture
+from tests.imaging.analysing import picture
+from tests.imaging.test_decoders import GOOD, Make, make
 from tests.imaging.test_formats import picture as in_format
 from tests.traps.sitecustomize import CRASH
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from html import unescape
 from typing import Any
 
 import msgpack
 import pytest
 
+from crawlproject.contrib.report.rendering import page
 from crawlproject.contrib.report.site_report import site_report
 from crawlproject.models import Requested
 from crawlproject.state.client import State
@@ -53,6 +56,21 @@ async def test_hours_are_added_up(state: State) -> None:
         None,
         None,
     )
+
+
+async def test_a_status_means_on_the_page_what_the_crawl_makes_of_it(state: State) -> None:
+    options = {"museum": json.dumps({"gone": [403]})}
+    await state.scripts.set_rates(await lead(state), [("museum", 5.0, 5.0)], {}, options)
+    kinds = ["200", 9, "304", 4, "403", 3, "404", 2, "416", 1, "500", 1]
+    await put_hour(state, "museum", 1, [20, 1, 0, 9, 2, 3, 5000, *kinds])
+    html = page(await site_report(state, "museum")).decode().partition("<main>")[2]
+    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
+    for status in ("403 3 15 %", "404 2 10 %"):
+        assert f"{status} not there: noted; an image is not tried again" in text
+    assert "416 1 5 % a part of an image could not be had: we ask for the whole" in text
+    assert "304 4 20 % not changed since we had it last" in text
+    assert "500 1 5 % an error: when too many" in text
+    assert "do not come back" not in text  # a robots.txt that is not there is asked for again
 
 
 async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -> None:

@@ -80,7 +80,7 @@ class Site(socketserver.StreamRequestHandler):
 def project(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Project]:
     server: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Site)
     server.daemon_threads, server.server_port = True, server.server_address[1]
-    server.heads, server.seen, server.agents = {}, [], []
+    server.heads, server.seen = {}, []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     one = Project(tmp_path, environment, redis_url, server)
     (tmp_path / "spiders_of_mine.py").write_text(SPIDER.format(port=server.server_port))
@@ -104,7 +104,7 @@ def test_pages_are_kept_as_they_came_and_items_say_where(project: Project) -> No
     items = {item["url"].removeprefix(home): item for item in project.items()}
     assert items.keys() == {"/one", "/long"}, said
     store = project.folder / "store"
-    heads: dict[str, bytes] = project.server.heads  # type: ignore[attr-defined]
+    heads: dict[str, bytes] = project.server.heads
     for path, item in items.items():
         assert item["exchange"] is None
         record = at(store, Place(**item["warc"]))

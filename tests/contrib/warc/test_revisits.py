@@ -56,15 +56,15 @@ def test_a_site_is_asked_only_for_what_has_changed(crawl: Crawl) -> None:
     crawl.answers["/"] = Answer(html(text="home"), ETag=ETAG, Last_Modified=DATE)
     crawl.feed(crawl.home + "/")
     store = {"CRAWL_PAGES_STORE": str(crawl.folder / "store")}
-    crawl.run(**HOURLY)
+    crawl.through(**HOURLY)
     # What the store has not is fetched whole, and then referred to.
     for _ in range(2):
         make_due(crawl)
-        log = crawl.run(**HOURLY, **store)
+        log = crawl.through(**HOURLY, **store)
     assert conditions(crawl) == [("/", ETAG, DATE)], log
     crawl.answers["/"] = Answer(html(text="home"), ETag='"two"')
     make_due(crawl)
-    crawl.run(**HOURLY, **store)
+    crawl.through(**HOURLY, **store)
     whole, unmodified, equal = (
         record for record in all_records(crawl.folder / "store") if record.kind in {"response", "revisit"}
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from scrapy.settings import Settings
 
 from crawlproject.contrib.warc import records as warc
+from crawlproject.contrib.warc import store as warc_store
 from crawlproject.contrib.warc.records import Place, warcinfo
 from crawlproject.contrib.warc.segments import (
     OPEN,
@@ -24,7 +24,9 @@ from crawlproject.contrib.warc.segments import (
     size_of,
     take_over,
 )
+from crawlproject.contrib.warc.store import PageStore
 from tests.contrib.warc.warc_reading import all_records, at, by_cdxj, by_fastwarc, exchange, segments, text
+from tests.sinks.running import ends_before, has_died
 
 ROOT = Path(__file__).parents[3]
 
@@ -181,39 +183,21 @@ def test_a_write_that_fails_half_way_leaves_no_half(folder: Path, monkeypatch: p
 # Kills
 
 
-class Worker:
-    """A process that keeps pages."""
-
-    def __init__(self, folder: Path, crash: str = "") -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.contrib.warc.warc_worker", str(folder), crash],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def said(self, lines: int | None = None) -> Iterator[tuple[int, Place]]:
-        """Yield the next pages that it says are kept, all of them by default."""
-        assert self.process.stdout
-        while lines is None or lines > 0:
-            line = self.process.stdout.readline()
-            if not line.endswith("\n"):
-                return
-            number, warc, offset, length = line.split()
-            yield int(number), Place(warc, int(offset), int(length))
-            lines = None if lines is None else lines - 1
+TRACED = ("crawlproject/contrib/warc/segments.py", "crawlproject/contrib/warc/store.py")
 
 
-@contextmanager
-def worker(folder: Path, crash: str = "") -> Iterator[Worker]:
-    one = Worker(folder, crash)
-    try:
-        yield one
-    finally:
-        one.process.kill()
-        one.process.wait()
-        assert one.process.stdout
-        one.process.stdout.close()
+async def keep(folder: Path, told: Path, numbers: range) -> None:
+    """Keep pages, and write a line into a file for each that is acknowledged."""
+    store = PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)}))
+    store.open()
+
+    async def one(number: int) -> None:
+        place = await store.write(exchange(number))
+        with told.open("a") as file:
+            file.write(f"{number} {place.warc} {place.offset} {place.length}\n")
+
+    await asyncio.gather(*map(one, numbers))
+    await store.close()
 
 
 def judge(folder: Path, kept: dict[int, Place]) -> None:
@@ -240,35 +224,19 @@ def judge(folder: Path, kept: dict[int, Place]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "crash",
-    ["pwrite:2", "pwrite:7", "fsync:1", "fsync:3"],
-)
-def test_a_worker_killed_at_any_moment_of_a_write_loses_nothing_it_acknowledged(folder: Path, crash: str) -> None:
-    with worker(folder, crash) as one:
-        kept = dict(one.said())
-        assert one.process.wait() == -signal.SIGKILL
+def test_a_worker_killed_at_any_line_loses_nothing_it_acknowledged(
+    folder: Path, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 30_000)  # a few groups
+    told = tmp_path / "told"
+    line, first, died = 0, 0, True
+    while died:
+        numbers = range(first, first + 20)
+        act = ends_before(TRACED, line, lambda _, numbers=numbers: asyncio.run(keep(folder, told, numbers)))  # type: ignore[misc]
+        died = has_died(redis_url, act)
+        first += 20
+        line += 1 + line // 4
+    assert line > 100
+    kept = {int(number): Place(warc, int(at), int(size)) for number, warc, at, size in map(str.split, told.open())}
+    assert {*range(first - 20, first)} <= kept.keys()
     judge(folder, kept)
-
-
-@pytest.mark.slow
-def test_workers_of_one_folder_that_die_while_others_go_on_lose_nothing(folder: Path) -> None:
-    kept: list[tuple[int, Place]] = []
-    with worker(folder) as living:
-        kept += living.said(1)
-        for acknowledged in (1, 30, 100):
-            with worker(folder) as dying:
-                kept += dying.said(acknowledged)
-                dying.process.kill()
-                kept += dying.said()
-        kept += living.said()
-        assert living.process.wait() == 0
-    list(take_over(folder))
-    assert open_files(folder) == []
-    assert len(kept) >= 400 + 1 + 30 + 100
-    for number, place in kept:
-        assert at(folder, place).kind in {"response", "revisit"}
-        assert at(folder, place).named["WARC-Target-URI"] == exchange(number).url
-    assert len({place for _, place in kept}) == len(kept)
-    for file in segments(folder):
-        assert [record.kind for record in by_fastwarc(file)].count("warcinfo") == 1
