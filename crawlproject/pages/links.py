@@ -49,9 +49,8 @@ def links_of(document: Document, *, with_texts: bool = False) -> tuple[Link, ...
         known = raw.get(bare)
         if len(bare) > LONGEST or (known is None and len(raw) >= 2 * MOST_LINKS):
             continue
-        link = Link(bare, nofollow)
-        if with_texts and (known is None or not known.text):
-            link = link._replace(text=_text(node), rel=_rel(node))
+        is_told = with_texts and (known is None or not known.text)
+        link = Link(bare, nofollow, _text(node), _rel(node)) if is_told else Link(bare, nofollow)
         raw[bare] = link if known is None else _merged(known, link)
     found: dict[str, Link] = {}
     characters = 0
@@ -65,7 +64,7 @@ def links_of(document: Document, *, with_texts: bool = False) -> tuple[Link, ...
         if (known := found.get(url)) is not None:
             found[url] = _merged(known, link)
         elif len(found) < MOST_LINKS:
-            found[url] = link._replace(url=url)
+            found[url] = Link(url, *link[1:])
     return tuple(found.values())
 
 
