@@ -49,13 +49,11 @@ FORGED = "\x1b[31mFORGED\x9b2J\u2028FORGED\x85\u202e"
 def a_page(path: str, **more: Any) -> dict[str, Any]:
     """Return the event of a page, as the crawl leaves it, without what it has not always."""
     url = f"https://www.museum.example/{path}"
-    about = {
-        "url": url, "source": "museum.example", "status": 200, "statuses": (200,), "final_url": url,
-        "redirects": 0, "attempts": 1, "fetch_s": 0.1, "content_type": "text/html", "size": 9, "wire_size": 9,
-        "digest": "ab", "title": "A page", "language": "en-GB", "licence": None, "links": 4, "images": 2,
-        "depth": 1, "fetched_at": "2026-11-22T06:00:00.000+00:00",
-    }  # fmt: skip
-    event = PageEvent(**{name: about[name] for name in PageEvent.__slots__ if name in about})  # type: ignore[arg-type]
+    event = PageEvent(
+        url=url, source="museum.example", status=200, statuses=(200,), final_url=url, redirects=0, attempts=1,
+        fetch_s=0.1, content_type="text/html", size=9, wire_size=9, digest="ab", title="A page", language="en-GB",
+        licence=None, links=4, images=2, depth=1, fetched_at="2026-11-22T06:00:00.000+00:00",
+    )  # fmt: skip
     return {name: value for name, value in json.loads(event.to_json()).items() if name not in OPTIONAL} | more
 
 
