@@ -89,7 +89,7 @@ class ParquetForm:
 
     name = "parquet"
     spider = "images"  # whose events are rows, of these streams (`Keys`)
-    streams = ("image_events", "probe_events", "link_rot_events", "failed_events")
+    streams: tuple[str, ...] = ("image_events", "probe_events", "link_rot_events", "failed_events")
     schema = SCHEMA
     first = ""  # the ending of what is put before the Parquet file, which makes the part; "" for nothing
 
