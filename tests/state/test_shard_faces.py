@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 import redis
+from redis.asyncio import Redis
 
 from crawlproject import config, controls, healthcheck
 from crawlproject.exclusions import excluded_names
 from crawlproject.state.client import State
+from crawlproject.state.source_table import unread_keys
 from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
@@ -92,6 +94,29 @@ async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
         "example.org": "included",
         "nothing": "not excluded",
     }
+
+
+async def test_an_order_without_the_tag_of_its_shard_is_found(state: State) -> None:
+    source = NAMES[0]
+    for shard in state.shards:
+        await shard.redis.set(f"crawl:override_rate:{source}", "5")
+    keys = state.shard_for(source).keys
+    meant = (keys.override_rate_of + source, f"scrapy rate {source} RPS")
+    found = {shard: await unread_keys(shard, NAMES) for shard in state.shards}
+    assert found.pop(state.shard_for(source)) == {f"crawl:override_rate:{source}": meant}
+    assert list(found.values()) == [{}]
+
+
+async def test_who_may_use_the_keys_of_the_crawl_alone_looks_for_no_others(state: State, redis_url: str) -> None:
+    shard = state  # the one in this Redis
+    await shard.redis.acl_setuser("narrow", enabled=True, nopass=True, keys=["{crawl:*"], commands=["+@all"])
+    try:
+        async with Redis.from_url(redis_url.replace("unix://", "unix://narrow:any@")) as narrow:
+            shard.redis, given = narrow, shard.redis
+            assert await unread_keys(shard, NAMES) == {}
+            shard.redis = given
+    finally:
+        await shard.redis.acl_deluser("narrow")
 
 
 async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
