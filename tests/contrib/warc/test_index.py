@@ -44,6 +44,7 @@ PAGES = {
     "long head": exchange(8, response_head=head(
         b"HTTP/1.1 200 OK", [*((b"X-%d" % n, b"x" * 4000) for n in range(60)), (b"Content-Type", b"text/plain")]
     )),
+    "links": exchange(10, metadata=b"outlink: http://a.example/ {}\r\n"),
     "no http": exchange(9, response_head=b"hello\r\n\r\n"),
 }  # fmt: skip
 
