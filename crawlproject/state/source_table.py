@@ -9,6 +9,7 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from crawlproject.config import cluster_address
 from crawlproject.sources.rates import limit_of, rate_of
 from crawlproject.state.client import State
 
@@ -29,6 +30,33 @@ async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
     page: Any = await state.redis.sscan(state.keys.sources, cursor, count=_PAGE)
     following, names = page
     return following, [_text(name) for name in names]
+
+
+async def unread_keys(state: State) -> dict[str, tuple[str, str]]:
+    """Return keys of operators without what this shard's begin with, which nothing reads.
+
+    Each with the key and the command that are meant. A thousand sources are looked at, chosen at random. On a
+    Redis Cluster, where such keys are on any node, none are found.
+    """
+    if cluster_address(state.url) is not None:
+        return {}
+    keys, redis = state.keys, state.redis
+    meant = {keys.halted: "scrapy halt SOURCE"}
+    for name in map(_text, await redis.srandmember(keys.sources, _PAGE)):
+        if state.shard_for(name) is state:
+            meant[keys.override_rate_of + name] = f"scrapy rate {name} RPS"
+            meant[keys.statuses_of + name] = f"scrapy explain {name}"
+    written = {
+        before + key.removeprefix(f"{keys.namespace}:"): (key, command)
+        for before in {"", f"{keys.crawl}:"} - {f"{keys.namespace}:"}  # `crawl:halted` is none with shards
+        for key, command in meant.items()
+    }
+    if not await redis.exists(*written):
+        return {}
+    async with redis.pipeline(transaction=False) as pipe:
+        for key in written:
+            pipe.exists(key)
+        return {key: written[key] for key, there in zip(written, await pipe.execute(), strict=True) if there}
 
 
 async def count_sources(state: State) -> int:
