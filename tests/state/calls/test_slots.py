@@ -69,6 +69,19 @@ async def test_a_rate_raised_meanwhile_does_not_hide_that_another_slot_was_given
     assert renewed.at - last.at == 1e6 / after
 
 
+async def test_a_slot_missed_at_a_higher_rate_is_exchanged_for_the_next_one(
+    state: State, clock: StandingClock
+) -> None:
+    """The request before it may have gone out a moment ago."""
+    fence = await rule(state, ("museum", 2))
+    _, missed = [await slot_of(state, source="museum") for _ in range(2)]
+    await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
+    clock.advance(0.6)
+    renewed = await state.scripts.renew(missed, within=9.0)
+    assert renewed is not None
+    assert renewed.at - missed.at == 2_000_000
+
+
 async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
     await begin(state, 100, "a", "b")
     first, last = (await lease(state)).grants
