@@ -28,8 +28,10 @@ from crawlproject.models import (
     OPT_OUT,
     RETRIES,
     SOURCE,
+    VIA,
     Lease,
 )
+from crawlproject.pages.canonical import canonical_url
 from crawlproject.spiders.images import ImagesSpider
 
 
@@ -70,6 +72,8 @@ def attributes(request: Request) -> dict[str, Any]:
             }
         },
         {"meta": {FOUND: {"found_on": "http://a/", "alt": "馬"}}},
+        {"meta": {VIA: [1_790_000_000]}},
+        {"meta": {VIA: [1_790_000_000, 8, "a/b"]}},
         {"meta": {EXTRA: {"TEXT": "馬", "n": [1, 2.5, None, {}], "long": "x" * 2_000}}},
         {"cb_kwargs": {"list": [1, 2.5, None, [], {}, b"\xff"]}},
         {"cookies": {"a": "b"}, "encoding": "latin-1", "dont_filter": True, "flags": ["x"]},
@@ -80,6 +84,66 @@ def test_a_request_comes_back_as_it_was(more: dict[str, Any]) -> None:
     request = Request(URL, **more)
     again = codec.decode(codec.encode(request, SPIDER), SPIDER)
     assert attributes(again) == attributes(request)
+
+
+@pytest.mark.parametrize(
+    ("url", "page", "stored"),
+    [
+        ("https://a.example/halls/1", "https://a.example/halls/", (24, "")),
+        ("https://a.example/halls/1", "https://a.example/halls/?page=2", (24, "?page=2")),
+        ("https://a.example/", "https://b.example/", (8, "b.example/")),
+        ("https://a.example/", "https://a.example/" + "x" * 512, (18, "x" * 512)),
+    ],
+)
+def test_a_request_says_where_and_when_it_was_found(url: str, page: str, stored: tuple[int, str]) -> None:
+    moment, *where = codec.via(url, page)
+    assert tuple(where) == stored
+    assert 0 <= time.time() - moment < 60
+    moved = Request("https://c.example/", meta={VIA: [1_790_000_000, *where], "redirect_urls": [url]})
+    for request in (Request(url, meta={VIA: [1_790_000_000, *where]}), moved):
+        assert codec.found_by(request) == {"found_on": page, "discovered_at": "2026-09-21T14:13:20+00:00"}
+
+
+def test_without_a_page_or_of_one_with_a_long_address_only_the_time_is_stored() -> None:
+    assert len(codec.via(URL)) == len(codec.via(URL, URL + "x" * 513)) == 1
+    assert codec.found_by(Request(URL, meta={VIA: [1_790_000_000]})) == {
+        "discovered_at": "2026-09-21T14:13:20+00:00"
+    }
+    assert codec.found_by(Request(URL)) == {}
+
+
+_PATHS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.text("/[]|%é?&=^\\", max_size=9)
+
+
+@given(_PATHS, _PATHS, _PATHS)
+def test_where_it_was_found_is_read_back_whatever_scrapy_makes_of_its_address(
+    both: str, one: str, other: str
+) -> None:
+    url, page = (canonical_url(f"https://a.example/{both}{rest}") for rest in (one, other))
+    if url is not None and page is not None:
+        assert codec.found_by(Request(url, meta={VIA: codec.via(url, page)}))["found_on"] == page
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        [1, 2],
+        [-1],
+        [2**32],
+        [1.5],
+        ["1"],
+        [1, -1, "x"],
+        [1, 2, 3],
+        [1, 2, "x" * 513],
+        [1, 2, "x", 4],
+        "1",
+        None,
+    ],
+)
+def test_a_request_with_an_impossible_origin_is_refused(value: object) -> None:
+    with pytest.raises(BadEntry, match="'via'"):
+        codec.decode(packed({"url": URL, "meta": {VIA: value}}), SPIDER)
 
 
 @pytest.mark.parametrize(("given", "stored"), [(-1000, 0), (-1, 0), (0, 0), (2, 2), (4, 4), (5, 4), (10**6, 4)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import redis
 
@@ -10,6 +12,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import POOR, Discovered, Discovery, Link
 from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.spiders.pages import PagesSpider
 from crawlproject.state.calls import LinkGroup
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
@@ -102,3 +105,11 @@ async def test_what_cannot_be_stored_is_refused(state: State) -> None:
     await lead(state)
     bad = ["mailto:x@example.org", "http://", "http://[::1", "http://a:0/", "http://a:b/", "http://a/\udcff"]
     assert await discovery_of(state.scripts).admit(map(Link, bad)) == Discovered(refused=len(bad))
+
+
+async def test_where_a_link_was_found_costs_it_a_few_bytes(state: State) -> None:
+    one = discovery_of(state.scripts)
+    link = Link("https://museum.example/halls/one", depth=1)
+    entry = one.stored(replace(link, found_on="https://museum.example/halls/?page=2"))
+    assert codec.found_by(codec.decode(entry, PagesSpider()))["found_on"] == "https://museum.example/halls/?page=2"
+    assert len(entry) - len(one.stored(link)) == 12 + len("?page=2")

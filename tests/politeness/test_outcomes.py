@@ -219,3 +219,18 @@ def test_retry_after(value: bytes | None, seconds: float | None) -> None:
 def test_a_date_to_come_back_at_is_by_the_clock_of_the_site(date: bytes, asked: float) -> None:
     headers = {b"Date": date, b"Retry-After": b"Wed, 21 Oct 2015 07:29:30 GMT"}
     assert outcomes.retry_after_of(Response("http://museum.example/a.jpg", status=503, headers=headers)) == asked
+
+
+@pytest.mark.parametrize(
+    ("content_type", "counted_as"),
+    [
+        ("application/PDF ; version=1.7", "pdf"),
+        ("image/svg+xml", "image"),
+        ("application/rss+xml", "application"),
+        ("text/plain; charset=utf-8", "text"),
+        ("text/html", "other"),  # its bytes are none
+        *((odd, "other") for odd in ("", "pdf", "other/x", "font/woff2", "text", "\x00/" * 99)),
+    ],
+)
+def test_what_is_no_html_is_counted_by_its_type(content_type: str, counted_as: str) -> None:
+    assert outcomes.not_html_type(content_type) == counted_as
