@@ -57,7 +57,6 @@ _JUDGES = "judges"  # the marker
 _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/contrib/dashboard/test_browser.py",
     "tests/contrib/dashboard/test_site.py",
-    "tests/middlewares/test_robots.py",
     "tests/test_package.py",
     "tests/state/test_cluster.py",
     "tests/state/test_shards.py",
@@ -112,7 +111,6 @@ _OF_SLOW_TESTS = {
     "make",
     "monitor",
     "moto",
-    "outcome",
     "pair",
     "server",
     "shared",

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import trustme
-
 
 class Handler(BaseHTTPRequestHandler):
     """Answers as `get` says, on connections that stay open."""
@@ -44,15 +42,13 @@ def served(
     handler: Callable[..., BaseHTTPRequestHandler],
     *,
     host: str = "127.0.0.1",
-    certificate: trustme.LeafCert | None = None,
+    context: ssl.SSLContext | None = None,
     **more: Any,
 ) -> Iterator[Any]:
-    """Serve, over TLS with a certificate; yield the server, which has `more` as attributes."""
+    """Serve, over TLS with a context; yield the server, which has `more` as attributes."""
     server = ThreadingHTTPServer((host, 0), handler)
     vars(server).update(more)
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate.configure_cert(context)
+    if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

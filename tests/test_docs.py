@@ -11,7 +11,7 @@ from scrapy.settings import Settings
 from crawlproject import plugins
 from crawlproject.config import SETTINGS
 from crawlproject.frontier.dead_letters import failed_event
-from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent
+from crawlproject.models import ImageEvent, LinkRotEvent, MediaEvent, PageEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.keys import Keys
 from tests.status.test_snapshot import between, sample_at, source
@@ -103,7 +103,7 @@ def test_the_keys_that_users_write_to_are_those_of_the_code() -> None:
 
 def test_the_events_are_documented_field_for_field() -> None:
     modes = plugins.offered("modes")
-    for event in (ImageEvent, LinkRotEvent, PageEvent):
+    for event in (ImageEvent, LinkRotEvent, PageEvent, MediaEvent):
         assert [name for name in documented(event.STREAM) if name != "probe"] == [
             "event", *(field.name for field in fields(event) if field.name != "mode")
         ]  # fmt: skip

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
 _WIDE = 2000  # columns where no terminal bounds them
-_NARROW, _LEFT_OUT = 110, {"reason", "limit"}  # columns of a terminal below which these of the table are left out
+_NEEDS = {"reason": 110, "limit": 90, "eta": 70}  # the width of a terminal below which these are left out
 _SOON_S = 1.0  # between the first two samples, and between two attempts while Redis fails
 _ALARM = "bold red"
 _STYLES = {3: _ALARM, 2: "yellow", 1: "yellow"}  # by how much a source is in trouble
@@ -141,8 +141,8 @@ def view(
         shown.specific.items(), key=lambda row: (-row[1]["trouble"], -_seen(row[1]), -row[1]["work"], row[0])
     )
     kept = rows[: max(most - len(lines) - len(alarms) - 2, 0)]
-    left_out = _LEFT_OUT if width < _NARROW else set()
-    left_out = left_out | {"items"} if shown.sample.spider in {"images", "pages"} else left_out
+    left_out = {head for head, least in _NEEDS.items() if width < least}
+    left_out |= {"items"} if shown.sample.spider in {"images", "pages"} else set()
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
     for name, one in kept:
         cells = {head: cell for head, cell in _cells(name, one).items() if head not in left_out}

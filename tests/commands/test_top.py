@@ -246,11 +246,14 @@ def test_wrong_use_and_no_redis_end_with_a_sentence(scrapy: Scrapy, tmp_path: Pa
     assert "Examples: scrapy top;" in " ".join(said.stdout.split())
 
 
-def test_a_narrow_terminal_has_fewer_columns_and_all_numbers() -> None:
+@pytest.mark.parametrize(
+    ("width", "omitted"), [(100, {"reason"}), (80, {"reason", "limit"}), (68, {"reason", "limit", "eta"})]
+)
+def test_a_narrow_terminal_has_fewer_columns_and_all_numbers(width: int, omitted: set[str]) -> None:
     names = ("museum", "a-library-whose-name-is-long.example")
     made = shown(*(source(name, reason="by size; slowed to 50 % by status 429", queued=123456) for name in names))
-    whole, narrow = (rendered(made, width).splitlines()[4:] for width in (200, 80))
-    assert {*whole[0].split()} - {*narrow[0].split()} == {"reason", "limit"}
+    whole, narrow = (rendered(made, most).splitlines()[4:] for most in (200, width))
+    assert {*whole[0].split()} - {*narrow[0].split()} == omitted
     assert all("123456" in line for line in narrow[1:3])
     assert not any("…" in line.partition(" ")[2] for line in narrow)  # behind the name
 

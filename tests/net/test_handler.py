@@ -10,6 +10,7 @@ import json
 import re
 import resource
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -52,36 +53,56 @@ _PICTURE = picture(1)
 
 
 class Picture(Handler):
-    """One picture for every path but robots.txt's."""
+    """One picture for every path but robots.txt's, on a connection each."""
+
+    protocol_version = "HTTP/1.0"
 
     def get(self) -> None:
         is_there = self.path != "/robots.txt"
         self.answer(200 if is_there else 404, _PICTURE if is_there else b"")
 
 
-def test_invalid_certificates_are_refused_or_recorded(crawl: Crawl) -> None:
+def of(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
+
+
+def test_invalid_certificates_are_refused_or_recorded_and_valid_sessions_resumed(crawl: Crawl) -> None:
     known, authorities = trustme.CA(), crawl.folder / "authorities.pem"
     known.cert_pem.write_to_path(str(authorities))
+    unknown, another = of(trustme.CA().issue_cert("museum.org")), of(known.issue_cert("gallery.org"))
+    valid = of(known.issue_cert("museum.org"))
     found = []
     with (
-        served(Picture, certificate=trustme.CA().issue_cert("museum.org")) as of_unknown,
-        served(Picture, certificate=known.issue_cert("gallery.org")) as of_another,
+        served(Picture, context=unknown) as of_unknown,
+        served(Picture, context=another) as of_another,
+        served(Picture, context=valid) as of_valid,
     ):
         for setting in ("refuse", "record"):
-            for name, site in (("unknown", of_unknown), ("another", of_another)):
-                seed = {"url": f"https://museum.org:{site.server_port}/a.jpg", "uuid": name, "source": "museum"}
-                crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+            for name, site in (("unknown", of_unknown), ("another", of_another), ("valid", of_valid)):
+                for number in (1, 2):
+                    url = f"https://museum.org:{site.server_port}/{number}.jpg"
+                    seed = {"url": url, "uuid": f"{name} {number}", "source": "museum"}
+                    crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
             crawl.run(CRAWL_MAX_RETRIES="0", CRAWL_TLS_FAILURES=setting, SSL_CERT_FILE=str(authorities))
             events = crawl.events(KEYS.image_events)
-            found.append(({event["identifier"]: event["tls_failure"] for event in events}, crawl.dead()))
+            found.append(({event["identifier"]: event.get("tls_failure") for event in events}, crawl.dead()))
+            found_resumed = [context.session_stats()["hits"] > 0 for context in (unknown, another, valid)]
+            assert found_resumed == [False, False, True]
             crawl.redis.flushall()
-    (none, dead), (recorded, _) = found
-    assert none == {}
-    assert "certificate verify failed" in dead["unknown"]
-    assert "certificate is for another name" in dead["another"]
-    assert recorded == {
-        "unknown": "unable to get local issuer certificate",
-        "another": "certificate is for another name",
+    (refusing, dead), (recording, _) = found
+    assert refusing == {"valid 1": None, "valid 2": None}
+    for number in (1, 2):
+        assert "certificate verify failed" in dead[f"unknown {number}"]
+        assert "certificate is for another name" in dead[f"another {number}"]
+    assert recording == refusing | {
+        f"{name} {number}": fault
+        for number in (1, 2)
+        for name, fault in (
+            ("unknown", "unable to get local issuer certificate"),
+            ("another", "certificate is for another name"),
+        )
     }
 
 
