@@ -8,7 +8,8 @@ import msgpack
 import pytest
 
 from crawlproject.frontier.codec import digest_of
-from crawlproject.state.calls import Budget, Grant, LinkGroup, NewRequest, Scripts, Settlement
+from crawlproject.models import Lease
+from crawlproject.state.calls import Budget, LinkGroup, NewRequest, Scripts, Settlement
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
@@ -126,7 +127,7 @@ async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> 
         assert len((await stands(state, state.keys.queue_of))[1]) == queued
 
 
-async def one_lease(state: State) -> list[Grant]:
+async def one_lease(state: State) -> list[Lease]:
     return (await lease(state, want=1, horizon=1e6)).grants
 
 
