@@ -99,7 +99,9 @@ class Leader:
         if fence is None:
             return
         await self._follow_overrides(fence)
-        await self._look_at_watchlist(fence)
+        for _ in range(_WATCHES_A_TICK):
+            if await self.state.scripts.watch(fence) < _MORE:
+                break
         maxlen, drop = self.state.bounds.stream_maxlen, self.config.events_unread == "drop"
         reason, dropped = await self.state.scripts.trim(fence, maxlen=maxlen, drop=drop)
         if dropped:
@@ -109,11 +111,6 @@ class Leader:
             if reason:
                 of, part = ("", "") if self.state.count == 1 else (f" of {shown(self.state)}", "its part of ")
                 logger.warning("Unread events%s have reached %sCRAWL_STREAM_MAXLEN: %s", of, part, reason)
-
-    async def _look_at_watchlist(self, fence: int) -> None:
-        for _ in range(_WATCHES_A_TICK):
-            if await self.state.scripts.watch(fence) < _MORE:
-                break
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
@@ -223,7 +220,7 @@ class Leader:
         """Take out what the catalogue no longer names; return how many sources, None if another leads by now."""
         count, cursor, more = 0, 0, True
         while more:
-            cursor, sources = await source_table.scan_catalogue(self.state, cursor)
+            cursor, sources = await source_table.scan(self.state, self.state.keys.catalogue, cursor)
             async with self._writing:
                 gone = catalogue.without_sources(sources)
                 stored = await source_table.stored(self.state, gone) if gone else []
@@ -239,7 +236,7 @@ class Leader:
             count, more = count + len(gone), cursor != 0
         more = True
         while more:
-            cursor, hosts = await source_table.scan_hosts(self.state, cursor)
+            cursor, hosts = await source_table.scan(self.state, self.state.keys.hosts, cursor)
             domains = catalogue.without_hosts(hosts)
             if domains and not await self.state.scripts.forget(fence, [], domains):
                 return None
@@ -277,10 +274,10 @@ class Leader:
             await self._compare(fence, overridden[first : first + _PAGE])
         seen = 0
         while True:
-            self._cursor, found = await source_table.scan_sources(self.state, self._cursor)
+            self._cursor, found = await source_table.scan(self.state, self.state.keys.rates, self._cursor)
             seen += len(found)
             if found:
-                await self._compare(fence, found)
+                await self._compare(fence, list(found))
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return
 

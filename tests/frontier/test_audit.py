@@ -124,7 +124,7 @@ async def crawl_in_all_states(redis_url: str) -> tuple[State, Crawl]:
     return state, crawl
 
 
-MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist", "sources")
+MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist")
 
 
 @pytest.mark.parametrize("name", (None, *MENDED, "active", "window_of"))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from crawlproject import config
 from crawlproject.frontier.codec import digest_of
-from crawlproject.models import Slot
+from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import LATE_S
-from crawlproject.state.calls import Grant, NewRequest, Scripts
+from crawlproject.state.calls import NewRequest, Scripts
 from crawlproject.state.client import State
 from tests.settings_of_functions import within
 
@@ -56,7 +56,7 @@ async def feed(scripts: Scripts, first: int, count: int) -> None:
     await scripts.enqueue("w", requests)
 
 
-async def lease(scripts: Scripts, want: int, worker: str = "w", horizon: float = 1e5) -> list[Grant]:
+async def lease(scripts: Scripts, want: int, worker: str = "w", horizon: float = 1e5) -> list[Lease]:
     reply = await within(scripts, dead_maxlen=10).lease(worker, want, rooms={}, room=10**6, horizon=horizon)
     return reply.grants
 

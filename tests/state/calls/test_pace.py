@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from crawlproject import config
-from crawlproject.models import Slot
-from crawlproject.state.calls import Grant, LeaseReply, Settlement
+from crawlproject.models import Lease, Slot
+from crawlproject.state.calls import LeaseReply, Settlement
 from crawlproject.state.client import State
 from crawlproject.status.source_status import SourceRow, source_statuses
 from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule
@@ -34,7 +34,7 @@ async def put_page(pages: State, *found: str, source: str = "museum") -> None:
     await put(pages, [entry(name) for name in found], source)
 
 
-async def back(pages: State, grant: Grant, **more: object) -> None:
+async def back(pages: State, grant: Lease, **more: object) -> None:
     await pages.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, **more)])  # type: ignore[arg-type]
 
 

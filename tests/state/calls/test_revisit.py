@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from crawlproject.state.calls import Grant, Revisit, Settlement
+from crawlproject.models import Lease
+from crawlproject.state.calls import Revisit, Settlement
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
@@ -17,7 +18,7 @@ def look(name: str, interval: float) -> Revisit:
     return Revisit(name.encode().ljust(32, b"."), entry(name, priority=LISTED), interval)
 
 
-async def settle(state: State, grants: list[Grant], *looks: Revisit, source: str = "museum") -> None:
+async def settle(state: State, grants: list[Lease], *looks: Revisit, source: str = "museum") -> None:
     """End leases, and plan a look with each of the first ones."""
     planned = [*looks, *([None] * (len(grants) - len(looks)))]
     done = [
@@ -30,7 +31,7 @@ async def settle(state: State, grants: list[Grant], *looks: Revisit, source: str
 async def visit(state: State, *looks: Revisit, source: str = "museum") -> None:
     """Crawl a page for each look, and plan that."""
     await put(state, [entry(f"first {number}") for number in range(len(looks))], source=source)
-    grants: list[Grant] = []
+    grants: list[Lease] = []
 
     async def leased() -> bool:
         grants.extend((await lease(state, len(looks))).grants)

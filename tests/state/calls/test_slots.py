@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from crawlproject import controls
-from crawlproject.models import Slot
+from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import LATE_S
-from crawlproject.state.calls import Grant, Settlement
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from tests.standing_clock import StandingClock
 from tests.state.calls.calls import begin, change_packed, db, entry, lease, put, rule, slot_of
@@ -170,7 +170,7 @@ async def test_an_unused_slot_is_lost_where_the_rate_was_lowered(state: State) -
     assert await db(state).zscore(state.keys.slots, "museum") == after
 
 
-async def settle_unused(state: State, *grants: Grant) -> None:
+async def settle_unused(state: State, *grants: Lease) -> None:
     back = [Settlement(grant.id, "museum", grant.entry, unused=(grant.at, grant.rate)) for grant in grants]
     assert (await state.scripts.settle("w", back)).settled == [True] * len(grants)
 
