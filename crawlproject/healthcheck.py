@@ -20,17 +20,17 @@ from crawlproject.texts import visible
 _TIMEOUT_S = 2.0  # for an answer: a check has ten seconds
 
 
-async def check(settings: config.Config, machine: str, spider: str = "images") -> str | None:
-    """Return what is wrong with the workers of `machine`, None if a worker is alive.
+async def check(settings: config.Config, machine: str) -> str | None:
+    """Return what is wrong with the workers of `machine`, None if a worker of any spider is alive.
 
     Raises:
         RedisUnavailable, RedisError: Redis cannot say.
 
     """
-    state = State(settings.of_any_shard, spider, timeout=_TIMEOUT_S)
+    state = State(settings.of_any_shard, "images", timeout=_TIMEOUT_S)
     await state.open()
     try:
-        found, away = await ask_shards(state.shards, State.workers)
+        found, away = await ask_shards(state.shards, _workers)
     finally:
         await state.close()
     if any(worker.startswith(f"{machine}:") for workers in found.values() for worker in workers):
@@ -38,6 +38,12 @@ async def check(settings: config.Config, machine: str, spider: str = "images") -
     for shard, fault in away.items():
         raise not_answering(shard, fault)
     return f"no worker of {machine} has sent a heartbeat within {settings.heartbeat_timeout:g} s"
+
+
+async def _workers(shard: State) -> list[str]:
+    """Return the living workers of all spiders."""
+    spiders = await shard.redis.zrange(shard.keys.spiders, 0, -1)
+    return [worker for spider in spiders for worker in await shard.beside(spider.decode()).workers()]
 
 
 def main() -> int:

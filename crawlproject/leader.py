@@ -12,6 +12,7 @@ from crawlproject import config
 from crawlproject.errors import CatalogueError
 from crawlproject.exclusions import ExclusionList
 from crawlproject.frontier.audit import Audit
+from crawlproject.program import as_called
 from crawlproject.runtime import Loops
 from crawlproject.sources.catalogue import MOST_BAD, Catalogue, Row
 from crawlproject.sources.catalogue_reader import read_catalogue
@@ -32,6 +33,8 @@ _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
 _WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
+_UNREAD_S = 60.0  # between two looks for keys of operators that nothing reads
+_NAMED = 5  # of them, in a warning
 _MORE = 2  # answer of such a call: it has not looked at all
 _SOURCES_A_TICK = 1_000  # looked at for overrides; those with an override are looked at in each tick
 
@@ -60,11 +63,14 @@ class Leader:
         self._cursor = 0
         self._writing = asyncio.Lock()  # held from the comparison of rates until those that differ are written
         self._paused = ""
+        self._unread: set[str] = set()  # keys that were warned of
         self._loops = Loops(state)
 
     def start(self) -> None:
         """Begin to stand for the lead."""
-        self._loops.start(self._lead, self._rule, self._keep_catalogue, self._keep_exclusions)
+        self._loops.start(
+            self._lead, self._rule, self._keep_catalogue, self._keep_exclusions, self._warn_of_unread
+        )
         self._loops.start(Audit(self.state, lambda: self._fence is not None).step)
 
     async def stop(self) -> None:
@@ -136,6 +142,19 @@ class Leader:
         if self.exclusions.is_published and not was_published:
             await self.state.scripts.lead(self.state.worker_id, ready=self._ready)
         await asyncio.sleep(_EXCLUSIONS_S)
+
+    async def _warn_of_unread(self) -> None:
+        """While this worker leads: say once of each key of an operator that nothing reads which one is meant."""
+        await asyncio.sleep(_UNREAD_S)
+        if self._fence is None:
+            return
+        found = await source_table.unread_keys(self.state)
+        new = [key for key in found if key not in self._unread]
+        self._unread.update(new)
+        if new:
+            named = [f"{key} (meant: {found[key][0]}, or {found[key][1]})" for key in new[:_NAMED]]
+            more = f", and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+            logger.warning(as_called(f"Nothing reads these keys: {', '.join(named)}{more}"))
 
     # Catalogue
 

@@ -15,7 +15,7 @@ from crawlproject.healthcheck import check
 from crawlproject.state.keys import Keys
 from tests.waiting import until
 
-KEYS = Keys("crawl", "images")
+KEYS = Keys("crawl", "pages")
 
 
 def alive(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -45,11 +45,14 @@ def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[
         worker.wait()
 
 
-async def test_a_beat_counts_for_its_time_and_not_for_what_is_left_of_a_second(redis_url: str) -> None:
+async def test_a_beat_of_any_spider_counts_for_its_time_and_not_for_what_is_left_of_a_second(
+    redis_url: str,
+) -> None:
     settings = config.load({"REDIS_URL": redis_url, "CRAWL_HEARTBEAT_TIMEOUT": 3})
     with redis.Redis.from_url(redis_url) as client:
         for ago, trouble in ((2.0, None), (3.01, "no worker of here has sent a heartbeat within 3 s")):
             seconds, micros = client.time()
+            client.zadd(KEYS.spiders, {"pages": 1})
             client.zadd(KEYS.workers, {"here:1:a": seconds * 1e6 + micros - ago * 1e6})
             assert await check(settings, "here") == trouble
         assert await check(settings, "elsewhere") is not None

@@ -20,8 +20,10 @@ from crawlproject import leader as leaders
 from crawlproject.errors import CatalogueError
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.leader import Leader
+from crawlproject.program import as_called
 from crawlproject.sources import catalogue_reader
 from crawlproject.sources.catalogue_reader import read_catalogue
+from crawlproject.state import source_table
 from tests.waiting import until_async
 
 ROWS = json.dumps([{"source_name": "museum", "image_count": 5_000}]).encode()
@@ -261,6 +263,40 @@ async def test_an_override_holds_as_long_as_it_stands_and_makes_sense(
         await rate(b"0.2")
     [said] = [record.message for record in caplog.records if "museum" in record.message]
     assert "not a rate in requests a second" in said  # once, though it was looked at all the time
+
+
+async def test_an_order_without_the_prefix_is_told_once_with_the_key_that_is_meant(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, keys = scheduler.state.redis, scheduler.state.keys
+    monkeypatch.setattr(leaders, "_UNREAD_S", 0.01)
+    looks = []
+
+    async def looked(state: Any, look: Any = source_table.unread_keys) -> Any:
+        looks.append(await look(state))
+        return looks[-1]
+
+    monkeypatch.setattr(source_table, "unread_keys", looked)
+
+    async def found(count: int) -> bool:
+        return [len(look) for look in looks].count(count) > 2
+
+    async with leading(scheduler):
+        await redis.set("override_rate:elsewhere", "5")  # of no source that is known
+        await redis.hset(keys.rates, "museum", "0.2")
+        await until_async(lambda: found(0))
+        assert not caplog.records
+        await redis.set("override_rate:museum", "5")
+        await redis.sadd("halted", "museum")
+        await redis.lpush("statuslast50req:museum", 200)
+        await until_async(lambda: found(3))
+    said = " ".join(record.message for record in caplog.records)
+    for written, order in [
+        ("override_rate:museum", "rate museum RPS"),
+        ("halted", "halt SOURCE"),
+        ("statuslast50req:museum", "explain museum"),
+    ]:
+        assert said.count(f" {written} (meant: crawl:{written}, or {as_called(f'scrapy {order}')})") == 1
 
 
 async def test_without_a_catalogue_that_was_promised_nothing_goes_out(

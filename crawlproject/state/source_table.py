@@ -9,6 +9,7 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from crawlproject.config import cluster_address
 from crawlproject.sources.rates import limit_of, rate_of
 from crawlproject.state.client import State
 
@@ -28,6 +29,33 @@ async def scan(state: State, key: str, cursor: int) -> tuple[int, dict[str, str]
     """Return the cursor of the next page of a hash, and this page, perhaps empty; 0 begins and ends."""
     following, page = await state.redis.hscan(key, cursor, count=_PAGE)
     return following, {_text(name): _text(value) for name, value in page.items()}
+
+
+async def unread_keys(state: State) -> dict[str, tuple[str, str]]:
+    """Return keys of operators without what this shard's begin with, which nothing reads.
+
+    Each with the key and the command that are meant. A thousand sources are looked at, chosen at random. On a
+    Redis Cluster, where such keys are on any node, none are found.
+    """
+    if cluster_address(state.url) is not None:
+        return {}
+    keys, redis = state.keys, state.redis
+    meant = {keys.halted: "scrapy halt SOURCE"}
+    for name in map(_text, await redis.hrandfield(keys.rates, _PAGE)):
+        if state.shard_for(name) is state:
+            meant[keys.override_rate_of + name] = f"scrapy rate {name} RPS"
+            meant[keys.statuses_of + name] = f"scrapy explain {name}"
+    written = {
+        before + key.removeprefix(f"{keys.namespace}:"): (key, command)
+        for before in {"", f"{keys.crawl}:"} - {f"{keys.namespace}:"}  # `crawl:halted` is none with shards
+        for key, command in meant.items()
+    }
+    if not await redis.exists(*written):
+        return {}
+    async with redis.pipeline(transaction=False) as pipe:
+        for key in written:
+            pipe.exists(key)
+        return {key: written[key] for key, there in zip(written, await pipe.execute(), strict=True) if there}
 
 
 async def count_sources(state: State) -> int:

@@ -253,7 +253,7 @@ def eta(sample: CrawlSample) -> float | None:
         return None
     work = overview.outstanding + overview.overflow
     times = [
-        row.eta_s + overview.seeds * (row.work / work) / row.effective_rate
+        row.eta_s + overview.seeds * (row.work / work) * max(1 / row.effective_rate, row.delay_s)
         for row in rows
         if row.eta_s and row.effective_rate > 0 and work
     ]

@@ -1,4 +1,4 @@
-# N workers, a monitor and a reader of the events on AWS Fargate. Redis, bucket, network and roles are yours.
+# Workers for images and pages, a monitor and readers of the events on AWS Fargate. Redis, bucket, network and roles are yours.
 
 terraform {
   required_version = ">= 1.5"
@@ -11,11 +11,17 @@ terraform {
 }
 
 locals {
-  # The services, by name: how many tasks, which command, how large.
-  tasks = {
+  # The services, by name: how many tasks, which command, how large unless var.sizes says it.
+  services = {
     worker = {
       count   = var.workers
       command = ["crawl", "images"]
+      cpu     = 1024
+      memory  = 2048
+    }
+    pages = {
+      count   = var.pages
+      command = ["crawl", "pages"]
       cpu     = 1024
       memory  = 2048
     }
@@ -31,7 +37,14 @@ locals {
       cpu     = 256
       memory  = 1024
     }
+    page-events = {
+      count   = var.page_events_to == "" ? 0 : 1
+      command = ["events", "--follow", var.page_events_to]
+      cpu     = 256
+      memory  = 1024
+    }
   }
+  tasks = { for name, one in local.services : name => one if one.count > 0 || name == "worker" }
   settings = merge(var.settings, {
     CRAWL_CONTACT         = var.contact
     CRAWL_SOURCES         = var.sources
@@ -45,6 +58,7 @@ data "aws_region" "here" {}
 resource "aws_cloudwatch_log_group" "crawl" {
   name              = "/crawl/${var.name}"
   retention_in_days = 30
+  tags              = var.tags
 }
 
 resource "aws_ecs_task_definition" "crawl" {
@@ -53,10 +67,11 @@ resource "aws_ecs_task_definition" "crawl" {
   family                   = "${var.name}-${each.key}"
   requires_compatibilities = ["FARGATE"]
   network_mode             = "awsvpc"
-  cpu                      = each.value.cpu
-  memory                   = each.value.memory
+  cpu                      = try(var.sizes[each.key].cpu, each.value.cpu)
+  memory                   = try(var.sizes[each.key].memory, each.value.memory)
   execution_role_arn       = var.execution_role_arn
   task_role_arn            = var.task_role_arn
+  tags                     = var.tags
 
   # All that a task can write to; the image has it as a volume of its user's.
   volume {
@@ -99,9 +114,18 @@ resource "aws_ecs_service" "crawl" {
   task_definition = aws_ecs_task_definition.crawl[each.key].arn
   desired_count   = each.value.count
   launch_type     = "FARGATE"
+  tags            = var.tags
+  propagate_tags  = "SERVICE" # to the tasks
 
   network_configuration {
     subnets         = var.subnet_ids
     security_groups = var.security_group_ids
+  }
+
+  lifecycle {
+    precondition {
+      condition     = var.pages == 0 || var.events_to == "--kafka" || var.page_events_to != ""
+      error_message = "pages needs a reader of its events: set page_events_to, or events_to to --kafka."
+    }
   }
 }

@@ -20,6 +20,34 @@ variable "workers" {
   }
 }
 
+variable "pages" {
+  description = "Number of workers for pages. They keep no pages (CRAWL_PAGES_STORE): a task has no lasting disk for what waits to be uploaded."
+  type        = number
+  default     = 0
+
+  validation {
+    condition     = var.pages >= 0 && floor(var.pages) == var.pages
+    error_message = "pages must be a whole number, 0 or more."
+  }
+}
+
+variable "sizes" {
+  description = "CPU (units, 1024 a core) and memory (MiB) of the tasks of a service, as in { worker = { cpu = 2048, memory = 4096 } }: combinations that Fargate has."
+  type        = map(object({ cpu = number, memory = number }))
+  default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.sizes), ["worker", "pages", "monitor", "events", "page-events"])) == 0
+    error_message = "sizes has a service that there is not: expected worker, pages, monitor, events or page-events."
+  }
+}
+
+variable "tags" {
+  description = "Tags of everything that is created, and of the tasks."
+  type        = map(string)
+  default     = {}
+}
+
 variable "contact" {
   description = "CRAWL_CONTACT: a URL or mailto by which sites can reach you."
   type        = string
@@ -36,12 +64,23 @@ variable "images_store" {
 }
 
 variable "events_to" {
-  description = "Where the events go: s3://bucket/prefix/:parquet, which the task role may write to and list, or --kafka, with CRAWL_KAFKA_BROKERS in settings. A task has no lasting disk, so no file. A dataset leaves out the events of pages and of halts: read these by --kafka, or the crawl pauses once a million of them wait."
+  description = "Where the events go: s3://bucket/prefix/:parquet, which the task role may write to and list, or --kafka, with CRAWL_KAFKA_BROKERS in settings. A task has no lasting disk, so no file. A dataset leaves out the events of halts and pages; see page_events_to."
   type        = string
 
   validation {
     condition     = var.events_to == "--kafka" || can(regex("^s3://[^/]+/.*:(parquet|webdataset)$", var.events_to))
     error_message = "events_to must be s3://bucket/prefix/:parquet, s3://bucket/prefix/:webdataset or --kafka."
+  }
+}
+
+variable "page_events_to" {
+  description = "A second reader, for what events_to leaves out, beside which the crawl pauses once a million events wait unread: --kafka, or nothing."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = contains(["", "--kafka"], var.page_events_to)
+    error_message = "page_events_to must be --kafka, or empty."
   }
 }
 

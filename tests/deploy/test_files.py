@@ -101,7 +101,7 @@ def health_checks() -> dict[str, list[str]]:
 
 def test_no_health_check_runs_what_lies_in_a_writable_folder(tmp_path: Path) -> None:
     checks = health_checks()
-    assert checks.keys() == {"Dockerfile", "compose, monitor", "kubernetes, worker"}
+    assert checks.keys() == {"Dockerfile", "compose, monitor", "kubernetes, worker", "kubernetes, pages"}
     for trap in ("redis.py", "urllib.py", "sitecustomize.py", "crawlproject.py"):
         (tmp_path / trap).write_text("import sys; sys.exit('trapped')")
     environ = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "REDIS_URL": "redis://127.0.0.1:1"}
@@ -124,9 +124,13 @@ def test_compose_publishes_nothing_beyond_loopback_and_pins_foreign_images() -> 
     assert services.keys() == {
         "redis",
         "worker",
+        "pages",
         "monitor",
         "events",
+        "page-events",
         "kafka-seeds",
+        "kafka",
+        "kafka-topics",
         "prometheus",
         "grafana",
     }
@@ -135,7 +139,30 @@ def test_compose_publishes_nothing_beyond_loopback_and_pins_foreign_images() -> 
             assert port.startswith("127.0.0.1:")
         assert "build" in service or re.search(r":v?\d+\.\d+\.\d+(-alpine)?$", service["image"])
     assert services["worker"]["deploy"]["replicas"] == 2
-    assert services["worker"]["environment"].keys() <= KNOWN
+    # Those of plug-ins: tests/contrib/test_plugins.py
+    of_others = re.compile("CRAWL_(PAGES|OVERFLOW)_(STORE|SPOOL)|AWS_.*")
+    for name in ("worker", "pages"):
+        assert {one for one in services[name]["environment"] if not of_others.fullmatch(one)} <= KNOWN
+
+
+def test_what_not_everybody_needs_is_in_a_profile_and_as_confined_as_the_rest() -> None:
+    services = compose()["services"]
+    assert {name: one["profiles"] for name, one in services.items() if "profiles" in one} == {
+        "pages": ["pages"],
+        "page-events": ["page-events"],
+        "kafka-seeds": ["kafka", "kafka-seeds"],
+        "kafka": ["kafka"],
+        "kafka-topics": ["kafka"],
+    }
+    differs = {"profiles", "command", "environment", "deploy"}
+    on_cluster = compose("compose.cluster.yaml")["services"]
+    for name, like in (("pages", "worker"), ("page-events", "events")):
+        one, other = ({key: services[of][key] for key in services[of].keys() - differs} for of in (name, like))
+        assert one == other
+        assert on_cluster[name] == on_cluster[like]
+    assert services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://kafka:9092"
+    for name in ("events", "kafka-seeds"):
+        assert services[name]["environment"]["CRAWL_KAFKA_BROKERS"] == "${CRAWL_KAFKA_BROKERS:-kafka:9092}"
 
 
 def test_every_container_is_read_only_and_without_privileges() -> None:
@@ -146,7 +173,7 @@ def test_every_container_is_read_only_and_without_privileges() -> None:
         assert service["pids_limit"] == 512, name
         assert not {"privileged", "cap_add", "pid", "ipc", "devices", "configs", "secrets"} & service.keys(), name
     pods = [one["spec"]["template"]["spec"] for one in manifests().values() if "template" in one.get("spec", {})]
-    assert len(pods) == 5
+    assert len(pods) == 6
     for pod in pods:
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -172,18 +199,22 @@ def test_every_container_is_read_only_and_without_privileges() -> None:
 
 def test_redis_has_a_network_of_its_own_that_leads_nowhere() -> None:
     data = compose()
-    assert data["networks"] == {"outside": None, "redis": {"internal": True}}
+    assert data["networks"] == {"outside": None, "redis": {"internal": True}, "kafka": {"internal": True}}
     networks = {name: service.get("networks") for name, service in data["services"].items()}
     assert networks == {
         "redis": ["redis"],
         "worker": ["outside", "redis"],
+        "pages": ["outside", "redis"],
         "monitor": ["outside", "redis"],
-        "events": ["outside", "redis"],
-        "kafka-seeds": ["outside", "redis"],
+        "events": ["outside", "redis", "kafka"],
+        "page-events": ["outside", "redis", "kafka"],
+        "kafka-seeds": ["outside", "redis", "kafka"],
+        "kafka": ["kafka"],
+        "kafka-topics": ["kafka"],
         "prometheus": None,  # the monitor's
         "grafana": ["outside"],
     }
-    assert "ports" not in data["services"]["redis"]
+    assert not any("ports" in data["services"][name] for name in ("redis", "kafka"))
 
 
 @pytest.mark.slow
@@ -257,12 +288,17 @@ def test_kubernetes_manifests_match_their_schema(path: Path) -> None:
 
 def test_kubernetes_objects_fit_together() -> None:
     found = manifests()
-    for folder in (DEPLOY / "kubernetes", DEPLOY / "kubernetes" / "redis-cluster"):
+    for folder in {path.parent for path in MANIFESTS}:
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
         assert sorted(kustomization["resources"]) == [path.name for path in MANIFESTS if path.parent == folder]
     names = set(found["ConfigMap", "crawl"]["data"])
-    for name in ("worker", "monitor", "events"):
-        deployment = found["Deployment", name]["spec"]
+    for kind, name in (
+        ("Deployment", "worker"),
+        ("StatefulSet", "pages"),
+        ("Deployment", "monitor"),
+        ("Deployment", "events"),
+    ):
+        deployment = found[kind, name]["spec"]
         labels = deployment["template"]["metadata"]["labels"]
         assert deployment["selector"]["matchLabels"] == labels
         pod = deployment["template"]["spec"]
@@ -272,7 +308,9 @@ def test_kubernetes_objects_fit_together() -> None:
         assert {"secretRef": {"name": "crawl"}} in container["envFrom"]
         assert {"configMapRef": {"name": "crawl"}} in container["envFrom"]
         names |= {variable["name"] for variable in container.get("env", [])}
-    assert names - KNOWN == {"EVENTS_TO"}
+        reach = found["NetworkPolicy", "crawl"]["spec"]["podSelector"]["matchExpressions"]
+        assert labels["app"] in reach[0]["values"]
+    assert names - KNOWN == {"EVENTS_TO", "CRAWL_PAGES_SPOOL"}
     assert found["HorizontalPodAutoscaler", "worker"]["spec"]["scaleTargetRef"]["name"] == "worker"
     assert found["PodDisruptionBudget", "worker"]["spec"]["selector"]["matchLabels"] == {"app": "worker"}
     assert found["Service", "monitor"]["spec"]["selector"] == {"app": "monitor"}
@@ -317,7 +355,7 @@ def test_the_network_policies_let_nobody_in_but_prometheus() -> None:
     admitted = [one for rule in policies["redis"]["ingress"] for one in rule["from"]]
     assert admitted == [
         {"podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": names}]}}
-        for names in [["redis", "redis-cluster", "worker", "monitor", "events"]]
+        for names in [["redis", "redis-cluster", "worker", "pages", "monitor", "events"]]
     ] + [{"podSelector": {"matchLabels": {"app": "redis"}}}]
 
 

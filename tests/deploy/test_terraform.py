@@ -51,6 +51,10 @@ module "crawl" {
   images_store         = "s3://thumbnails/crawl/"
   events_to            = "s3://thumbnails/events/:parquet"
   settings             = { CRAWL_MAX_RETRIES = "2" }
+  pages                = 1
+  page_events_to       = "--kafka"
+  sizes                = { worker = { cpu = 2048, memory = 4096 } }
+  tags                 = { project = "museums" }
   redis_url_secret_arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:redis"
   cluster_arn          = "CLUSTER"
   subnet_ids           = ["SUBNET"]
@@ -70,6 +74,7 @@ module "redis" {
   replicas           = 2
   subnet_ids         = ["subnet-1", "subnet-2"]
   security_group_ids = ["sg-1"]
+  tags               = { project = "museums" }
 }
 
 output "redis_url" {
@@ -130,17 +135,45 @@ def test_applied_the_crawl_has_its_services(terraform: Callable[..., str], moto:
     terraform("init", "-input=false", "-no-color")
     terraform("apply", "-auto-approve", "-input=false", "-no-color")
 
-    names = {"crawl-worker": 2, "crawl-monitor": 1, "crawl-events": 1}
-    services = ecs.describe_services(cluster=cluster, services=list(names))["services"]
-    assert {one["serviceName"]: one["desiredCount"] for one in services} == names
+    names = {"worker": 2, "pages": 1, "monitor": 1, "events": 1, "page-events": 1}
+    asked = [f"crawl-{name}" for name in names]
+    services = ecs.describe_services(cluster=cluster, services=asked, include=["TAGS"])["services"]
+    assert [(one["serviceName"], one["desiredCount"]) for one in services] == list(
+        zip(asked, names.values(), strict=True)
+    )
+    sizes = {}
     for service in services:
+        assert service["tags"] == [{"key": "project", "value": "museums"}]
         task = ecs.describe_task_definition(taskDefinition=service["taskDefinition"])["taskDefinition"]
         (container,) = task["containerDefinitions"]
+        sizes[container["name"]] = (task["cpu"], task["memory"])
         settings = {one["name"]: one["value"] for one in container["environment"]}
         assert settings["CRAWL_MAX_RETRIES"] == "2"
         assert "REDIS_URL" not in settings
         assert container["readonlyRootFilesystem"] is True
         assert container["user"] == "10001:10001"
+    assert (sizes["worker"], sizes["pages"]) == (("2048", "4096"), ("1024", "2048"))
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('page_events_to = ""', "pages needs a reader of its events: set page_events_to"),
+        (
+            "sizes = { workers = { cpu = 2048, memory = 4096 } }",
+            "expected worker, pages, monitor, events or page-events",
+        ),
+    ],
+)
+def test_a_crawl_that_cannot_work_is_refused(
+    terraform: Callable[..., str], tmp_path: Path, line: str, fault: str
+) -> None:
+    name = line.partition(" ")[0]
+    kept = [one for one in CRAWL.splitlines() if one.partition("=")[0].strip() != name]
+    text = "\n".join([*kept[:-1], line, kept[-1]])
+    (tmp_path / "main.tf").write_text(PROVIDER.replace("MOTO", "http://127.0.0.1:1") + text)
+    terraform("init", "-input=false", "-no-color")
+    assert fault in terraform("plan", "-input=false", "-no-color", works=False).replace("\n", " ")
 
 
 def test_planned_the_cluster_is_one_that_keeps_what_it_has(terraform: Callable[..., str], tmp_path: Path) -> None:
@@ -153,6 +186,7 @@ def test_planned_the_cluster_is_one_that_keeps_what_it_has(terraform: Callable[.
     assert (group["num_node_groups"], group["replicas_per_node_group"]) == (3, 2)
     for promised in ("automatic_failover_enabled", "multi_az_enabled", "transit_encryption_enabled"):
         assert group[promised] is True
+    assert all(change["tags"] == {"project": "museums"} for change in changes.values())
     parameters = {one["name"]: one["value"] for one in changes["aws_elasticache_parameter_group"]["parameter"]}
     assert parameters == {
         "cluster-enabled": "yes",

@@ -13,6 +13,7 @@ import redis
 from crawlproject import config, controls, healthcheck
 from crawlproject.exclusions import excluded_names
 from crawlproject.state.client import State
+from crawlproject.state.source_table import unread_keys
 from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
@@ -92,6 +93,17 @@ async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
         "example.org": "included",
         "nothing": "not excluded",
     }
+
+
+async def test_an_order_without_the_tag_of_its_shard_is_found(state: State) -> None:
+    source = NAMES[0]
+    for shard in state.shards:
+        await shard.redis.set(f"crawl:override_rate:{source}", "5")
+    keys = state.shard_for(source).keys
+    meant = (keys.override_rate_of + source, f"scrapy rate {source} RPS")
+    found = {shard: await unread_keys(shard) for shard in state.shards}
+    assert found.pop(state.shard_for(source)) == {f"crawl:override_rate:{source}": meant}
+    assert list(found.values()) == [{}]
 
 
 async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(

@@ -183,6 +183,8 @@ def test_seeds_in_the_list_count_as_if_they_were_of_the_sources_in_the_frontier(
     frontier = {"outstanding": 80, "overflow": 20}
     assert eta(sample_at(1.0, slow, fast, **frontier)) == 15.0
     assert eta(sample_at(1.0, slow, fast, **frontier, seeds=1000)) == pytest.approx(15.0 + 300 / 2.0)
+    paced = source("slow", queued=10, waiting=20, eta_s=2100.0, effective_rate=2.0, delay_s=70.0)
+    assert eta(sample_at(1.0, paced, fast, **frontier, seeds=1000)) == pytest.approx(2100.0 + 300 * 70.0)
     assert eta(sample_at(1.0, slow, fast, seeds=1000)) is None  # nobody knows of which sources they are
     assert eta(sample_at(1.0, slow, fast, **frontier, seeds=9, pause=Pause("paused", "full"))) is None
 

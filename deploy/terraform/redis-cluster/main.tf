@@ -13,6 +13,7 @@ terraform {
 resource "aws_elasticache_parameter_group" "redis" {
   name   = "${var.name}-redis"
   family = "redis7"
+  tags   = var.tags
 
   parameter {
     name  = "cluster-enabled"
@@ -33,11 +34,13 @@ resource "aws_elasticache_parameter_group" "redis" {
 resource "aws_elasticache_subnet_group" "redis" {
   name       = "${var.name}-redis"
   subnet_ids = var.subnet_ids
+  tags       = var.tags
 }
 
 resource "aws_elasticache_replication_group" "redis" {
   replication_group_id = "${var.name}-redis"
   description          = "The frontier of ${var.name}"
+  tags                 = var.tags
 
   engine                     = "redis"
   engine_version             = "7.1"

@@ -4,6 +4,12 @@ variable "name" {
   default     = "crawl"
 }
 
+variable "tags" {
+  description = "Tags of everything that is created."
+  type        = map(string)
+  default     = {}
+}
+
 variable "node_type" {
   description = "ElastiCache node type, by the memory that docs/scale.md says the crawl takes."
   type        = string
