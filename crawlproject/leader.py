@@ -64,6 +64,7 @@ class Leader:
         self._writing = asyncio.Lock()  # held from the comparison of rates until those that differ are written
         self._paused = ""
         self._unread: set[str] = set()  # keys that were warned of
+        self._unread_cursor = 0
         self._loops = Loops(state)
 
     def start(self) -> None:
@@ -148,7 +149,9 @@ class Leader:
         await asyncio.sleep(_UNREAD_S)
         if self._fence is None:
             return
-        found = await source_table.unread_keys(self.state)
+        keys = self.state.keys
+        self._unread_cursor, sources = await source_table.scan(self.state, keys.rates, self._unread_cursor)
+        found = await source_table.unread_keys(self.state, list(sources))
         new = [key for key in found if key not in self._unread]
         self._unread.update(new)
         if new:

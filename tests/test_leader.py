@@ -272,8 +272,8 @@ async def test_an_order_without_the_prefix_is_told_once_with_the_key_that_is_mea
     monkeypatch.setattr(leaders, "_UNREAD_S", 0.01)
     looks = []
 
-    async def looked(state: Any, look: Any = source_table.unread_keys) -> Any:
-        looks.append(await look(state))
+    async def looked(*args: Any, look: Any = source_table.unread_keys) -> Any:
+        looks.append(await look(*args))
         return looks[-1]
 
     monkeypatch.setattr(source_table, "unread_keys", looked)

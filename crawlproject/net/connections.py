@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import resource
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -345,7 +346,19 @@ class BoundedPool(HTTPConnectionPool):
 
     def _newConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
         made: Deferred[Any] = super()._newConnection(key, endpoint)
-        return made.addCallback(BoundedProtocol.when_ready)
+        return made.addCallback(self._secure, key, endpoint)
+
+    def _secure(self, connection: Any, key: Any, endpoint: Any) -> Any:
+        """Return the connection when it is ready, or another if the site breaks off where a session is resumed."""
+        ready = connection.when_ready()
+        if forget := getattr(connection.transport, "forget_session", None):
+            ready.addErrback(self._connect_anew, forget, key, endpoint)
+        return ready
+
+    def _connect_anew(self, failure: Failure, forget: Callable[[], None], key: Any, endpoint: Any) -> Any:
+        forget()
+        failure.trap(_newclient.ResponseNeverReceived)
+        return self._newConnection(key, endpoint)
 
     def _admit(self, connection: Any, key: Any, told: Sending) -> Any:
         connection.heads, told.carrier = told.heads, connection.transport.getHandle()

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from weakref import WeakKeyDictionary
 
-from OpenSSL import SSL
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
@@ -36,7 +34,7 @@ from crawlproject.net import connections
 from crawlproject.net.connections import Heads, Sending
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
-from crawlproject.net.tls import RecordingContextFactory, tls_failure
+from crawlproject.net.tls import ContextFactory, tls_failure
 from crawlproject.politeness.outcomes import Sample, of_exception
 from crawlproject.runtime import Runtime, runtime_of
 from crawlproject.sources.domains import domain_of_url
@@ -138,11 +136,12 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         self._pool = connections.BoundedPool(reactor)
         self._budget = budget_of_process()
         self._under_way: dict[Request, Body] = {}
-        self._failures: WeakKeyDictionary[SSL.Connection, str] | None = None
-        if config.load(crawler.settings).tls_failures == "record":
-            recording = build_from_crawler(RecordingContextFactory, crawler)
-            recording.failures = self._failures = WeakKeyDictionary()
-            self._contextFactory = recording  # type: ignore[assignment]
+        method = getattr(self._contextFactory, "_ssl_method", None)
+        self._tls = build_from_crawler(ContextFactory, crawler, method=method)
+        self._tls.records = config.load(crawler.settings).tls_failures == "record"
+        own = crawler.settings["DOWNLOADER_CLIENTCONTEXTFACTORY"] != "SENTINEL"  # a project's own is used as it is
+        if self._tls.records or not own:
+            self._contextFactory = self._tls  # type: ignore[assignment]
         self._stop: asyncio.Task[None] | None = None
 
     async def download_request(self, request: Request) -> Response:
@@ -205,7 +204,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta.pop("download_latency", None)
         elif leave is not None:
             request.meta["download_latency"] -= leave.waited
-        if self._failures and sending.carrier is not None and (failure := self._failures.get(sending.carrier)):
+        if failure := self._tls.answered(sending.carrier):
             request.meta[TLS_FAILURE] = failure
         return response
 

@@ -1,7 +1,11 @@
-"""Invalid certificates of sites: refused, or recorded (`CRAWL_TLS_FAILURES`)."""
+"""TLS of sites: invalid certificates are refused or recorded (`CRAWL_TLS_FAILURES`), sessions are resumed."""
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,50 +20,152 @@ from zope.interface import implementer
 
 from crawlproject.politeness.addresses import literal
 
+_MAX_AGE_S = 3600.0  # how long a session is resumed after the host has shown its certificate
+_MAX_SESSIONS = 4096
+_MAX_BYTES = (
+    8192  # of a session, mostly 1,000 to 3,000: keys, ticket, the host's certificate. 32 MiB for all, at most
+)
+
+# pyOpenSSL has no public way to OpenSSL's texts of errors, and to its encoding of sessions
+_ffi, _lib = SSL._ffi, SSL._lib  # type: ignore[attr-defined]
+
+Host = tuple[bytes, int]  # name and port
+
+
+class Sessions:
+    """TLS sessions of hosts seen lately: a connection that resumes one needs no full handshake.
+
+    A host that resumes a session shows no certificate. So a session is kept only of a connection whose certificate
+    was valid for this host, for an hour after that, and until a certificate of its chain expires. With a host that
+    breaks off where its session is resumed, there are full handshakes alone for an hour.
+
+    Sessions are kept encoded: OpenSSL's own hold the whole chain, 12,000 bytes and more, and break with their
+    connection. `now` returns the time of day, as certificates have it.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._kept: OrderedDict[Host, tuple[bytes, float]] = OrderedDict()  # session and its end, latest host last
+        self._new: WeakKeyDictionary[SSL.Connection, tuple[Host, float]] = WeakKeyDictionary()  # not yet answered
+
+    def resume(self, connection: SSL.Connection, host: Host) -> bool:
+        """Have a new connection offer the session of `host`; return whether there is one."""
+        encoded, end = self._kept.get(host, (b"", 0.0))
+        resumes = encoded != b"" and 0 < end - self._now() <= _MAX_AGE_S  # more if the clock was set back
+        self._new[connection] = host, end if resumes else 0.0
+        if resumes:
+            start = _ffi.new("const unsigned char **", _ffi.from_buffer(encoded))
+            session = _lib.d2i_SSL_SESSION(_ffi.NULL, start, len(encoded))
+            _lib.SSL_set_session(connection._ssl, session)
+            _lib.SSL_SESSION_free(session)
+        return resumes
+
+    def forget(self, host: Host) -> None:
+        """Keep no session of a host for an hour."""
+        self._put(host, b"", self._now() + _MAX_AGE_S)
+
+    def keep(self, connection: SSL.Connection) -> None:
+        """Keep the session of a connection whose certificate is valid, at its first answer.
+
+        The tickets of TLS 1.3 come after the handshake, before the answer.
+        """
+        if (known := self._new.pop(connection, None)) is None:
+            return
+        (host, end), now = known, self._now()
+        try:
+            if chain := connection.get_verified_chain(as_cryptography=True):  # None if the session was resumed
+                end = min(now + _MAX_AGE_S, *(one.not_valid_after_utc.timestamp() for one in chain))
+        except ValueError:  # OpenSSL reads this certificate, `cryptography` does not
+            return
+        session = _lib.SSL_get_session(connection._ssl)
+        size = _lib.i2d_SSL_SESSION(session, _ffi.NULL)
+        former, until = self._kept.get(host, (b"", 0.0))
+        is_forgotten = not former and until > now
+        if end > now and 0 < size <= _MAX_BYTES and not is_forgotten:
+            encoded = _ffi.new("unsigned char[]", size)
+            _lib.i2d_SSL_SESSION(session, _ffi.new("unsigned char **", encoded))
+            self._put(host, bytes(encoded), end)
+
+    def _put(self, host: Host, encoded: bytes, end: float) -> None:
+        self._kept[host] = encoded, end
+        self._kept.move_to_end(host)
+        if len(self._kept) > _MAX_SESSIONS:
+            self._kept.popitem(last=False)
+
 
 def _verify_error_text(error: int) -> str:
-    """Return OpenSSL's text for a verification error; pyOpenSSL has no public way to get it."""
-    text: bytes = SSL._ffi.string(SSL._lib.X509_verify_cert_error_string(error))  # type: ignore[attr-defined]
+    """Return OpenSSL's text for a verification error."""
+    text: bytes = _ffi.string(_lib.X509_verify_cert_error_string(error))
     return text.decode()
 
 
 @implementer(IOpenSSLClientConnectionCreator)
-class _Recording:
-    """Makes connections to one host that accept an invalid certificate and note the reason in `failures`."""
+class _Creator:
+    """Makes connections to one host, as Twisted's `creator` does, which resume its session."""
 
-    def __init__(self, creator: Any, host: str, failures: WeakKeyDictionary[SSL.Connection, str]) -> None:
+    def __init__(self, factory: ContextFactory, creator: Any, host: Host) -> None:
+        self.factory = factory
         self.creator = creator
         self.host = host
-        self.failures = failures
 
     def clientConnectionForTLS(self, protocol: Any) -> SSL.Connection:  # noqa: N802
-        """Return a connection that verifies the certificate, and accepts it in any case."""
+        """Return a connection that verifies the certificate.
+
+        If it offers a session, `protocol.forget_session` is what to call if it fails.
+        """
         connection: SSL.Connection = self.creator.clientConnectionForTLS(protocol)
-        connection.set_verify(SSL.VERIFY_PEER, self._note)
+        if self.factory.records:
+            connection.set_verify(SSL.VERIFY_PEER, self._note)
+        if self.factory.sessions.resume(connection, self.host):
+            protocol.forget_session = partial(self.factory.sessions.forget, self.host)
         return connection
 
     def _note(self, connection: SSL.Connection, certificate: Any, error: int, depth: int, ok: int) -> bool:
+        """Accept any certificate, and note what is wrong with it."""
         reason = "" if ok else _verify_error_text(error)
         if not reason and depth == 0:
-            wanted = IPAddress_ID(self.host) if literal(self.host) else DNS_ID(self.host)
+            name = self.host[0].decode("ascii").lower()
+            wanted = IPAddress_ID(name) if literal(name) else DNS_ID(name)
             try:
                 verify_service_identity(extract_patterns(certificate), [wanted], [])
             except (CertificateError, VerificationError):
                 reason = "certificate is for another name"
         if reason:
-            self.failures.setdefault(connection, reason)
+            self.factory.failures.setdefault(connection, reason)
         return True
 
 
-class RecordingContextFactory(_ScrapyClientContextFactory):
-    """Scrapy's TLS settings, with invalid certificates recorded rather than refused."""
+class ContextFactory(_ScrapyClientContextFactory):
+    """Scrapy's TLS settings for all connections of a crawl; if it `records`, invalid certificates are accepted.
 
-    failures: WeakKeyDictionary[SSL.Connection, str]
+    They share a context of OpenSSL. Scrapy makes one for each, which reads the authorities anew: 2 MB and 5 ms.
+    """
+
+    records = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sessions = Sessions()
+        self.failures: WeakKeyDictionary[SSL.Connection, str] = WeakKeyDictionary()
+        self._create: Callable[[Any], SSL.Connection] | None = None
+
+    def _get_cert_options_kwargs(self) -> dict[str, Any]:
+        return super()._get_cert_options_kwargs() | {"enableSessionTickets": True}
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> Any:  # noqa: N802
         """Return the connection creator for a host."""
         creator = super().creatorForNetloc(hostname, port)
-        return _Recording(creator, hostname.decode("ascii").lower(), self.failures)
+        self._create = creator._createConnection = self._create or creator._createConnection
+        return _Creator(self, creator, (hostname, port))
+
+    def answered(self, connection: Any) -> str | None:
+        """Return the fault of the certificate of a connection that answered; without one, keep its session."""
+        if not isinstance(connection, SSL.Connection):
+            return None
+        failure = self.failures.get(connection)
+        if failure is None:
+            self.sessions.keep(connection)
+        return failure
 
 
 def tls_failure(error: DownloadFailedError) -> str | None:

@@ -9,6 +9,8 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from redis.exceptions import NoPermissionError
+
 from crawlproject.config import cluster_address
 from crawlproject.sources.rates import limit_of, rate_of
 from crawlproject.state.client import State
@@ -31,17 +33,17 @@ async def scan(state: State, key: str, cursor: int) -> tuple[int, dict[str, str]
     return following, {_text(name): _text(value) for name, value in page.items()}
 
 
-async def unread_keys(state: State) -> dict[str, tuple[str, str]]:
-    """Return keys of operators without what this shard's begin with, which nothing reads.
+async def unread_keys(state: State, sources: list[str]) -> dict[str, tuple[str, str]]:
+    """Return keys of operators, of some sources, without what this shard's begin with: nothing reads these.
 
-    Each with the key and the command that are meant. A thousand sources are looked at, chosen at random. On a
-    Redis Cluster, where such keys are on any node, none are found.
+    Each with the key and the command that are meant. On a Redis Cluster, where such keys are on any node, none are
+    found.
     """
     if cluster_address(state.url) is not None:
         return {}
     keys, redis = state.keys, state.redis
     meant = {keys.halted: "scrapy halt SOURCE"}
-    for name in map(_text, await redis.hrandfield(keys.rates, _PAGE)):
+    for name in sources:
         if state.shard_for(name) is state:
             meant[keys.override_rate_of + name] = f"scrapy rate {name} RPS"
             meant[keys.statuses_of + name] = f"scrapy explain {name}"
@@ -50,7 +52,10 @@ async def unread_keys(state: State) -> dict[str, tuple[str, str]]:
         for before in {"", f"{keys.crawl}:"} - {f"{keys.namespace}:"}  # `crawl:halted` is none with shards
         for key, command in meant.items()
     }
-    if not await redis.exists(*written):
+    try:
+        if not await redis.exists(*written):
+            return {}
+    except NoPermissionError:  # this user of Redis may use the crawl's keys alone
         return {}
     async with redis.pipeline(transaction=False) as pipe:
         for key in written:

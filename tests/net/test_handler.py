@@ -59,9 +59,7 @@ _PICTURE = picture(1)
 
 
 class Picture(BaseHTTPRequestHandler):
-    """One picture for every path but robots.txt's."""
-
-    protocol_version = "HTTP/1.1"
+    """One picture for every path but robots.txt's, on a connection each."""
 
     def do_GET(self) -> None:
         body = b"" if self.path == "/robots.txt" else _PICTURE
@@ -75,13 +73,11 @@ class Picture(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served(handler: type[BaseHTTPRequestHandler], certificate: trustme.LeafCert | None = None) -> Iterator[int]:
-    """Serve, behind a certificate if there is one; the value is the port."""
+def served(handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve, with TLS if there is a context; the value is the port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate.configure_cert(context)
+    if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -91,29 +87,47 @@ def served(handler: type[BaseHTTPRequestHandler], certificate: trustme.LeafCert 
         server.server_close()
 
 
-def test_invalid_certificates_are_refused_or_recorded(crawl: Crawl) -> None:
+def of(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
+
+
+def test_invalid_certificates_are_refused_or_recorded_and_valid_sessions_resumed(crawl: Crawl) -> None:
     known, authorities = trustme.CA(), crawl.folder / "authorities.pem"
     known.cert_pem.write_to_path(str(authorities))
+    unknown, another = of(trustme.CA().issue_cert("museum.org")), of(known.issue_cert("gallery.org"))
+    valid = of(known.issue_cert("museum.org"))
     found = []
     with (
-        served(Picture, trustme.CA().issue_cert("museum.org")) as of_unknown,
-        served(Picture, known.issue_cert("gallery.org")) as of_another,
+        served(Picture, unknown) as of_unknown,
+        served(Picture, another) as of_another,
+        served(Picture, valid) as of_valid,
     ):
         for setting in ("refuse", "record"):
-            for name, port in (("unknown", of_unknown), ("another", of_another)):
-                seed = {"url": f"https://museum.org:{port}/a.jpg", "uuid": name, "source": "museum"}
-                crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
+            for name, port in (("unknown", of_unknown), ("another", of_another), ("valid", of_valid)):
+                for number in (1, 2):
+                    url = f"https://museum.org:{port}/{number}.jpg"
+                    seed = {"url": url, "uuid": f"{name} {number}", "source": "museum"}
+                    crawl.redis.lpush(KEYS.seeds, json.dumps(seed))
             crawl.run(CRAWL_MAX_RETRIES="0", CRAWL_TLS_FAILURES=setting, SSL_CERT_FILE=str(authorities))
             events = crawl.events(KEYS.image_events)
-            found.append(({event["identifier"]: event["tls_failure"] for event in events}, crawl.dead()))
+            found.append(({event["identifier"]: event.get("tls_failure") for event in events}, crawl.dead()))
+            found_resumed = [context.session_stats()["hits"] > 0 for context in (unknown, another, valid)]
+            assert found_resumed == [False, False, True]
             crawl.redis.flushall()
-    (none, dead), (recorded, _) = found
-    assert none == {}
-    assert "certificate verify failed" in dead["unknown"]
-    assert "certificate is for another name" in dead["another"]
-    assert recorded == {
-        "unknown": "unable to get local issuer certificate",
-        "another": "certificate is for another name",
+    (refusing, dead), (recording, _) = found
+    assert refusing == {"valid 1": None, "valid 2": None}
+    for number in (1, 2):
+        assert "certificate verify failed" in dead[f"unknown {number}"]
+        assert "certificate is for another name" in dead[f"another {number}"]
+    assert recording == refusing | {
+        f"{name} {number}": fault
+        for number in (1, 2)
+        for name, fault in (
+            ("unknown", "unable to get local issuer certificate"),
+            ("another", "certificate is for another name"),
+        )
     }
 
 

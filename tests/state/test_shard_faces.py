@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 import redis
+from redis.asyncio import Redis
 
 from crawlproject import config, controls, healthcheck
 from crawlproject.exclusions import excluded_names
@@ -101,9 +102,21 @@ async def test_an_order_without_the_tag_of_its_shard_is_found(state: State) -> N
         await shard.redis.set(f"crawl:override_rate:{source}", "5")
     keys = state.shard_for(source).keys
     meant = (keys.override_rate_of + source, f"scrapy rate {source} RPS")
-    found = {shard: await unread_keys(shard) for shard in state.shards}
+    found = {shard: await unread_keys(shard, NAMES) for shard in state.shards}
     assert found.pop(state.shard_for(source)) == {f"crawl:override_rate:{source}": meant}
     assert list(found.values()) == [{}]
+
+
+async def test_who_may_use_the_keys_of_the_crawl_alone_looks_for_no_others(state: State, redis_url: str) -> None:
+    shard = state  # the one in this Redis
+    await shard.redis.acl_setuser("narrow", enabled=True, nopass=True, keys=["{crawl:*"], commands=["+@all"])
+    try:
+        async with Redis.from_url(redis_url.replace("unix://", "unix://narrow:any@")) as narrow:
+            shard.redis, given = narrow, shard.redis
+            assert await unread_keys(shard, NAMES) == {}
+            shard.redis = given
+    finally:
+        await shard.redis.acl_deluser("narrow")
 
 
 async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(

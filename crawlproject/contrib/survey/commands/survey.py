@@ -1,0 +1,149 @@
+"""`scrapy survey`: what a whole crawl has come to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from scrapy.exceptions import UsageError
+
+from crawlproject import cli
+from crawlproject.errors import CrawlprojectError
+from crawlproject.texts import counted
+
+_LEAST_MB = 200  # of memory
+_WIDE = 200  # characters of a line, where that is no terminal
+
+
+class Command(cli.Command):
+    """Survey all that was crawled, from files and folders that scrapy events has written: which pages and images
+    are alive, gone, forbidden or failed, by status and source; content types, sizes, depth, languages, links, and
+    reasons. Of each URL the last event counts. Prints tables, and with --html writes a page with plots.
+    """
+
+    arguments = "[options] FILE|FOLDER..."
+    summary = "Survey all that was crawled: what is alive, what kind of content, what was refused"
+    examples = (
+        "scrapy survey results.jsonl --html survey.html",
+        "scrapy stats --spider pages | scrapy survey results.jsonl out/ --stats -",
+    )
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument("--html", metavar="FILE", help="write it as a page of HTML; -: to stdout")
+        parser.add_argument(
+            "--stats",
+            metavar="FILE",
+            help="output of scrapy stats --spider pages, which counts traps and budgets; -: from stdin",
+        )
+        parser.add_argument("--top", type=int, default=20, metavar="N", help="rows of a table (default: 20)")
+        parser.add_argument(
+            "--memory",
+            type=int,
+            default=1000,
+            metavar="MB",
+            help="megabytes of memory for DuckDB; the rest goes to disk (default: 1000)",
+        )
+
+    @cli.reports_errors
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        if not args:
+            raise UsageError("expected at least one FILE or FOLDER")
+        if opts.json and opts.html == "-":
+            raise UsageError("--json and --html - both write to stdout: give a FILE")
+        if not 1 <= opts.top <= 10_000:
+            raise UsageError(f"--top {opts.top}: expected 1 to 10000")
+        if opts.memory < _LEAST_MB:
+            raise UsageError(f"--memory {opts.memory}: expected at least {_LEAST_MB} (MB)")
+        made = _survey(args, opts.top, opts.memory, _stats(opts.stats))
+        if opts.html:
+            _write(made, opts.html)
+        if opts.json:
+            print(json.dumps(made, indent=2))
+        elif opts.html != "-":
+            _show(made)
+        from crawlproject.contrib.survey.figures import gaps
+
+        for gap in gaps(made):
+            cli.remark(gap)
+
+
+def _survey(places: list[str], top: int, memory: int, stats: dict[str, Any] | None) -> dict[str, Any]:
+    try:
+        import duckdb  # noqa: F401
+    except ImportError as error:
+        raise CrawlprojectError(f"a survey needs duckdb ({error}): pip install 'crawlproject[survey]'") from None
+    from crawlproject.contrib.survey.events import files_of, opened
+    from crawlproject.contrib.survey.figures import survey
+
+    files = files_of(places)
+    with opened(files, memory) as database:
+        made = survey(database, top, stats)
+    if not made["urls"]:
+        raise CrawlprojectError(
+            f"no events of pages or images in {', '.join(places)} ({counted(len(files), 'file')}): name files and "
+            "folders that scrapy events has written"
+        )
+    return made
+
+
+def _stats(place: str | None) -> dict[str, Any] | None:
+    """Return what `scrapy stats` has printed."""
+    if place is None:
+        return None
+    try:
+        found = json.loads(sys.stdin.read() if place == "-" else Path(place).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--stats {place}: {error}", print_help=False) from None
+    if not isinstance(found, dict) or "links_admitted" not in found:
+        raise UsageError(f"--stats {place}: expected the output of scrapy stats --spider pages", print_help=False)
+    return found
+
+
+def _write(made: dict[str, Any], place: str) -> None:
+    from crawlproject.contrib.survey.page import page
+
+    if place == "-":
+        sys.stdout.buffer.write(page(made))
+        return
+    try:
+        Path(place).write_bytes(page(made))
+    except OSError as error:
+        raise UsageError(f"--html: {error}", print_help=False) from None
+
+
+def _show(made: dict[str, Any]) -> None:
+    """Print the tables, by rich's `Text`, which reads no markup; `shown` has made them printable."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from crawlproject.contrib.survey.figures import TABLES, shown, summary, words
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    console.print(Text("{events:,} events of {urls:,} URLs, {first} to {last}".format(**made)))
+    for subject, tables in TABLES.items():
+        found = made[subject]
+        if found["totals"]["urls"]:
+            console.print(Text(f"\n{subject}: {summary(found['totals'])}", "bold"))
+        for key, (title, _) in tables.items():
+            if not (rows := found.get(key)):
+                continue
+            console.print(Text(f"\n{title} ({subject})", "italic"))
+            table = Table(box=None, pad_edge=False)
+            cells = shown(key, rows)
+            for name, column in zip(rows[0], zip(*cells, strict=True), strict=True):
+                if any(isinstance(row[name], str) for row in rows):
+                    table.add_column(words(name), no_wrap=True, overflow="ellipsis")
+                else:  # numbers are never cut
+                    table.add_column(words(name), justify="right", no_wrap=True, min_width=max(map(len, column)))
+            for row in cells:
+                table.add_row(*map(Text, row))
+            console.print(table)
+    for name, count in (made["links"] or {}).items():
+        console.print(Text(f"{words(name)}: {count:,}"))
