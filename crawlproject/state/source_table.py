@@ -22,8 +22,7 @@ _PAGES_A_LOOK = 20  # at the rates of all sources
 async def known_sources(state: State) -> list[str]:
     """Return all sources of a shard that the catalogue names or that a seed has led to, sorted."""
     names = {name async for name, _ in state.redis.hscan_iter(state.keys.rates, count=_PAGE)}
-    names |= {name async for name, _ in state.redis.hscan_iter(state.keys.catalogue, count=_PAGE)}
-    # Each shard has the whole catalogue.
+    # Those of another shard have a limit here while their requests wait for it.
     return sorted(name for name in map(_text, names) if state.shard_for(name) is state)
 
 

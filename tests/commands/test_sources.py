@@ -37,7 +37,6 @@ def listed(scrapy: Scrapy, *args: str) -> Rows:
 
 async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": rate_for(12_000_000), "idle": rate_for(100_000_000)})
-    await frontier.redis.hdel("crawl:rates", "idle")  # the catalogue alone names it
     await frontier.feed("museum", 8)
     await frontier.feed("nobody.org", 2)
     image, rotten, dead, later, *_ = [lease for lease in await frontier.lease(99) if lease.endswith(":museum")]
