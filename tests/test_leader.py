@@ -104,14 +104,14 @@ async def test_what_is_deleted_of_the_catalogue_is_written_again_at_once(
     scheduler: FrontierScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
-    derived = (keys.catalogue, keys.hosts)
+    derived = (keys.catalogue, keys.hosts, keys.rates)
     async with leading(scheduler, catalogue(tmp_path / "c", museum=500_000_000)):
         monkeypatch.setattr(leaders, "_REFRESH_S", 1800.0)
         for key in derived:
-            await until_equal(lambda: redis.exists(*derived), 2)
+            await until_equal(lambda: redis.exists(*derived), 3)
             await asyncio.sleep(0.2)  # it waits for the next reading
             await redis.delete(key)
-            await until_equal(lambda: redis.exists(*derived), 2)
+            await until_equal(lambda: redis.exists(*derived), 3)
 
 
 async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
@@ -119,7 +119,6 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = catalogue(tmp_path / "c", museum=500_000_000, flickr=5_000)
-    await redis.sadd(keys.sources, "museum")
     async with leading(scheduler, path):
         await until_async(lambda: redis.hexists(keys.hosts, "museum.org"))
         rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
@@ -259,7 +258,7 @@ async def test_an_order_without_the_prefix_is_told_once_with_the_key_that_is_mea
 
     async with leading(scheduler):
         await redis.set("override_rate:elsewhere", "5")  # of no source that is known
-        await redis.sadd(keys.sources, "museum")
+        await redis.hset(keys.rates, "museum", "0.2")
         await until_async(lambda: found(0))
         assert not caplog.records
         await redis.set("override_rate:museum", "5")
