@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -33,6 +33,7 @@ HEADS = "heads"  # net.connections.Heads: as they went over the wire, for spider
 OPT_OUT = "opt_out"  # list of str: the opt-outs of response and robots.txt that do not forbid keeping the picture
 SCOPE = "scope"  # str: which links are followed from a page (pages/scope.py), where its seed says that
 FOUND = "found"  # dict: what the page that a picture was found on says of it, by the names in `OF_FOUND`
+VIA = "via"  # list: when a page was found, and on which one (frontier/codec.py)
 EXTRA = "extra"  # dict: what the seed says beside, which its events and its dead letter repeat
 SITEMAP = "sitemap"  # int: it is a sitemap, with so many indexes above it
 MODE = "crawl_mode"  # list: the mode in which the picture is fetched, and its value (frontier/modes.py)
@@ -465,14 +466,19 @@ class PageEvent(Event):
     """Event `pages`: a page was fetched and read, field for field as in docs/events.md."""
 
     STREAM: ClassVar[str] = "pages"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(("found_on", "discovered_at", "outlinks", EXTRA))
 
     url: str
     source: str
     status: int
+    statuses: tuple[int, ...]
     final_url: str
     redirects: int
     attempts: int
     fetch_s: float | None
+    content_type: str | None
+    size: int
+    wire_size: int
     digest: str | None
     title: str | None
     language: str | None
@@ -483,4 +489,25 @@ class PageEvent(Event):
     fetched_at: str
     record: Mapping[str, Any] | None = None
     revisit: str | None = None
+    found_on: str | None = None
+    discovered_at: str | None = None
+    outlinks: Sequence[Mapping[str, str]] = ()
     extra: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MediaEvent(Event):
+    """Event `page_media`: a page embeds audio or video with a licence, field for field as in docs/events.md."""
+
+    STREAM: ClassVar[str] = "page_media"
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(("content_type", "title", "creator"))
+
+    url: str
+    source: str
+    type: str
+    licence: str
+    found_on: str
+    time: str
+    content_type: str | None = None
+    title: str | None = None
+    creator: str | None = None

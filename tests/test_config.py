@@ -40,12 +40,12 @@ NUMBERS = {  # from (or above it, where that is refused), and to
     "CRAWL_DECODE_TIMEOUT": ("0.5", "0"),
     "CRAWL_CIRCUIT_ERRORS": ("1", "1.1"),
     "CRAWL_PAGES_DELAY": ("86400", "86401"),
-    "CRAWL_ROBOTS_DELAY_MAX": ("0.5", "0"),
     "CRAWL_SHUTDOWN_GRACE": ("0", "-1"),
 }
 CHOICES = {
     "CRAWL_REDIS_WAIT": ("forwarded", "all"),
     "CRAWL_PAGES_IMAGES": ("licensed", "all", "none"),
+    "CRAWL_PAGES_LINKS": ("none", "event"),
     "CRAWL_UNKNOWN_SOURCES": ("minimum", "refuse"),
     "CRAWL_SOURCE_TRUST": ("catalogue", "hosts"),
     "CRAWL_EVENTS_UNREAD": ("keep", "drop"),
@@ -105,6 +105,10 @@ BOUNDS: dict[str, Bounds] = {
         [("", ()), (" a.b_1:c , d:e,", ("a.b_1:c", "d:e")), (["a:b"], ("a:b",))],
         ["a", "a:", ":b", "a:b:c", "a-b:c", "a:b,c:b", ",".join(f"a:f{n}" for n in range(17)), True],
     ),
+    "CRAWL_PAGES_MEDIA": (
+        [("", ()), (" Video, audio,", ("video", "audio")), (["audio"], ("audio",))],
+        ["image", "audio;video", "all", 5],
+    ),
     "CRAWL_OPT_OUTS": (
         [
             (" , ", ()),
@@ -152,6 +156,12 @@ def test_a_worker_serves_shards_that_there_are() -> None:
     assert load({"CRAWL_SHARDS": "4", "CRAWL_SHARD": "0, 3"}).shard == (0, 3)
     with pytest.raises(ConfigError, match="CRAWL_SHARD=4 is none of CRAWL_SHARDS=4"):
         load({"CRAWL_SHARDS": "4", "CRAWL_SHARD": "3,4"})
+
+
+def test_links_are_kept_with_pages_where_pages_are_kept() -> None:
+    with pytest.raises(ConfigError, match="CRAWL_PAGES_LINKS=warc needs CRAWL_PAGES_STORE"):
+        load({"CRAWL_PAGES_LINKS": "warc"})
+    assert load({"CRAWL_PAGES_LINKS": "warc", "CRAWL_PAGES_STORE": "/a"}).pages_links == "warc"
 
 
 def test_the_bounds_of_every_setting_are_tried() -> None:

@@ -11,7 +11,7 @@ from scrapy.settings import Settings
 from crawlproject import plugins
 from crawlproject.config import SETTINGS
 from crawlproject.frontier.dead_letters import failed_event
-from crawlproject.models import ImageEvent, LinkRotEvent, PageEvent
+from crawlproject.models import ImageEvent, LinkRotEvent, MediaEvent, PageEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.keys import Keys
 from crawlproject.status.snapshot import snapshot
@@ -100,7 +100,7 @@ def test_the_keys_that_users_write_to_are_those_of_the_code() -> None:
 def test_the_events_are_documented_field_for_field() -> None:
     text = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     modes = plugins.offered("modes")
-    for event in (ImageEvent, LinkRotEvent, PageEvent):
+    for event in (ImageEvent, LinkRotEvent, PageEvent, MediaEvent):
         section = re.split(r"^## ", text.split(f"## {event.STREAM}\n")[1], flags=re.MULTILINE)[0]
         named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
         assert [name for name in named if name != "probe"] == [

@@ -21,6 +21,7 @@ from crawlproject.models import Format
 from crawlproject.net.connections import Heads
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.images import largest
+from crawlproject.pages.media import KINDS
 from crawlproject.pages.page import read_page
 from crawlproject.pages.sitemaps import read_sitemap, sitemaps_of_robots
 from crawlproject.politeness.outcomes import retry_after_of
@@ -210,7 +211,7 @@ HTML = {"Content-Type": ["text/html"]}
 
 
 def _page(html: str) -> object:
-    return read_page("https://museum.example/", HTML, html.encode(), NOW)
+    return read_page("https://museum.example/", HTML, html.encode(), NOW, link_texts=True, media=KINDS)
 
 
 def _heads(text: str) -> object:
@@ -231,6 +232,11 @@ def _parsers() -> dict[str, tuple[Callable[[str], object], list[Case]]]:
         Case(f"<{before}", unit, f"{after}>")
         for before, after in (("img srcset='", "'"), ("a href='", "'"), ("meta name=robots content='", "'"))
         for unit in (",", " ", "a, ", "a (", "()", "/", "?", "&", "%", "noai,", ";")
+    ]
+    in_page += [
+        Case(f"<{before}", unit, ">")
+        for before in ("a href=x", "audio", "div")
+        for unit in ("><i", "><div><a href=x", "><audio", "><source src=")
     ]
     ld = [
         Case("<script type='application/ld+json'>", unit, "</script>") for unit in ("[", '{"a":', '"', "1", "\\")

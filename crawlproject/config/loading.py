@@ -52,6 +52,8 @@ def load(settings: Mapping[str, Any]) -> Config:
         raise ConfigError(
             f"CRAWL_SHARD={wrong[0]} is none of CRAWL_SHARDS={values['shards']}: they are counted from 0"
         )
+    if values["pages_links"] == "warc" and not settings.get("CRAWL_PAGES_STORE"):
+        raise ConfigError("CRAWL_PAGES_LINKS=warc needs CRAWL_PAGES_STORE, where pages go: set it, or take event")
     if values["redis_url"] and cluster_address(values["redis_url"]):
         values["namespace"] = _hash_tag(values["namespace"])
     config = Config(**values)

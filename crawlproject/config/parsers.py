@@ -175,6 +175,9 @@ def _function(name: str) -> str:
     return name
 
 
+media = listed("audio, video or both, separated by commas", one_of(("audio", "video"), str.lower))
+
+
 def analyses(value: Any) -> tuple[str, ...]:
     what = "a list of functions, as module:function or by the name of a plug-in's, separated by commas"
     names = listed(what, _function)(value)

@@ -17,6 +17,7 @@ from crawlproject.config.parsers import (
     contact,
     flag,
     formats,
+    media,
     namespace,
     nat64_prefixes,
     networks,
@@ -187,6 +188,16 @@ class Config:
         "images found on pages that the spider `images` gets: those with an open licence (`licensed`), `all`, "
         "or `none`",
     )
+    pages_links: str = setting(
+        "none",
+        choice("none", "event", "warc"),
+        "links of pages, with their text: not reported, in the `event`, or with the page in `CRAWL_PAGES_STORE`",
+    )
+    pages_media: tuple[str, ...] = setting(
+        (),
+        media,
+        "`audio`, `video` or both: those that pages embed under an open licence are reported, and not downloaded",
+    )
     pages_revisit: float = setting(
         0,
         number(0, 30 * 86_400),
@@ -256,12 +267,6 @@ class Config:
         70,
         number(0, 86_400),
         "between two requests of the spider `pages` to one source, besides the source's rate; 0: only that",
-        unit="s",
-    )
-    robots_delay_max: float = setting(
-        60,
-        number(0, above=True),
-        "longest delay between requests that a robots.txt can impose",
         unit="s",
     )
     allow_networks: tuple[Network, ...] = setting(

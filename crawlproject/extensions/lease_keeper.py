@@ -47,6 +47,7 @@ from crawlproject.politeness.outcomes import (
     decide,
     delay,
     failure_of,
+    not_html_type,
     of_status,
 )
 from crawlproject.sources.domains import host_of_url
@@ -122,7 +123,13 @@ class LeaseKeeper(Extension):
                 self._done(lease, request, item, item.status, item.counts, gone)
             case ReadPage():
                 look = self._look(request, item.look)
-                self._done(lease, request, item.event, item.status, item.counts, parse_s=item.parse_s, **look)
+                more = tuple((one.STREAM, one.to_json()) for one in item.media)
+                self._done(
+                    *(lease, request, item.event, item.status, item.counts),
+                    more_events=more,
+                    parse_s=item.parse_s,
+                    **look,
+                )
             case Failure():
                 self._failed(lease, request, item)
             case _ if (end := self._ends.get(lease.id)) is not None:
@@ -323,7 +330,8 @@ def _not_html(lease: Lease, request: Request, failure: Failure) -> Settlement:
         learned["refusal"] = REVISIT in request.meta  # as in `_is_expected`
         attempt = _attempt(request, failure.outcome, failure.status)
         return _dead_letter(lease, source, failure.reason, {"fetched": 1}, attempt, learned)
-    return Settlement(lease.id, source, done=True, counts={"fetched": 1, "not_html": 1}, **learned)
+    counts = {"fetched": 1, f"not_html_{not_html_type(failure.content_type)}": 1}
+    return Settlement(lease.id, source, done=True, counts=counts, **learned)
 
 
 def _evidence(outcome: Outcome, request: Request, status: int | None, hold: float | None = None) -> dict[str, Any]:

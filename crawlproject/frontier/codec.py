@@ -15,7 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -47,6 +50,7 @@ from crawlproject.models import (
     SLOT,
     SOURCE,
     TLS_FAILURE,
+    VIA,
 )
 from crawlproject.sources.domains import domain_of_url, url_fault
 from crawlproject.sources.names import is_name
@@ -55,6 +59,8 @@ from crawlproject.texts import LONGEST_URL, without_userinfo
 VERSION = 1
 LONGEST_ENTRY = 1024 * 1024  # bytes
 LONGEST_EXTRA = 2_048  # bytes, as they are stored
+_LONGEST_FOUND_ON = 512  # characters, as they are stored
+_PLAIN = re.compile(r"[A-Za-z0-9/:._~?=&%-]*+")  # in which Scrapy changes nothing
 _DEEPEST_EXTRA = 20  # objects and arrays in each other; JSON and msgpack go no deeper than Python's stack
 
 _HEADER = 3
@@ -85,7 +91,7 @@ _META_OF_RULES = frozenset({"rule", "link_text"})
 _OF_ONE_REQUEST = frozenset(
     {
         *(LEASE, LED_BY, PACED_AS, PASSAGE, SLOT, RETRIES, FREE_RETRIES, AGAIN),
-        *(IDENTIFIER, EXTRA, FOUND, OPT_OUT, TLS_FAILURE, FETCH_TIME),
+        *(IDENTIFIER, EXTRA, FOUND, VIA, OPT_OUT, TLS_FAILURE, FETCH_TIME),
     }
 )
 _OF_ONE_DOWNLOAD = ("redirect_", "download_")
@@ -119,6 +125,15 @@ def _is_found(value: Any) -> bool:
     return isinstance(value, dict) and all(
         name in OF_FOUND and isinstance(text, str) and 0 < len(text) <= LONGEST_URL for name, text in value.items()
     )
+
+
+def _is_via(value: Any) -> bool:
+    match value:
+        case [int(moment)]:
+            return 0 <= moment < 2**32
+        case [int(moment), shared, str(rest)]:
+            return 0 <= moment < 2**32 and _is_count(shared) and len(rest) <= _LONGEST_FOUND_ON
+    return False
 
 
 def extra_fault(value: Any) -> str | None:
@@ -174,6 +189,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     FREE_RETRIES: _is_count,
     AGAIN: _is_flag,
     FOUND: _is_found,
+    VIA: _is_via,
     EXTRA: _is_extra,
     MODE: _is_mode,
     "redirect_times": _is_count,
@@ -360,6 +376,29 @@ def seed_url(request: Request) -> str:
     """Return the URL that the request started from, before any redirect."""
     urls: list[str] = request.meta.get("redirect_urls") or [request.url]
     return urls[0]
+
+
+def via(url: str, found_on: str = "") -> list[Any]:
+    """Return what is stored, as `VIA`, of how `url` was found: now (s), and, if that is known, on which page.
+
+    Of that page's address, what follows the beginning that both have in common is stored, if it is not too long.
+    """
+    moment, plain = int(time.time()), len(_PLAIN.match(found_on)[0])  # type: ignore[index]  # it matches any text
+    shared = bisect_left(range(1, plain + 1), True, key=lambda end: not url.startswith(found_on[:end]))
+    is_told = 0 < len(found_on) <= shared + _LONGEST_FOUND_ON
+    return [moment, shared, found_on[shared:]] if is_told else [moment]
+
+
+def found_by(request: Request) -> dict[str, str]:
+    """Return what an event says of how its page was found: `found_on`, `discovered_at`; {} if nothing is known."""
+    moment, *where = request.meta.get(VIA) or (None,)
+    if moment is None:
+        return {}
+    found = {"discovered_at": datetime.fromtimestamp(moment, UTC).isoformat()}
+    if where:
+        shared, rest = where
+        found["found_on"] = seed_url(request)[:shared] + rest
+    return found
 
 
 def paced_as(request: Request) -> str:

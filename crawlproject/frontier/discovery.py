@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgpack
 
 from crawlproject.config import Config
-from crawlproject.frontier.codec import VERSION, digest_of, name_in
-from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE
+from crawlproject.frontier.codec import VERSION, digest_of, name_in, via
+from crawlproject.models import IDENTIFIER, PRIORITIES, SOURCE, VIA
 from crawlproject.sources.domains import domain_of, host_of_url, url_fault
 from crawlproject.state.calls import Budget, LinkGroup, Scripts
 from crawlproject.state.client import REDIS_TROUBLE
@@ -34,7 +34,8 @@ class Link:
     """A link found on a page: its canonical URL, and what is to be stored of it.
 
     `identifier` and `url` are what it is known by, as with a seed; `source` is the name that its seed had, if any;
-    `meta` has what the spider declares in `stored_meta`.
+    `meta` has what the spider declares in `stored_meta`. `found_on` is the page that leads there, where the event
+    of the link is to name it.
     """
 
     url: str
@@ -43,6 +44,7 @@ class Link:
     identifier: str = ""
     source: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    found_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,8 @@ class Discovery:
             meta[IDENTIFIER] = link.identifier
         if link.source is not None:
             meta[SOURCE] = link.source
+        if link.found_on:
+            meta[VIA] = via(link.url, link.found_on)
         data = {"url": link.url, "meta": meta} if meta else {"url": link.url}
         body: bytes = self._pack(data)
         return bytes((VERSION, 0, min(max(link.priority, 0), PRIORITIES - 1))) + body

@@ -18,7 +18,7 @@ from crawlproject.pages.canonical import LONGEST
 MOST_ELEMENTS = 20_000  # that are looked at, in the order of the page
 _MOST_ATTRIBUTES = 1000  # of an element: libxml2 takes the square of them
 _FEW_QUOTED = 4
-_MOST_TEXTS = 200  # pieces of the text of a title, or a creator
+_MOST_STEPS = 100  # beginnings and ends of elements that are looked at for the text in one
 
 # The encodings of the WHATWG standard, by the names of Python's codecs. Others it has are no encodings of texts
 # (base64, which w3lib would raise at), take the square of the length (punycode), or hide markup (utf-7).
@@ -87,8 +87,7 @@ class Document:
     def title(self) -> str | None:
         """The title of the page, None without one."""
         node = next(self.of("title"), None)
-        text = " ".join(text_of(node)[: 4 * _LONGEST_TITLE].split())[:_LONGEST_TITLE] if node is not None else ""
-        return text or None
+        return None if node is None else text_of(node, _LONGEST_TITLE) or None
 
     @property
     def language(self) -> str | None:
@@ -126,9 +125,18 @@ def parse(url: str, content_type: str | None, body: bytes) -> Document:
     return Document(url, _base(url, elements), root, elements, _TELLING(root)[:MOST_ELEMENTS])
 
 
-def text_of(node: etree._Element) -> str:
-    """Return the text in an element and in those in it, or its beginning."""
-    return "".join(islice(node.itertext(), _MOST_TEXTS))
+def text_of(node: etree._Element, longest: int) -> str:
+    """Return the first characters of the text in an element and in those in it, its words one blank apart."""
+    parts: list[str] = []
+    left = 4 * longest  # with white space; elements may be in each other: no one of them is read to its end
+    for event, one in islice(etree.iterwalk(node, ("start", "end")), _MOST_STEPS):
+        text = one.text if event == "start" else one.tail if one is not node else None
+        if text:
+            parts.append(text[:left])
+            left -= len(parts[-1])
+            if left <= 0:
+                break
+    return " ".join("".join(parts).split())[:longest]
 
 
 class _Attributes:

@@ -12,7 +12,7 @@ from lxml.etree import _Element
 from crawlproject.pages.canonical import LONGEST, image_url
 from crawlproject.pages.document import WANTED, Document, text_of
 from crawlproject.pages.licences import Licence, known_licence, licence_of
-from crawlproject.pages.linked_data import ImageObject, linked_data
+from crawlproject.pages.linked_data import linked_data
 from crawlproject.sources.domains import domain_of_url
 
 MOST_IMAGES = 500  # of a page
@@ -71,11 +71,15 @@ class _Said:
     creator: str | None = None
 
 
-class _Licences:
-    """Which licence is said of what: of an element and all in it, of an address, of the page."""
+class Licences:
+    """Which licence is said of what: of an element and all in it, of an address, of the page.
 
-    def __init__(self, document: Document, objects: list[ImageObject], others: list[str]) -> None:
+    `of_page` is that of the page, None also where it names several, `described` what its JSON-LD describes.
+    """
+
+    def __init__(self, document: Document) -> None:
         self.document = document
+        self.described, others = linked_data(document)
         self.of_element: dict[_Element, _Said] = {}
         self._is_scope: dict[_Element, bool] = {}  # by element: an attribute is read once, however many are within
         self.of_url: dict[str, Licence] = {}
@@ -110,6 +114,14 @@ class _Licences:
                         return _Said(said.licence, creator)
         return _Said(creator=creator)
 
+    def of_address(self, url: str) -> Licence | None:
+        """Return what is said of an address on the page, where nothing is said in place."""
+        if (found := self.of_url.get(url)) is not None:
+            return found
+        if self.of_page is None or self.is_marked or domain_of_url(url) == domain_of_url(self.document.url):
+            return self.of_page
+        return None
+
     def _scope_of(self, node: _Element) -> _Element | None:
         """Return the element that a licence or creator within it is said of; None if that is the page."""
         for one in _with_ancestors(node):
@@ -124,33 +136,22 @@ class _Licences:
         return None
 
 
-def images_of(document: Document) -> tuple[tuple[FoundImage, ...], Licence | None]:
-    """Return the images of a page, each once, in their order, and its licence: None also where it names several.
+def images_of(document: Document, licences: Licences) -> tuple[FoundImage, ...]:
+    """Return the images of a page, each once, in their order.
 
     They are those of JSON-LD (`ImageObject`), `og:image`, `link rel=image_src`, and `img`: of a `srcset`, and
     of all sources of a `picture`, the largest. An image that is found twice has what is said of it anywhere.
     """
-    objects, others = linked_data(document)
-    licences = _Licences(document, objects, others)
     found: dict[str, FoundImage] = {}
-    for image in _images(document, objects, licences):
+    for image in _images(document, licences):
         known = found.get(image.url)
         if known is not None:
             found[image.url] = _merged(known, image)
         elif len(found) < MOST_IMAGES:
             found[image.url] = image
-    domain = domain_of_url(document.url)
-
-    def licence_of_page(image: FoundImage) -> Licence | None:
-        if licences.of_page is None or licences.is_marked:
-            return licences.of_page
-        return licences.of_page if domain_of_url(image.url) == domain else None
-
-    whole = (
-        replace(image, licence=image.licence or licences.of_url.get(image.url) or licence_of_page(image))
-        for image in found.values()
+    return tuple(
+        replace(image, licence=image.licence or licences.of_address(image.url)) for image in found.values()
     )
-    return tuple(whole), licences.of_page
 
 
 def shown(images: Iterable[FoundImage], base: str) -> Iterator[str]:
@@ -192,8 +193,9 @@ def largest_candidate(srcsets: Iterable[str]) -> str | None:
     return found
 
 
-def _images(document: Document, objects: list[ImageObject], licences: _Licences) -> Iterator[FoundImage]:
-    for one in objects[:MOST_IMAGES]:
+def _images(document: Document, licences: Licences) -> Iterator[FoundImage]:
+    objects = (one for one in licences.described if one.kind == "image")
+    for one in islice(objects, MOST_IMAGES):
         if url := image_url(one.url, document.base):
             licence = licence_of(one.licence, document.base) if one.licence else None
             yield FoundImage(url, licence, title=one.title, creator=one.creator)
@@ -294,7 +296,7 @@ def _with_ancestors(node: _Element) -> Iterator[_Element]:
 
 
 def _creator_in(node: _Element) -> str | None:
-    return _text(node.get("content") or text_of(node)[: 4 * _LONGEST_TEXT])
+    return _text(node.get("content")) or text_of(node, _LONGEST_TEXT) or None
 
 
 def _the_only(licences: list[Licence]) -> Licence | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from scrapy.http import Response
 
-from crawlproject.models import Fetch, PageEvent
+from crawlproject.models import Fetch, MediaEvent, PageEvent
 from crawlproject.pages.page import Page
 from crawlproject.pages.revisits import Look
 from crawlproject.pages.sitemaps import Sitemap
+from crawlproject.texts import without_userinfo
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +34,11 @@ class Fetched:
     before: Look | None = None
     look: Look | None = None
 
+    @property
+    def final_url(self) -> str:
+        """The address that answered."""
+        return without_userinfo(self.response.url)
+
 
 @dataclass(slots=True, kw_only=True)
 class FetchedPage(Fetched):
@@ -40,10 +46,15 @@ class FetchedPage(Fetched):
 
     `body` is the beginning of the response's without its content codings, `page` what was read in it, in `parse_s`
     seconds. `refused` are the opt-outs that forbid to keep it. Where a plug-in keeps it, its place is in `warc`.
+    `content_type` is what its site declares, `statuses` are those of each redirect and of the response, `found` is
+    what its event says of how it was found.
     """
 
     fetched_at: str
     fetch: Fetch
+    content_type: str | None = None
+    statuses: tuple[int, ...] = ()
+    found: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] | None = None
     body: bytes = field(default=b"", repr=False)
     page: Page | None = field(default=None, repr=False)
@@ -65,7 +76,7 @@ class ReadPage:
     """A page or a sitemap that is done; what it leads to is stored. A sitemap has no event.
 
     `counts`: what Redis adds to the counters of its source. It was read in `parse_s` seconds. `look`: it is to be
-    looked at again.
+    looked at again. `media`: what it embeds, and is reported.
     """
 
     event: PageEvent | None
@@ -73,3 +84,4 @@ class ReadPage:
     counts: Mapping[str, int] = field(default_factory=dict)
     parse_s: float | None = None
     look: Look | None = None
+    media: Sequence[MediaEvent] = ()

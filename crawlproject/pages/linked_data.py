@@ -1,4 +1,4 @@
-"""JSON-LD: what a page says about its images, by schema.org."""
+"""JSON-LD: what a page says about its images, audio and video, by schema.org."""
 
 from __future__ import annotations
 
@@ -13,38 +13,44 @@ from crawlproject.pages.document import Document
 _TYPE = "application/ld+json"
 _MOST_SCRIPTS = 20
 _MOST_VALUES = 10_000  # of a script that are looked at
-_IMAGE_TYPES = frozenset(("ImageObject", "Photograph"))
+_KINDS = {"ImageObject": "image", "Photograph": "image", "AudioObject": "audio", "VideoObject": "video"}
 _LONGEST_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class ImageObject:
-    """An image, as JSON-LD describes it; all but `url` may be None."""
+class MediaObject:
+    """An `image`, `audio` or `video`, as JSON-LD describes it; all but `kind` and `url` may be None."""
 
+    kind: str
     url: str
     licence: str | None
     title: str | None
     creator: str | None
+    content_type: str | None
 
 
-def linked_data(document: Document) -> tuple[list[ImageObject], list[str]]:
-    """Return the images that the page's JSON-LD describes, and the licences that it names of anything else."""
-    images: list[ImageObject] = []
+def linked_data(document: Document) -> tuple[list[MediaObject], list[str]]:
+    """Return what the page's JSON-LD describes, and the licences that it names of anything but images."""
+    objects: list[MediaObject] = []
     licences: list[str] = []
     scripts = (node for node in document.of("script") if (node.get("type") or "").lower() == _TYPE)
     for node in islice(scripts, _MOST_SCRIPTS):
         for thing in _things(node.text or ""):
             licence = _address(thing.get("license"))
-            if _IMAGE_TYPES.isdisjoint(_texts(thing.get("@type"))):
-                if licence:
-                    licences.append(licence)
-            elif url := _address(thing.get("contentUrl")) or _address(thing.get("url")):
+            kind = next((_KINDS[name] for name in _texts(thing.get("@type")) if name in _KINDS), "")
+            if kind != "image" and licence:
+                licences.append(licence)
+            url = _address(thing.get("contentUrl"))
+            if kind == "image":
+                url = url or _address(thing.get("url"))  # of others that is their page
+            if kind and url:
                 title = _text(thing.get("name")) or _text(thing.get("caption")) or _text(thing.get("headline"))
                 creator = (
                     _name(thing.get("creator")) or _name(thing.get("author")) or _text(thing.get("creditText"))
                 )
-                images.append(ImageObject(url, licence, title, creator))
-    return images, licences
+                content_type = _text(thing.get("encodingFormat"))
+                objects.append(MediaObject(kind, url, licence, title, creator, content_type))
+    return objects, licences
 
 
 def _things(text: str) -> Iterator[dict[str, Any]]:

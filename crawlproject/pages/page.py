@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 from crawlproject.pages.document import language_tag, parse
-from crawlproject.pages.images import FoundImage, images_of, shown
+from crawlproject.pages.images import FoundImage, Licences, images_of, shown
 from crawlproject.pages.licences import Licence
 from crawlproject.pages.links import Link, links_of
+from crawlproject.pages.media import FoundMedia, media_of
 from crawlproject.pages.rules import Headers, Rules, header, rules_of
 
 MAX_BYTES = 250_000
@@ -31,8 +33,8 @@ _OTHERS = (b"%PDF-", b"%!PS-", b"GIF8", b"{\\rtf", b"\xff\xd8\xff", b"RIFF", b"P
 class Page:
     """What a page says.
 
-    `links` and `images` are those to follow: none where `rules` forbid it. `digest` is the same for pages that
-    show the same text and the same images, None for one without any.
+    `links` and `images` are those to follow, `media` what is reported: none where `rules` forbid it. `digest` is
+    the same for pages that show the same text and the same images, None for one without any.
     """
 
     url: str
@@ -43,13 +45,23 @@ class Page:
     links: tuple[Link, ...]
     images: tuple[FoundImage, ...]
     licence: Licence | None
+    media: tuple[FoundMedia, ...] = ()
 
 
-def read_page(url: str, headers: Headers, body: bytes, now: datetime) -> Page | None:
+def read_page(
+    url: str,
+    headers: Headers,
+    body: bytes,
+    now: datetime,
+    *,
+    link_texts: bool = False,
+    media: Collection[str] = (),
+) -> Page | None:
     """Return what a page says, None if the body is no HTML.
 
     `url` is the one that answered, absolute; `headers` are the response's, `body` its bytes without content
     codings, of which `MAX_BYTES` are read. Costs a bounded time, and raises nothing, whatever they are.
+    `link_texts`: links with what they say. `media`: also `audio`, `video`, or both.
     """
     content_type = header(headers, "content-type")
     nosniff = (header(headers, "x-content-type-options") or "").strip().lower() == "nosniff"
@@ -57,15 +69,17 @@ def read_page(url: str, headers: Headers, body: bytes, now: datetime) -> Page | 
         return None
     document = parse(url, content_type, body[:MAX_BYTES])
     rules = rules_of(headers, document.metas, now)
-    images, licence = images_of(document)
+    licences = Licences(document)
+    images = images_of(document, licences)
     return Page(
         url=url,
         title=document.title,
         language=document.language or language_tag(header(headers, "content-language") or ""),
         rules=rules,
-        links=() if rules.nofollow else links_of(document),
+        links=() if rules.nofollow else links_of(document, with_texts=link_texts),
         images=() if rules.noimages else images,
-        licence=licence,
+        media=() if rules.noimages or not media else media_of(document, licences, media),
+        licence=licences.of_page,
         digest=document.digest(shown(images, document.base)),
     )
 

@@ -18,9 +18,10 @@ from scrapy.utils.datatypes import LocalCache
 from crawlproject import config
 from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, PLAIN, POOR, Discovery, Link
 from crawlproject.frontier.scheduler import scheduler_of
-from crawlproject.models import FOUND, LEASE, MOST_DEPTH, SCOPE, SITEMAP, PageEvent
+from crawlproject.models import FOUND, LEASE, MOST_DEPTH, SCOPE, SITEMAP, MediaEvent, PageEvent
 from crawlproject.pages.images import FoundImage
 from crawlproject.pages.items import Fetched, FetchedPage, FetchedSitemap, ReadPage
+from crawlproject.pages.links import outlinks
 from crawlproject.pages.page import Page
 from crawlproject.pages.revisits import UNCHANGED, verdict
 from crawlproject.pages.rules import rules_of
@@ -108,16 +109,17 @@ class LinksPipeline:
         if is_new:
             await self._admit(self.links, iter(links), counts)
         if not item.refused:
-            await self._admit(self.images, self._images_of(item, page.images, item.fetch.final_url))
+            await self._admit(self.images, self._images_of(item, page.images, item.final_url))
         await self._admit_sitemaps(item, counts)
         if item.refused:
             return Failure(KEPT_BACK, f"opt-out: {', '.join(item.refused)}", status=200)
-        event = _event_of(item, page, len(links))
+        event = _event_of(item, page, len(links), with_outlinks=self.settings.pages_links == "event")
         good = int(is_new and event.revisit != UNCHANGED)
         counts.update(
             pages=1, good_pages=good, bytes=len(item.body), revisits_unchanged=int(event.revisit == UNCHANGED)
         )
-        return ReadPage(event, event.status, +counts, item.parse_s, item.look)
+        media = _media_of(item, page) if event.revisit != UNCHANGED else ()
+        return ReadPage(event, event.status, +counts, item.parse_s, item.look, media)
 
     def _links_of(self, item: FetchedPage, page: Page, counts: Counter[str]) -> Iterator[Link]:
         """Yield the links to pages that are in scope and no traps, with what is stored of their seed."""
@@ -148,7 +150,8 @@ class LinksPipeline:
             return
         if priority is None:
             priority = POOR if worth == "poor" else PLAIN
-        yield Link(url, priority, depth, source=_source_of(item, url), meta=meta)
+        source = _source_of(item, url)
+        yield Link(url, priority, depth, source=source, meta=meta, found_on=item.final_url)
 
     def _leads_on(self, item: Fetched) -> bool:
         """Tell whether there may be pages one link farther away from the seed."""
@@ -285,7 +288,7 @@ def _of_seed(item: Fetched, scope: str | None) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent:
+def _event_of(item: FetchedPage, page: Page | None, links: int = 0, *, with_outlinks: bool = False) -> PageEvent:
     """Return the event of a page; with None for `page`, of one that has not changed and was not read."""
     read: dict[str, Any] = {"title": None, "language": None, "licence": None, "images": 0}
     digest = item.before.digest if item.before else ""
@@ -293,11 +296,16 @@ def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent
         digest = page.digest or ""
         licence = page.licence and page.licence.url
         read = {"title": page.title, "language": page.language, "licence": licence, "images": len(page.images)}
+        read |= {"outlinks": outlinks(page.links)} if with_outlinks else {}
     return PageEvent(
         url=item.url,
         source=item.source,
         status=item.response.status,
+        statuses=item.statuses,
         **asdict(item.fetch),
+        content_type=item.content_type,
+        size=len(item.body),
+        wire_size=len(item.response.body),
         digest=digest or None,
         links=links,
         depth=item.depth,
@@ -305,7 +313,26 @@ def _event_of(item: FetchedPage, page: Page | None, links: int = 0) -> PageEvent
         record=item.warc,
         extra=item.extra,
         revisit=verdict(item.before, digest),
+        **item.found,
         **read,
+    )
+
+
+def _media_of(item: FetchedPage, page: Page) -> tuple[MediaEvent, ...]:
+    """Return what a page embeds and is reported of it, at the time of its event."""
+    return tuple(
+        MediaEvent(
+            url=one.url,
+            source=item.source,
+            type=one.kind,
+            licence=one.licence.url,
+            found_on=item.final_url,
+            time=item.fetched_at,
+            content_type=one.content_type,
+            title=one.title,
+            creator=one.creator,
+        )
+        for one in page.media
     )
 
 

@@ -17,7 +17,7 @@ from crawlproject.pages.items import FetchedPage
 from crawlproject.pages.page import MAX_BYTES, Page, read_page
 from crawlproject.pages.revisits import Look, is_home, look_of
 from crawlproject.pages.rules import NO_IMAGES, header
-from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Failure, Outcome
+from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Failure
 from crawlproject.texts import printable
 
 _LARGE = 8 * 1024  # bytes; fewer take 20 ms at most, whatever they are
@@ -51,13 +51,19 @@ class PagePipeline:
         try:
             item.body = decoded_beginning(response.body, codings, most)
         except UnreadableImage as error:
-            return _failure(item, UNREADABLE, str(error))
-        read = partial(read_page, response.url, response.headers, item.body, datetime.now(UTC))
+            return Failure(UNREADABLE, str(error), response.status)
+        read = partial(
+            read_page,
+            *(response.url, response.headers, item.body, datetime.now(UTC)),
+            link_texts=self.settings.pages_links != "none",
+            media=self.settings.pages_media,
+        )
         item.page = await asyncio.to_thread(read) if len(item.body) > _LARGE else read()
         item.parse_s = time.perf_counter() - began
         if item.page is None:
-            content_type = header(response.headers, "content-type") or "none"
-            return _failure(item, NOT_HTML, f"not HTML (Content-Type: {printable(content_type)})")
+            content_type = header(response.headers, "content-type") or ""
+            reason = f"not HTML (Content-Type: {printable(content_type) or 'none'})"
+            return Failure(NOT_HTML, reason, response.status, content_type=content_type)
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)
         item.look = self._look(item, item.page)
         return item
@@ -69,7 +75,3 @@ class PagePipeline:
             return None
         look = look_of(item.response.url, item.response.headers, page.digest or "")
         return look.after(item.before, shortest)
-
-
-def _failure(item: FetchedPage, outcome: Outcome, reason: str) -> Failure:
-    return Failure(outcome, reason, item.response.status)

@@ -65,6 +65,8 @@ Kind = Literal[
     "ours",
 ]
 ERROR_KINDS: tuple[Kind, ...] = get_args(Kind)
+# What links to pages lead to in place of HTML, by the declared type: few and fixed for the same reason.
+NOT_HTML_TYPES = ("pdf", "image", "audio", "video", "text", "application", "other")
 # Attempts that failed at the site, or on the way there; of the others none says that anything is wrong with it.
 SITE_ERRORS = tuple(kind for kind in ERROR_KINDS if kind not in {"robots", "opt_out", "refused", "store", "ours"})
 
@@ -113,7 +115,8 @@ class Failure:
     `outcome` says what follows from that; `reason` is a sentence for people.
     `status` is the HTTP status, None when there was no response. `retry_after` is how long the site wants to be
     left alone, in seconds, or when its robots.txt is fetched again; None if that is not known. `facts`
-    are those of the header of a picture that cannot be decoded.
+    are those of the header of a picture that cannot be decoded. `content_type` is what a response has that is no
+    page.
     """
 
     outcome: Outcome
@@ -121,6 +124,7 @@ class Failure:
     status: int | None = None
     retry_after: float | None = None
     facts: ImageFacts | None = None
+    content_type: str = ""
 
 
 # What components find out by themselves
@@ -181,6 +185,15 @@ def of_status(status: int, retry_after: float | None = None, gone: Collection[in
     if status == 503 and retry_after is not None:
         return _503_WITH_RETRY_AFTER
     return _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, _INVALID)
+
+
+def not_html_type(content_type: str) -> str:
+    """Return which of `NOT_HTML_TYPES` a content type is counted as."""
+    essence = content_type.partition(";")[0].strip().lower()
+    if essence in {"application/pdf", "application/x-pdf"}:
+        return "pdf"
+    kind, slash, _ = essence.partition("/")
+    return kind if slash and kind in NOT_HTML_TYPES[1:] and "html" not in essence else "other"
 
 
 def of_exception(error: BaseException) -> Outcome:

@@ -28,6 +28,7 @@ from crawlproject.texts import printable
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
 MAX_BYTES = 500 * 1024  # of a robots.txt that are read, RFC 9309 2.5
+MOST_DELAY_S = 60.0  # between two requests to a source, whatever its robots.txt asks for
 
 # Of 50,000 rules with wildcards, and a URL of 8,192 characters, a verdict would take half a second.
 _MOST_WORK = 1_500_000  # in the steps of `Rules.work`, some 3 ns each: 4 ms

@@ -18,7 +18,7 @@ from crawlproject.config import Config
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.sitemaps import sitemap_lines, sitemaps_of_robots
 from crawlproject.politeness.outcomes import LONGEST_DELAY_S
-from crawlproject.politeness.robots_txt import Rules, Verdict, freshness, judge, robots_url
+from crawlproject.politeness.robots_txt import MOST_DELAY_S, Rules, Verdict, freshness, judge, robots_url
 from crawlproject.robots.fetcher import Fetched, RobotsFetcher
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url
@@ -293,7 +293,7 @@ class RobotsCache:
         if kind == "rules":
             rules = await _parse(body)
             kind, body = what_is_kept(rules, body)
-            delay = min(rules.delay or 0.0, self.config.robots_delay_max)
+            delay = min(rules.delay or 0.0, MOST_DELAY_S)
         if kind == "unreachable":
             logger.debug("%s cannot be fetched: %s", url, printable(fetched.reason), extra={"source": source})
         requested = fetched.requested

@@ -175,7 +175,7 @@ class ImagesSpider(OneItemSpider):
         version = Version.of(response.headers.get("ETag"), response.headers.get("Last-Modified"))
         said = {
             **self.who(request),
-            "content_type": _content_type(response),
+            "content_type": declared_type(response),
             "fetched_at": utc_now(),
             "fetch": Fetch.of(request, response.url),
             "opt_out": tuple(request.meta.get(OPT_OUT, ())),
@@ -190,6 +190,7 @@ class ImagesSpider(OneItemSpider):
         return FetchedImage(**said, body=response.body, codings=codings, found=request.meta.get(FOUND, {}))
 
 
-def _content_type(response: Response) -> str | None:
+def declared_type(response: Response) -> str | None:
+    """Return the content type of a response, as its site declares it, without parameters; None without one."""
     content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
     return content_type.partition(";")[0].strip().lower() or None

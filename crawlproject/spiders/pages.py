@@ -11,7 +11,7 @@ from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
 from crawlproject import plugins
-from crawlproject.frontier.codec import seed_url
+from crawlproject.frontier.codec import found_by, seed_url, via
 from crawlproject.models import (
     EXTRA,
     MOST_DEPTH,
@@ -19,6 +19,7 @@ from crawlproject.models import (
     SCOPE,
     SITEMAP,
     SOURCE,
+    VIA,
     Fetch,
     LinkRotEvent,
     Seed,
@@ -30,7 +31,7 @@ from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.versions import CONDITIONS
-from crawlproject.spiders.images import OneItemSpider
+from crawlproject.spiders.images import OneItemSpider, declared_type
 from crawlproject.texts import without_userinfo
 
 _PIPELINES = {
@@ -75,8 +76,8 @@ class PagesSpider(OneItemSpider):
         return super().request_for(replace(seed, url=canonical_url(seed.url) or seed.url, priority=priority))
 
     def meta_of(self, seed: Seed) -> dict[str, Any]:
-        """Return how far links are followed."""
-        return {SCOPE: seed.scope, MOST_DEPTH: seed.depth}
+        """Return how far links are followed, and when the seed was admitted."""
+        return {SCOPE: seed.scope, MOST_DEPTH: seed.depth, VIA: via(seed.url)}
 
     def who(self, request: Request) -> dict[str, Any]:
         """Return the fields that link rot begins with: which page `request` is for."""
@@ -107,5 +108,12 @@ class PagesSpider(OneItemSpider):
         }
         if SITEMAP in meta:
             return FetchedSitemap(**known, indexes=meta[SITEMAP])
-        fetch = Fetch.of(request, response.url)
-        return FetchedPage(**known, fetched_at=utc_now(), fetch=fetch, extra=meta.get(EXTRA))
+        return FetchedPage(
+            **known,
+            fetched_at=utc_now(),
+            fetch=Fetch.of(request, response.url),
+            content_type=declared_type(response),
+            statuses=(*meta.get("redirect_reasons", ()), response.status),
+            found=found_by(request),
+            extra=meta.get(EXTRA),
+        )

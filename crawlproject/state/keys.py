@@ -243,6 +243,7 @@ class Keys:
     link_rot_events = _OfCrawl("Stream: event `link_rot`.", key="link_rot")
     failed_events = _OfCrawl("Stream: event `failed`, as the fields of its dead letter.", key="failed")
     page_events = _OfCrawl("Stream: event `pages`.", key="pages")
+    media_events = _OfCrawl("Stream: event `page_media`.", key="page_media")
     halted_events = _OfCrawl("Stream: event `crawl_halted`.", key="crawl_halted")
     resumed_events = _OfCrawl("Stream: event `crawl_resumed`.", key="crawl_resumed")
     audit = _OfCrawl(
@@ -261,7 +262,7 @@ class Keys:
     counts = _OfSpider(
         "Hash: source to its counts (msgpack): fetched, thumbnails, probes, pages, responses, items, link_rot, "
         "failed, retried, bytes, answers, latency_us, excluded, purged, sitemaps, sitemaps_left_out, "
-        "revisits_unchanged, links_ + what became of them, and error_ + kind."
+        "revisits_unchanged, not_html_ + type, links_ + what became of them, and error_ + kind."
     )
     totals = _OfSpider(
         "Hash: seeds admitted and refused, duplicates, deliveries lost, events trimmed, refusals not kept; the "
@@ -291,6 +292,7 @@ class Keys:
             self.link_rot_events,
             self.failed_events,
             self.page_events,
+            self.media_events,
             self.halted_events,
             self.resumed_events,
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from crawlproject.politeness.outcomes import ERROR_KINDS, SITE_ERRORS
+from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES, SITE_ERRORS
 from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
 from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
@@ -176,6 +176,7 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "purged": totals.get("purged", 0),
         "links_rps": rate(*LINKS),
         **{name: totals.get(name, 0) for name in LINKS},
+        "not_html": not_html(totals),
         "waiting": overview.overflow,
         "spilled": overview.spilled,
         "overflow_lost": totals.get("overflow_lost", 0),
@@ -230,6 +231,11 @@ def _counts(source: SourceSample) -> dict[str, int]:
 def _errors(counts: Mapping[str, int]) -> dict[str, int]:
     """Return the errors by kind, without kinds that have not occurred."""
     return {kind: count for kind in ERROR_KINDS if (count := counts.get(f"error_{kind}", 0))}
+
+
+def not_html(totals: Mapping[str, int]) -> dict[str, int]:
+    """Return the links that have led to no HTML, by type, without types that have not occurred."""
+    return {name: count for name in NOT_HTML_TYPES if (count := totals.get(f"not_html_{name}", 0))}
 
 
 def increase(before: int, now: int) -> int:

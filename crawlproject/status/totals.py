@@ -14,7 +14,7 @@ from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
 from crawlproject.state.source_counts import counts_in, read_all_fetches
 from crawlproject.status.sample import collect, summed
-from crawlproject.status.snapshot import LINKS, quantile
+from crawlproject.status.snapshot import LINKS, not_html, quantile
 
 _OF_SOURCES = (
     *("fetched", "thumbnails", "probes", "pages", "responses", "items", "link_rot", "failed", "retried", "bytes"),
@@ -71,6 +71,7 @@ async def totals(state: State) -> dict[str, Any]:
         "leased": leased,
         "dead_letters": of["dead"],
         **{name: of["totals"].get(name, 0) for name in (*_OF_ALL, *_OF_SOURCES)},
+        "not_html": not_html(of["totals"]),
         **times,
         "sources": dict(sorted(sources.items())),
     }

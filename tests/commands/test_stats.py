@@ -36,7 +36,9 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
             Settlement(
                 done, "museum", event=image, counts=counts, status="200", latency=0.2, fetch_s=0.5, parse_s=0.0012
             ),
-            Settlement(rotten, "museum", event=("link_rot", "{}"), counts={"fetched": 1, "link_rot": 1}),
+            Settlement(
+                rotten, "museum", event=("link_rot", "{}"), counts={"fetched": 1, "link_rot": 1, "not_html_pdf": 2}
+            ),
             Settlement(dead, "museum", b"\x01\x00\x00x", dead="status 403", counts={"fetched": 1, "failed": 1}),
         ],
     )
@@ -58,6 +60,7 @@ async def test_the_totals_are_one_json_document(scrapy: Scrapy, state: State) ->
         **dict.fromkeys(("refused", "deliveries_lost", "mended", "events_trimmed", "refusals_not_kept"), 0),
         **dict.fromkeys(("waiting", "overflow_lost", "sitemaps", "sitemaps_left_out"), 0),
         **dict.fromkeys(("revisits", "revisits_unchanged", *LINKS), 0),
+        "not_html": {"pdf": 2},
         # interpolated between 0.15 and 0.25, and between 0.4 and 0.6
         **{"latency_p50_s": 0.2, "latency_p95_s": 0.245, "latency_p99_s": 0.249},
         **{"fetch_p50_s": 0.5, "fetch_p95_s": 0.59, "fetch_p99_s": 0.598},

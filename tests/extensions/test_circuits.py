@@ -37,18 +37,16 @@ async def test_a_signal_tells_of_each_circuit_that_opens_halts_or_resumes(case: 
     await state.scripts.watch(fence)  # before the worker has begun to listen
     told: list[tuple[str, str, str, str]] = []
 
-    async def opened(source: str, reason: str, by: str, **_: Any) -> None:
-        told.append(("opened", source, reason, by))
+    names = {getattr(circuits, f"circuit_{name}"): name for name in ("opened", "halted", "resumed")}
 
-    def halted(source: str, reason: str, by: str, **_: Any) -> None:
-        told.append(("halted", source, reason, by))
+    def note(signal: object, source: str, reason: str, by: str, **_: Any) -> None:
+        told.append((names[signal], source, reason, by))
 
-    def resumed(source: str, reason: str, by: str, **_: Any) -> None:
-        told.append(("resumed", source, reason, by))
+    async def opened(**more: Any) -> None:
+        note(**more)
 
-    crawler.signals.connect(opened, signal=circuits.circuit_opened)
-    crawler.signals.connect(halted, signal=circuits.circuit_halted)
-    crawler.signals.connect(resumed, signal=circuits.circuit_resumed)
+    for signal, name in names.items():
+        crawler.signals.connect(opened if name == "opened" else note, signal=signal)
     extension = Circuits.from_crawler(crawler)
     extension.spider_opened()
     await until_async(lambda: extension._last)

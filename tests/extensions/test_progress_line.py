@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from demo.gallery import Gallery
-from tests.commands.test_top import environment_of_terminals, top
+from tests.commands.test_top import Terminal, environment_of_terminals, top
 from tests.conftest import ROOT
 from tests.test_crawl import Crawl
 from tests.waiting import PATIENCE_S
@@ -21,6 +21,14 @@ def project(environment_of_terminals: dict[str, str], crawl: Crawl) -> dict[str,
     """The environment of a worker on a terminal, in a project of its own."""
     crawl.environ |= {"PYTHONPATH": str(ROOT), "SCRAPY_SETTINGS_MODULE": "crawlproject.settings"}
     return environment_of_terminals | crawl.environ
+
+
+def ended(terminal: Terminal) -> int | None:
+    """Read until the worker has ended; return its status."""
+    deadline = time.monotonic() + PATIENCE_S
+    while terminal.process.poll() is None and time.monotonic() < deadline:
+        terminal.read(0.1)
+    return terminal.process.returncode
 
 
 @pytest.mark.slow
@@ -36,10 +44,7 @@ def test_a_terminal_shows_a_line_and_what_asks_for_action_and_the_rest_is_in_a_f
             terminal.until(lambda text: "/61 images, " in text and "/s, " in text and "1 source" in text)
             terminal.until(lambda text: "WARNING: other was put on permanent halt" in text)
             text = terminal.until(lambda text: "61/61 images, " in text and ", 1 gone" in text)
-            deadline = time.monotonic() + PATIENCE_S
-            while terminal.process.poll() is None and time.monotonic() < deadline:
-                terminal.read(0.1)
-            assert terminal.process.returncode == 0
+            assert ended(terminal) == 0
     log = tmp_path / ".crawl" / "logs" / "images.log"
     first, *lines = text.splitlines()
     assert first.replace("\n", "").startswith("log: ")
@@ -55,9 +60,7 @@ def test_who_says_how_to_log_has_no_line(
 ) -> None:
     crawl.source("museum", rate=20)
     with top(project, *given, command=("-m", "scrapy", "crawl", "images"), cwd=tmp_path) as terminal:
-        deadline = time.monotonic() + PATIENCE_S
-        while terminal.process.poll() is None and time.monotonic() < deadline:
-            terminal.read(0.1)
+        ended(terminal)
         text = terminal.until(lambda _: True)
     assert "/0 images, " not in text
     assert not (tmp_path / ".crawl" / "logs").exists()

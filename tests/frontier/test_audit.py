@@ -10,13 +10,12 @@ import pytest
 from crawlproject import config
 from crawlproject.frontier import audit as audit_module
 from crawlproject.frontier.audit import Audit
-from crawlproject.frontier.codec import digest_of
-from crawlproject.state.calls import NewRequest, Revisit, Settlement
+from crawlproject.frontier.codec import with_deliveries
+from crawlproject.state.calls import Grant, Revisit
 from crawlproject.state.client import State
 from tests.frontier.tails import SITE, MemoryStore, counters, discover, spilled
 from tests.leading import lead
-from tests.settings_of_functions import within
-from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
+from tests.state.calls.calls import change_packed, db, entry, join, lease, put, request, rule, settle
 from tests.waiting import until_async
 
 TIMEOUT_S = 1.0
@@ -38,7 +37,7 @@ class Crawl:
         self.state = state
         self.overflow = MemoryStore(state)
         self.ended: Counter[bytes] = Counter()
-        self.held: list[Settlement] = []
+        self.held: list[Grant] = []
         self.fence = 0
 
     async def begin(self) -> None:
@@ -52,15 +51,9 @@ class Crawl:
         assert len(await state.scripts.take_seeds("dead", 9)) == 2
         await self.lease(5)
         delayed, revisited, *self.held = self.held
-        self.ended[revisited.entry or b""] += 1
-        again = Revisit(b"r" * 20, entry("again"), 3600.0)
-        await state.scripts.settle(
-            "w",
-            [
-                Settlement(delayed.id, "museum", delayed.entry, delay=1.0),
-                Settlement(revisited.id, "museum", done=True, revisit=again),
-            ],
-        )
+        self.ended[revisited.entry] += 1
+        await settle(state, delayed, entry=delayed.entry, delay=1.0)
+        await settle(state, revisited, done=True, revisit=Revisit(b"r" * 20, entry("again"), 3600.0))
         await discover(state, FOUND)
         await state.scripts.set_rates(self.fence, [(SITE, 0.02, 0.02)], {})
         assert await spilled(state, self.overflow) > 100
@@ -72,16 +65,12 @@ class Crawl:
     async def lease(self, want: int, worker: str = "w") -> None:
         """Lease; what this worker gets is `held`, to be settled at some time."""
         reply = await lease(self.state, want, worker)
-        for grant in reply.grants if worker == "w" else []:
-            source = grant.id.partition(":")[2]
-            self.held.append(Settlement(grant.id, source, grant.entry[:1] + b"\0" + grant.entry[2:], done=True))
+        self.held += reply.grants if worker == "w" else []
 
     async def settle(self) -> None:
         """Settle all that is held; each lease is still there."""
-        settlements = [Settlement(one.id, one.source, done=True) for one in self.held]
-        reply = await self.state.scripts.settle("w", settlements)
-        assert all(reply.settled)
-        self.ended.update(one.entry or b"" for one in self.held)
+        assert all(await settle(self.state, *self.held, done=True))
+        self.ended.update(with_deliveries(one.entry, 0) for one in self.held)
         self.held = []
 
     async def end(self) -> None:
@@ -94,13 +83,9 @@ class Crawl:
             assert beat.alive
             await self.settle()
             await self.overflow.step()
-            seeds = await state.scripts.take_seeds("w", 9)
-            if seeds:
-                items = [
-                    NewRequest(entry(seed.decode()), digest_of("", seed.decode()), again=False, source="museum")
-                    for seed in seeds
-                ]
-                await within(state.scripts, high_water=9999, dead_maxlen=99).enqueue("w", items, seeds=seeds)
+            if seeds := await state.scripts.take_seeds("w", 9):
+                items = [request(seed.decode(), int(seed[-1:])) for seed in seeds]
+                await state.scripts.enqueue("w", items, seeds=seeds)
             await self.lease(100)
             return not self.held and (await state.scripts.idleness()).is_idle
 
@@ -115,15 +100,6 @@ async def sweep(state: State) -> None:
         await audit.step()
 
 
-async def crawl_in_all_states(redis_url: str) -> tuple[State, Crawl]:
-    settings = {"REDIS_URL": redis_url, "CRAWL_PAGES_BUDGET_MAX": 0}
-    state = State(config.load(settings), "images")
-    await state.open()
-    crawl = Crawl(state)
-    await crawl.begin()
-    return state, crawl
-
-
 MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist", "sources")
 
 
@@ -131,7 +107,10 @@ MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist", "sourc
 async def test_a_derived_key_may_be_deleted(
     redis_url: str, name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state, crawl = await crawl_in_all_states(redis_url)
+    state = State(config.load({"REDIS_URL": redis_url, "CRAWL_PAGES_BUDGET_MAX": 0}), "images")
+    await state.open()
+    crawl = Crawl(state)
+    await crawl.begin()
     keys, redis = state.keys, db(state)
     caplog.set_level(logging.WARNING)
     before, revisits = await counters(state), await redis.zrange(keys.revisits, 0, -1, withscores=True)
@@ -158,21 +137,15 @@ async def test_a_derived_key_may_be_deleted(
     await state.close()
 
 
-async def test_a_queue_that_nothing_names_is_crawled(state: State) -> None:
+@pytest.mark.parametrize("spider", ["images", "pages"])  # of the worker that leads
+async def test_a_queue_that_nothing_names_is_crawled(state: State, spider: str) -> None:
     await join(state)
     await lead(state)
     await db(state).rpush(state.keys.queue_of + "2:museum", entry("lost", priority=2))
-    await sweep(state)
+    await sweep(state.beside(spider))
     [grant] = (await lease(state)).grants
     assert grant.entry[3:] == b"lost"
     assert await counters(state) == (1, 0, 0)
-
-
-async def test_the_frontiers_of_all_spiders_are_looked_at(state: State) -> None:
-    await join(state)
-    await db(state).rpush(state.keys.queue_of + "2:museum", entry("lost", priority=2))
-    await sweep(state.beside("pages"))
-    assert await db(state).exists(*state.keys.due)
 
 
 async def test_nothing_is_mended_where_all_is_right(state: State, caplog: pytest.LogCaptureFixture) -> None:
@@ -195,9 +168,7 @@ async def test_a_source_that_one_spider_resumes_is_due_for_the_other_one_soon(st
         await join(spider)
         await put(spider, [entry("one"), entry("two")])
     (grant,) = (await lease(state, 1)).grants
-    await state.scripts.settle(
-        "w", [Settlement(grant.id, "museum", done=True, status="429", slows=True, hold=3600.0)]
-    )
+    await settle(state, grant, done=True, status="429", slows=True, hold=3600.0)
     assert not (await lease(pages)).grants
     await db(state).hset(state.keys.ordered_by_of + "museum", "resume", "somebody")
     assert await state.scripts.watch(fence)

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider
-from scrapy.http import Response
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier import codec
@@ -29,8 +28,10 @@ from crawlproject.models import (
     OPT_OUT,
     RETRIES,
     SOURCE,
+    VIA,
     Lease,
 )
+from crawlproject.pages.canonical import canonical_url
 from crawlproject.spiders.images import ImagesSpider
 
 
@@ -71,6 +72,8 @@ def attributes(request: Request) -> dict[str, Any]:
             }
         },
         {"meta": {FOUND: {"found_on": "http://a/", "alt": "馬"}}},
+        {"meta": {VIA: [1_790_000_000]}},
+        {"meta": {VIA: [1_790_000_000, 8, "a/b"]}},
         {"meta": {EXTRA: {"TEXT": "馬", "n": [1, 2.5, None, {}], "long": "x" * 2_000}}},
         {"cb_kwargs": {"list": [1, 2.5, None, [], {}, b"\xff"]}},
         {"cookies": {"a": "b"}, "encoding": "latin-1", "dont_filter": True, "flags": ["x"]},
@@ -81,6 +84,66 @@ def test_a_request_comes_back_as_it_was(more: dict[str, Any]) -> None:
     request = Request(URL, **more)
     again = codec.decode(codec.encode(request, SPIDER), SPIDER)
     assert attributes(again) == attributes(request)
+
+
+@pytest.mark.parametrize(
+    ("url", "page", "stored"),
+    [
+        ("https://a.example/halls/1", "https://a.example/halls/", (24, "")),
+        ("https://a.example/halls/1", "https://a.example/halls/?page=2", (24, "?page=2")),
+        ("https://a.example/", "https://b.example/", (8, "b.example/")),
+        ("https://a.example/", "https://a.example/" + "x" * 512, (18, "x" * 512)),
+    ],
+)
+def test_a_request_says_where_and_when_it_was_found(url: str, page: str, stored: tuple[int, str]) -> None:
+    moment, *where = codec.via(url, page)
+    assert tuple(where) == stored
+    assert 0 <= time.time() - moment < 60
+    moved = Request("https://c.example/", meta={VIA: [1_790_000_000, *where], "redirect_urls": [url]})
+    for request in (Request(url, meta={VIA: [1_790_000_000, *where]}), moved):
+        assert codec.found_by(request) == {"found_on": page, "discovered_at": "2026-09-21T14:13:20+00:00"}
+
+
+def test_without_a_page_or_of_one_with_a_long_address_only_the_time_is_stored() -> None:
+    assert len(codec.via(URL)) == len(codec.via(URL, URL + "x" * 513)) == 1
+    assert codec.found_by(Request(URL, meta={VIA: [1_790_000_000]})) == {
+        "discovered_at": "2026-09-21T14:13:20+00:00"
+    }
+    assert codec.found_by(Request(URL)) == {}
+
+
+_PATHS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.text("/[]|%é?&=^\\", max_size=9)
+
+
+@given(_PATHS, _PATHS, _PATHS)
+def test_where_it_was_found_is_read_back_whatever_scrapy_makes_of_its_address(
+    both: str, one: str, other: str
+) -> None:
+    url, page = (canonical_url(f"https://a.example/{both}{rest}") for rest in (one, other))
+    if url is not None and page is not None:
+        assert codec.found_by(Request(url, meta={VIA: codec.via(url, page)}))["found_on"] == page
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        [1, 2],
+        [-1],
+        [2**32],
+        [1.5],
+        ["1"],
+        [1, -1, "x"],
+        [1, 2, 3],
+        [1, 2, "x" * 513],
+        [1, 2, "x", 4],
+        "1",
+        None,
+    ],
+)
+def test_a_request_with_an_impossible_origin_is_refused(value: object) -> None:
+    with pytest.raises(BadEntry, match="'via'"):
+        codec.decode(packed({"url": URL, "meta": {VIA: value}}), SPIDER)
 
 
 @pytest.mark.parametrize(("given", "stored"), [(-1000, 0), (-1, 0), (0, 0), (2, 2), (4, 4), (5, 4), (10**6, 4)])
@@ -102,15 +165,8 @@ def test_deliveries_are_counted_in_the_header() -> None:
 
 def test_what_belongs_to_one_attempt_is_left_out() -> None:
     lease = Lease("1:museum", 0.0, 0.1, 0, b"")
-    meta = {
-        LEASE: lease,
-        OPT_OUT: ["noai"],
-        "download_slot": "museum.org",
-        "download_timeout": 30.0,
-        "proxy": "http://10.0.0.1:3128",
-        "object": object(),
-        IDENTIFIER: "1",
-    }
+    options = {"download_slot": "museum.org", "download_timeout": 30.0, "proxy": "http://10.0.0.1:3128"}
+    meta = options | {LEASE: lease, OPT_OUT: ["noai"], "object": object(), IDENTIFIER: "1"}
     request = Request(URL, meta=meta)
     assert codec.decode(codec.encode(request, SPIDER), SPIDER).meta == {IDENTIFIER: "1"}
     assert request.meta[LEASE] is lease  # the request itself keeps it
@@ -154,40 +210,30 @@ def test_what_cannot_be_stored_is_refused_with_the_remedy(more: dict[str, Any], 
         codec.encode(Request(URL, **bound), spider)
 
 
-@pytest.mark.parametrize("meta", [{}, {SOURCE: "museum"}, {b"identifier": "1"}])
-def test_an_entry_without_the_meta_that_the_spider_needs_is_a_bad_entry(meta: dict[Any, Any]) -> None:
-    with pytest.raises(BadEntry, match="no 'identifier' in its meta"):
-        codec.decode(packed({"url": URL, "meta": meta}), ImagesSpider())
-
-
 def test_no_scrapy_option_is_read_back_from_redis() -> None:
-    hostile = {
-        "proxy": "http://10.0.0.1:3128",
-        "download_maxsize": 0,
-        "download_slot": "museum",
-        "handle_httpstatus_all": True,
-        "dont_redirect": True,
-        "dont_obey_robotstxt": True,
-        "lease": "1.0:museum",
-        "slot": 0.0,
-        "opt_out": [],
-    }
+    hostile = {"proxy": "http://10.0.0.1:3128", "download_maxsize": 0, "download_slot": "museum", "opt_out": []}
+    hostile |= dict.fromkeys(("handle_httpstatus_all", "dont_redirect", "dont_obey_robotstxt"), True)
+    hostile |= {"lease": "1.0:museum", "slot": 0.0}
     entry = packed({"url": URL, "meta": hostile | {IDENTIFIER: "1", "redirect_times": 1}})
     assert codec.decode(entry, ImagesSpider()).meta == {IDENTIFIER: "1", "redirect_times": 1}
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("more", "said"),
     [
-        {"method": "POST"},
-        {"cookies": {"session": "1"}},
-        {"cb_kwargs": {"a": 1}},
-        {"headers": {"Authorization": "Basic x"}},
-        {"headers": {b"Host": [b"127.0.0.1"]}},
+        *(
+            ({"meta": meta}, "no 'identifier' in its meta")
+            for meta in ({}, {SOURCE: "museum"}, {b"identifier": "1"})
+        ),
+        ({"method": "POST"}, "stored request has"),
+        ({"cookies": {"session": "1"}}, "stored request has"),
+        ({"cb_kwargs": {"a": 1}}, "stored request has"),
+        ({"headers": {"Authorization": "Basic x"}}, "stored request has"),
+        ({"headers": {b"Host": [b"127.0.0.1"]}}, "stored request has"),
     ],
 )
-def test_what_the_spider_does_not_use_is_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(BadEntry, match="stored request has"):
+def test_what_the_spider_needs_is_there_and_what_it_does_not_use_is_not(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadEntry, match=said):
         codec.decode(packed({"url": URL, "meta": {IDENTIFIER: "1"}} | more), ImagesSpider())
 
 
@@ -264,22 +310,6 @@ def test_an_extra_is_refused_by_its_stored_size_and_if_json_cannot_have_it(extra
 @pytest.mark.parametrize(
     "entry",
     [
-        b"\x01\x00\x00" + b"\x91" * 1_000_000,  # lists in lists
-        packed({"url": URL, "headers": {str(n): "x" for n in range(100_000)}}),
-        packed([0] * 1_000_000),
-    ],
-)
-def test_a_large_or_deep_entry_is_refused_quickly(entry: bytes) -> None:
-    began = time.thread_time()
-    with pytest.raises(BadEntry):
-        codec.decode(entry, SPIDER)
-    assert codec.peek(entry) is not None
-    assert time.thread_time() - began < 1
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
         b"",
         codec.encode(Request(URL), SPIDER)[:-1],
         codec.encode(Request(URL), SPIDER) + b"\x00",
@@ -296,12 +326,18 @@ def test_a_large_or_deep_entry_is_refused_quickly(entry: bytes) -> None:
         packed({"url": URL, "meta": {RETRIES: -1}}),
         packed({"url": URL, "meta": {AGAIN: 1}}),
         packed({"url": URL, "meta": {FOUND: {"alt": "x" * 9000}}}),
+        # large or deep
+        b"\x01\x00\x00" + b"\x91" * 1_000_000,  # lists in lists
+        packed({"url": URL, "headers": {str(n): "x" for n in range(100_000)}}),
+        packed([0] * 1_000_000),
     ],
 )
-def test_a_malformed_entry_is_a_bad_entry(entry: bytes) -> None:
-    with pytest.raises(BadEntry) as caught:
+def test_a_malformed_entry_is_a_bad_entry_and_quickly_so(entry: bytes) -> None:
+    began = time.thread_time()
+    with pytest.raises(BadEntry, match=r"^stored request "):
         codec.decode(entry, SPIDER)
-    assert str(caught.value).startswith("stored request ")
+    assert codec.peek(entry) is not None
+    assert time.thread_time() - began < 1
 
 
 def test_a_renewed_request_has_nothing_counted_against_it() -> None:
@@ -325,18 +361,10 @@ def test_a_renewed_request_has_nothing_counted_against_it() -> None:
     assert codec.renewed(again) == again
 
 
-@pytest.mark.parametrize(
-    ("meta", "url"),
-    [
-        ({}, "https://cdn.org/2"),
-        ({"redirect_urls": []}, "https://cdn.org/2"),
-        ({"redirect_urls": [URL, "x"]}, URL),
-    ],
-)
-def test_the_url_before_any_redirect(meta: dict[str, Any], url: str) -> None:
-    request = Request("https://cdn.org/2", meta=meta)
-    assert codec.seed_url(request) == url
-    assert codec.seed_url(Response("https://cdn.org/2", request=request).request or Request(URL)) == url
+@pytest.mark.parametrize("before", [[], [URL, "x"]])
+def test_the_url_before_any_redirect(before: list[str]) -> None:
+    request = Request("https://cdn.org/2", meta={"redirect_urls": before})
+    assert codec.seed_url(request) == (before or [request.url])[0]
 
 
 # Digests

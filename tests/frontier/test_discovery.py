@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import redis
 
@@ -10,6 +12,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import POOR, Discovered, Discovery, Link
 from crawlproject.models import IDENTIFIER, SOURCE, Seed
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.spiders.pages import PagesSpider
 from crawlproject.state.calls import LinkGroup
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
@@ -36,7 +39,6 @@ class Counted:
 
 
 def discovery_of(scripts: object, **settings: object) -> Discovery:
-    settings = {name.upper(): value for name, value in settings.items()}
     return Discovery(scripts, config.load(settings))  # type: ignore[arg-type]
 
 
@@ -45,9 +47,8 @@ async def test_a_stored_link_is_the_request_of_the_same_seed(state: State) -> No
     link = Link("https://museum.example/ü?a=1#x", identifier="id 1", source="museum", priority=3)
     request = spider.request_for(Seed(link.url, "id 1", "museum", 3))
     found = codec.decode(discovery_of(state.scripts).stored(link), spider)
-    assert found.to_dict(spider=spider) == codec.decode(codec.encode(request, spider), spider).to_dict(
-        spider=spider
-    )
+    expected = codec.decode(codec.encode(request, spider), spider)
+    assert found.to_dict(spider=spider) == expected.to_dict(spider=spider)
     assert (found.meta, found.priority) == ({IDENTIFIER: "id 1", SOURCE: "museum"}, 3)
     deep = Link("http://a.example/", identifier="x", depth=7)
     assert codec.decode(discovery_of(state.scripts).stored(deep), spider).meta["depth"] == 7
@@ -81,25 +82,17 @@ async def test_after_a_fault_of_redis_nothing_is_taken_as_known(state: State) ->
     assert await one.admit(PAGE) == Discovered(admitted=20)
 
 
-async def test_links_beyond_the_budget_of_their_source_are_counted_apart(state: State) -> None:
-    await lead(state)
-    one = discovery_of(state.scripts, crawl_pages_budget_max=8)
-    poor = [Link(f"https://museum.example/?{n}", priority=POOR) for n in range(3)]
-    assert await one.admit(poor) == Discovered(admitted=2, over_budget=1)
-    assert await one.admit([Link("https://museum.example/?9", priority=POOR)]) == Discovered(over_budget=1)
-    assert await one.admit(PAGE) == Discovered(admitted=6, over_budget=14)
-    assert await one.admit(PAGE[10:]) == Discovered(over_budget=10)
-    assert await one.admit([Link("https://other.example/")]) == Discovered(admitted=1)
-
-
-async def test_links_that_find_no_room_are_counted_apart_and_it_is_said_once_what_to_set(
+async def test_links_beyond_the_budget_or_without_room_are_counted_apart_and_it_is_said_once_what_to_set(
     state: State, caplog: pytest.LogCaptureFixture
 ) -> None:
     await lead(state)
+    one = discovery_of(state.scripts, CRAWL_PAGES_BUDGET_MAX=8)
+    poor = [Link(f"https://poor.example/?{n}", priority=POOR) for n in range(3)]
+    assert await one.admit(poor) == Discovered(admitted=2, over_budget=1)
     await db(state).hset(state.keys.rates, "museum.example", "0.01")  # a window of 8
+    await db(state).hset(state.keys.counters, "overflow", 3)  # of others
     state.bounds = config.load({"CRAWL_OVERFLOW_MAXLEN": 4})
     one = Discovery(state.scripts_of("images"), state.bounds)
-    await db(state).hset(state.keys.counters, "overflow", 3)  # of others
     assert await one.admit(PAGE) == Discovered(admitted=9, without_room=11)
     assert await one.admit(PAGE[15:]) == Discovered(without_room=5)
     assert await db(state).hget(state.keys.totals, "links_without_room") == b"16"
@@ -112,3 +105,11 @@ async def test_what_cannot_be_stored_is_refused(state: State) -> None:
     await lead(state)
     bad = ["mailto:x@example.org", "http://", "http://[::1", "http://a:0/", "http://a:b/", "http://a/\udcff"]
     assert await discovery_of(state.scripts).admit(map(Link, bad)) == Discovered(refused=len(bad))
+
+
+async def test_where_a_link_was_found_costs_it_a_few_bytes(state: State) -> None:
+    one = discovery_of(state.scripts)
+    link = Link("https://museum.example/halls/one", depth=1)
+    entry = one.stored(replace(link, found_on="https://museum.example/halls/?page=2"))
+    assert codec.found_by(codec.decode(entry, PagesSpider()))["found_on"] == "https://museum.example/halls/?page=2"
+    assert len(entry) - len(one.stored(link)) == 12 + len("?page=2")

@@ -13,13 +13,13 @@ import pytest_asyncio
 import redis
 from scrapy import Request
 
-from crawlproject.frontier.codec import digest_of
+from crawlproject.frontier.codec import digest_of, url_of
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
-from crawlproject.state.calls import Budget, LinkGroup, NewRequest, Settlement
+from crawlproject.state.calls import Budget, Grant, LinkGroup, NewRequest, Stray
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
-from tests.settings_of_functions import within
 from tests.shards import domain_in, several_shards
+from tests.state.calls.calls import db, lease, outstanding, settle
 from tests.state.conftest import cluster, cluster_url
 from tests.state.servers import Cluster
 from tests.waiting import until_async
@@ -28,7 +28,6 @@ __all__ = ["cluster", "cluster_url"]
 
 SHARDS = 3
 OWN = [domain_in(number, SHARDS) for number in range(SHARDS)]
-HEADER = b"\1\0\0"
 
 
 @pytest_asyncio.fixture
@@ -37,13 +36,8 @@ async def shards(redis_url: str) -> AsyncIterator[tuple[State, ...]]:
         yield found
 
 
-def db(state: State) -> Any:
-    return state.redis
-
-
 def entry(url: str) -> bytes:
-    body: bytes = msgpack.packb({"url": url})
-    return HEADER + body
+    return b"\1\0\0" + bytes(msgpack.packb({"url": url}))
 
 
 def request(url: str, domain: str, *, again: bool = False) -> NewRequest:
@@ -51,33 +45,18 @@ def request(url: str, domain: str, *, again: bool = False) -> NewRequest:
 
 
 def group(domain: str, *urls: str) -> LinkGroup:
-    return LinkGroup(
-        domain, None, [entry(url) for url in urls], [digest_of("", url) for url in urls], [""] * len(urls)
-    )
+    digests = [digest_of("", url) for url in urls]
+    return LinkGroup(domain, None, [entry(url) for url in urls], digests, [""] * len(urls))
 
 
-async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
-    reply = await state.scripts.discover(groups, budget=None, **more)
-    assert reply is not None
-    return reply
+async def leased(state: State) -> list[Grant | Stray]:
+    """Lease all that may go out, and strays."""
+    reply = await lease(state, horizon=3600)
+    return [*reply.grants, *reply.strays]
 
 
-async def lease(state: State) -> list[tuple[str, str]]:
-    """Lease all that may go out, and strays; return the ids and URLs."""
-    reply = await within(state.scripts, dead_maxlen=99).lease("w", 99, rooms={}, room=99, horizon=3600)
-    leased = [(one.id, one.entry) for one in reply.grants] + [(one.id, one.entry) for one in reply.strays]
-    return [(name, url_of(stored)) for name, stored in leased]
-
-
-async def redirect(state: State, lease_id: str, url: str, domain: str, **more: Any) -> None:
-    [source] = [lease_id.partition(":")[2]]
-    reply = await state.scripts.settle("w", [Settlement(lease_id, source, entry(url), domain=domain, **more)])
-    assert reply.settled == [True]
-
-
-def url_of(stored: bytes) -> str:
-    url: str = msgpack.unpackb(stored[3:])["url"]
-    return url
+async def redirect(state: State, grant: Grant | Stray, url: str, domain: str, **more: Any) -> None:
+    assert await settle(state, grant, entry=entry(url), domain=domain, **more) == [True]
 
 
 async def waits(state: State) -> list[str]:
@@ -90,8 +69,12 @@ async def waits(state: State) -> list[str]:
     return [url_of(one) for one in found]
 
 
-async def outstanding(state: State) -> int:
-    return int(await db(state).hget(state.keys.counters, "outstanding") or 0)
+async def pass_a_minute(state: State, source: str) -> None:
+    """Have the delayed requests of a source be due a minute sooner."""
+    key = state.keys.delayed_of + source
+    for member, at in await db(state).zrange(key, 0, -1, withscores=True):
+        await db(state).zadd(key, {member: at - 61_000_000})
+    await state.scripts.mend({"delayed": [source.encode()]})
 
 
 async def foreign(state: State, to: int) -> int:
@@ -112,14 +95,14 @@ async def found(state: State) -> list[str]:
 
 async def links(state: State) -> list[str]:
     urls = [f"http://l/{number}" for number in range(3)]
-    assert await discover(state, group(OWN[1], *urls)) == "ooo"
+    assert await state.scripts.discover([group(OWN[1], *urls)], budget=None) == "ooo"
     return urls
 
 
 async def redirected(state: State) -> list[str]:
     await state.scripts.enqueue("w", [request("http://r/0", OWN[0])])
-    [(name, _)] = await lease(state)
-    await redirect(state, name, "http://r/1", OWN[1])
+    [grant] = await leased(state)
+    await redirect(state, grant, "http://r/1", OWN[1])
     assert await outstanding(state) == 0
     return ["http://r/1"]
 
@@ -128,7 +111,7 @@ async def seeds(state: State) -> list[str]:
     """A seed on the list of a shard whose domain another source has, by the catalogue."""
     await db(state).lpush(state.keys.seeds, "http://s/1")
     [line] = await state.scripts.take_seeds("w", 9)
-    reply = await within(state.scripts, dead_maxlen=9).enqueue("w", [request("http://s/1", OWN[1])], seeds=[line])
+    reply = await state.scripts.enqueue("w", [request("http://s/1", OWN[1])], seeds=[line])
     assert reply is not None
     assert reply.forwarded == 1
     return ["http://s/1"]
@@ -149,6 +132,10 @@ async def test_all_comes_there_once(shards: tuple[State, ...], kind: Kind) -> No
     assert not (await shards[0].scripts.idleness()).is_idle
     forwarder = Forwarder(shards[0])
     assert await shards[0].scripts.waiting("w") == [1]
+    await db(shards[1]).delete(shards[1].keys.pulse)
+    assert await forwarder.give(1) is False  # it waits for a leader there
+    assert not await arrived(shards[1])
+    await db(shards[1]).set(shards[1].keys.pulse, "leader")
     assert await forwarder.give(1) is True
     assert await forwarder.give(1) is None
     assert await arrived(shards[1]) == Counter(expected)
@@ -183,27 +170,11 @@ async def test_a_killed_forwarder_loses_and_doubles_nothing(
         if is_called:
             with pytest.raises(Killed):
                 await Forwarder(shards[0]).give(1)
-    await kind_again(shards[0])
+    await shards[0].scripts.enqueue("w", [request("http://more/", OWN[1])])  # so that a batch is not all there is
     while await Forwarder(shards[0]).give(1) is not None:
         pass
     assert await arrived(shards[1]) == Counter([*expected, "http://more/"])
     assert (await shards[0].scripts.idleness()).is_idle
-
-
-async def kind_again(state: State) -> None:
-    """Have something more wait, so that a batch is not all there is."""
-    await state.scripts.enqueue("w", [request("http://more/", OWN[1])])
-
-
-@KINDS
-async def test_it_waits_for_a_shard_without_a_leader(shards: tuple[State, ...], kind: Kind) -> None:
-    expected = await kind(shards[0])
-    await db(shards[1]).delete(shards[1].keys.pulse)
-    assert await Forwarder(shards[0]).give(1) is False
-    assert not await arrived(shards[1])
-    await db(shards[1]).set(shards[1].keys.pulse, "leader")
-    assert await Forwarder(shards[0]).give(1) is True
-    assert await arrived(shards[1]) == Counter(expected)
 
 
 async def test_a_shard_that_is_away_holds_no_other_up(
@@ -236,30 +207,25 @@ async def test_a_full_list_turns_links_away_and_keeps_all_else_where_it_is(redis
     async with several_shards(redis_url, SHARDS, CRAWL_OVERFLOW_MAXLEN=2 * SHARDS) as shards:
         here, there = shards[:2]
         await here.scripts.enqueue("w", [request("http://r/0", OWN[0])])
-        [(name, _)] = await lease(here)
-        assert await discover(here, group(OWN[1], *(f"http://l/{n}" for n in range(4)))) == "ooww"
+        [grant] = await leased(here)
+        four = group(OWN[1], *(f"http://l/{n}" for n in range(4)))
+        assert await here.scripts.discover([four], budget=None) == "ooww"
         reply = await here.scripts.enqueue("w", [request("http://own/", OWN[0]), request("http://f/", OWN[1])])
         assert reply is not None
         assert (reply.admitted, reply.forwarded, reply.unstored) == (1, 0, [1])
         await db(here).lpush(here.keys.seeds, "http://s/")
         [line] = await here.scripts.take_seeds("w", 9)
-        reply = await within(here.scripts, dead_maxlen=9).enqueue(
-            "w", [request("http://s/", OWN[1])], seeds=[line]
-        )
+        reply = await here.scripts.enqueue("w", [request("http://s/", OWN[1])], seeds=[line])
         assert reply is not None
         assert reply.returned == 1
         assert await db(here).lrange(here.keys.seeds, 0, -1) == [b"http://s/"]
-        await redirect(here, name, "http://r/1", OWN[1])
+        await redirect(here, grant, "http://r/1", OWN[1])
         assert sorted(await waits(here)) == ["http://own/", "http://r/1"]
         assert await foreign(here, 1) == 2
         assert await Forwarder(here).give(1)
         # Where it waits it has no slots: it comes back as one that belongs elsewhere, and goes there.
-        [key] = await db(here).keys(f"{here.keys.delayed_of}*")
-        [(member, at)] = await db(here).zrange(key, 0, -1, withscores=True)
-        assert key.decode().endswith(OWN[1])
-        await db(here).zadd(key, {member: at - 61_000_000})
-        await here.scripts.mend({"delayed": [OWN[1].encode()]})
-        [(stray, _)] = [one for one in await lease(here) if one[1] == "http://r/1"]
+        await pass_a_minute(here, OWN[1])
+        [stray] = [one for one in await leased(here) if url_of(one.entry) == "http://r/1"]
         await redirect(here, stray, "http://r/1", OWN[1], stray=True)
         assert await Forwarder(here).give(1)
         assert sorted(await waits(there)) == ["http://l/0", "http://l/1", "http://r/1"]
@@ -283,16 +249,13 @@ async def test_with_catalogues_that_disagree_it_waits_and_comes_home(
     assert is_at_rest is (kind is not links)  # these have gone on
     if kind is seeds:
         [line] = await shards[1].scripts.take_seeds("w", 9)
-        items = [request(expected[0], OWN[1])]
-        await within(shards[1].scripts, dead_maxlen=9).enqueue("w", items, seeds=[line])
+        await shards[1].scripts.enqueue("w", [request(expected[0], OWN[1])], seeds=[line])
         assert not await foreign(shards[1], 2)
-    for key in await db(shards[1]).keys(f"{shards[1].keys.delayed_of}*"):
-        for member, at in await db(shards[1]).zrange(key, 0, -1, withscores=True):
-            await db(shards[1]).zadd(key, {member: at - 61_000_000})
-    await shards[1].scripts.mend({"delayed": [source.encode()]})
-    assert sorted(url for _, url in await lease(shards[1])) == ([] if kind is links else expected)
-    for name, stored in (await db(shards[1]).hgetall(shards[1].keys.leases_of + "w")).items():
-        await redirect(shards[1], name.decode(), url_of(stored), OWN[1], stray=True)
+    await pass_a_minute(shards[1], source)
+    strays = await leased(shards[1])
+    assert sorted(url_of(stray.entry) for stray in strays) == ([] if kind is links else expected)
+    for stray in strays:
+        await redirect(shards[1], stray, url_of(stray.entry), OWN[1], stray=True)
     assert await Forwarder(shards[1]).give(2) is True
     assert await arrived(shards[2]) == Counter(expected)
     assert not await arrived(shards[1])
@@ -311,13 +274,8 @@ async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind
 async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...]) -> None:
     budget = Budget(base=8, per_page=0, most=8, hosts=9)  # a quarter of it for such links
     for page in range(2):
-        letters = await shards[0].scripts.discover(
-            [group(OWN[1], *(f"http://{page}/{n}" for n in range(2)))],
-            budget=budget,
-            sitemaps=(OWN[0], 3),
-        )
-        assert letters is not None
-        assert letters == "oo"
+        links = [group(OWN[1], *(f"http://{page}/{n}" for n in range(2)))]
+        assert await shards[0].scripts.discover(links, budget=budget, sitemaps=(OWN[0], 3)) == "oo"
     assert await Forwarder(shards[0]).give(1) is True
     assert len(await waits(shards[1])) == 2
 

@@ -12,15 +12,10 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
-from crawlproject.state.calls import LeaseReply
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
-from tests.settings_of_functions import within
+from tests.state.calls.calls import join, lease, outstanding, source_of
 from tests.waiting import until_async
-
-
-def db(scheduler: FrontierScheduler) -> Any:
-    return scheduler.state.redis
 
 
 async def rule(scheduler: FrontierScheduler, **rates: float) -> None:
@@ -50,15 +45,9 @@ async def stored(scheduler: FrontierScheduler, count: int) -> None:
     """Wait until Redis has `count` requests."""
 
     async def all_there() -> bool:
-        return bool(await db(scheduler).hget(scheduler.state.keys.counters, "outstanding") == str(count).encode())
+        return await outstanding(scheduler.state) == count
 
     await until_async(all_there)
-
-
-async def peek(scheduler: FrontierScheduler) -> LeaseReply:
-    """Lease as another worker would."""
-    await scheduler.state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
-    return await within(scheduler.state.scripts, dead_maxlen=9).lease("other", 9, rooms={}, room=9, horizon=0.25)
 
 
 async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: FrontierScheduler) -> None:
@@ -73,32 +62,25 @@ async def test_a_request_of_a_callback_is_stored_and_comes_back(scheduler: Front
     assert scheduler.has_pending_requests()
 
 
-@pytest.mark.parametrize("meta", [{"identifier": object()}, {"identifier": "\ud800"}])
-async def test_what_cannot_be_stored_is_refused_without_an_exception(
-    scheduler: FrontierScheduler, meta: dict[str, Any], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"meta": {"identifier": "\ud800"}}, "cannot be stored"),
+        ({"cb_kwargs": {"a": 1}}, 'to use it, declare stored_attributes = frozenset({"cb_kwargs"})'),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused_in_one_line(
+    scheduler: FrontierScheduler, more: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert not scheduler.enqueue_request(Request("http://museum.example/", meta=meta))
-    assert "cannot be stored" in caplog.text
-    assert scheduler.stats.get_value("frontier/not_stored") == 1
-
-
-async def test_what_a_spider_has_to_declare_first_is_told_in_one_line(
-    scheduler: FrontierScheduler, caplog: pytest.LogCaptureFixture
-) -> None:
-    request = Request("http://museum.example/", meta={"identifier": "a"}, cb_kwargs={"a": 1})
-    assert not scheduler.enqueue_request(request)
+    assert not scheduler.enqueue_request(Request("http://museum.example/", **{"meta": {"identifier": "a"}} | more))
     (line,) = caplog.records
-    assert line.message.endswith('to use it, declare stored_attributes = frozenset({"cb_kwargs"})')
-    assert line.exc_info is None
+    assert said in line.message
+    assert scheduler.stats.get_value("frontier/not_stored") == 1
 
 
 @pytest.mark.parametrize(
     ("location", "payer"),
-    [
-        ("http://museum.example/b.jpg", "museum"),
-        ("http://images.museum.example/b.jpg", "museum"),
-        ("http://cdn.test/b.jpg", "cdn.test"),
-    ],
+    [("http://images.museum.example/b.jpg", "museum"), ("http://cdn.test/b.jpg", "cdn.test")],
 )
 async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     scheduler: FrontierScheduler, location: str, payer: str
@@ -112,8 +94,9 @@ async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     assert scheduler.enqueue_request(redirected)
     await stop_tasks(scheduler)  # so that it does not lease the request itself
     await scheduler._end_leases()
-    (grant,) = (await peek(scheduler)).grants
-    assert grant.id.partition(":")[2] == payer
+    await join(scheduler.state, "other")
+    (grant,) = (await lease(scheduler.state, worker="other")).grants
+    assert source_of(grant) == payer
     assert location.encode() in grant.entry
     assert LEASE.encode() not in grant.entry
     assert await scheduler.state.redis.hget(scheduler.state.keys.counters, "outstanding") == b"1"
@@ -161,7 +144,7 @@ async def test_the_frontier_is_not_flushed(scheduler: FrontierScheduler) -> None
         (
             "stored_attributes",
             frozenset({"cb_kwarg"}),
-            "'cb_kwarg'.*must be a frozenset of names out of body, callback, cb_kwargs",
+            "'cb_kwarg'.*must be a frozenset of names out of body, call",
         ),
         ("stored_attributes", frozenset("cb_kwargs"), 'such as frozenset\\({"cb_kwargs"}\\)'),
         ("stored_attributes", "cb_kwargs", "stored_attributes = 'cb_kwargs': it must be a frozenset"),

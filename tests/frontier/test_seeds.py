@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from crawlproject import config
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import seeds
-from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, new_request, parse_seed, requests_of
+from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, parse_seed, requests_of
 from crawlproject.models import Seed
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state import functions
 from crawlproject.state.client import State
 from crawlproject.texts import LONGEST_URL
-from tests.leading import lead
+from tests.state.calls.calls import db, join, rule, waiting
 
 URL = "https://museum.org/a.jpg"
 SPIDER = ImagesSpider()
@@ -145,37 +145,10 @@ def test_a_user_name_or_password_is_refused_and_never_repeated(url: str) -> None
         assert "S3CRET" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("line", "source", "domain"),
-    [
-        (URL, None, "museum.org"),
-        ("http://www.bücher.de/x", None, "xn--bcher-kva.de"),
-        ("http://[::1]:8000/x", None, "::1"),
-        ('{"url": "http://cdn.org/x", "source": "Flickr"}', "flickr", "cdn.org"),
-    ],
-)
-def test_the_source_of_a_request_is_named_or_found_by_its_host(
-    line: str, source: str | None, domain: str | None
-) -> None:
-    request = new_request(SPIDER.request_for(parse_seed(line)), SPIDER)
-    assert (request.source, request.domain) == (source, domain)
-    assert not request.again
-
-
 # Whatever comes, quickly
 
 GOOD = json.dumps(
     {"url": "https://museum.org/a.jpg", "uuid": "1", "source": "museum", "priority": 2, "again": True}
-)
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text()
-    | st.sampled_from(["\ud800", "\x00", "\n"]),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
-    max_leaves=10,
 )
 
 
@@ -235,9 +208,8 @@ async def crawl(redis_url: str) -> AsyncIterator[State]:
     bounds = {"CRAWL_FRONTIER_HIGH_WATER": 400, "CRAWL_OVERFLOW_MAXLEN": 1000}
     state = State(config.load({"REDIS_URL": redis_url, **bounds}), "images")
     await state.open()
-    fence = await lead(state)
-    await state.scripts.set_rates(fence, [("museum", 20, 20), ("archive", 20, 20)], {})
-    await state.scripts.heartbeat(state.worker_id, join=True, timeout=30, max_deliveries=3)
+    await rule(state, ("museum", 20), ("archive", 20))
+    await join(state, state.worker_id)
     yield state
     await state.close()
 
@@ -253,7 +225,7 @@ def reader_of(state: State) -> SeedReader:
 
 
 async def test_seeds_of_a_halted_source_keep_nobody_elses_back(crawl: State) -> None:
-    redis: Any = crawl.redis
+    redis = db(crawl)
     await redis.sadd(crawl.keys.halted, "museum")
     await redis.lpush(crawl.keys.seeds, *lines("museum", 900), *lines("archive", 50))
     reader = reader_of(crawl)
@@ -264,26 +236,25 @@ async def test_seeds_of_a_halted_source_keep_nobody_elses_back(crawl: State) -> 
     assert await redis.llen(crawl.keys.queue_of + "0:archive") == 50
 
 
+async def changes(state: State) -> int:
+    return int((await db(state).info("persistence"))["rdb_changes_since_last_save"])
+
+
 async def test_nothing_moves_while_nothing_has_room(crawl: State) -> None:
-    redis: Any = crawl.redis
-    await redis.lpush(crawl.keys.seeds, *lines("museum", 1500))
+    await db(crawl).lpush(crawl.keys.seeds, *lines("museum", 1500))
     readers = [reader_of(crawl) for _ in range(2)]
-    for _ in range(5):
-        for reader in readers:
-            await reader.read()
-    assert await redis.hget(crawl.keys.counters, "overflow") == b"1000"
-    waiting = await redis.lrange(crawl.keys.seeds, 0, -1)
-    assert [line.decode() for line in reversed(waiting)] == lines("museum", 400, first=1100)
-    before = await redis.info("persistence")
-    for _ in range(10):
-        for reader in readers:
-            assert await reader.read() > 0  # a pause, and no busy loop
-    after = await redis.info("persistence")
-    assert after["rdb_changes_since_last_save"] == before["rdb_changes_since_last_save"]
+    for reader in readers * 5:
+        await reader.read()
+    assert await db(crawl).hget(crawl.keys.counters, "overflow") == b"1000"
+    assert [line.decode() for line in await waiting(crawl)] == lines("museum", 400, first=1100)
+    before = await changes(crawl)
+    for reader in readers * 10:
+        assert await reader.read() > 0  # a pause, and no busy loop
+    assert await changes(crawl) == before
 
 
 async def test_a_line_beyond_a_mebibyte_is_a_dead_letter_and_keeps_no_seed_back(crawl: State) -> None:
-    redis: Any = crawl.redis
+    redis = db(crawl)
     first, second = lines("archive", 2)
     await redis.lpush(crawl.keys.seeds, first, b"x" * 2_000_000, b"\0junk", second)
     reader = reader_of(crawl)
@@ -295,17 +266,16 @@ async def test_a_line_beyond_a_mebibyte_is_a_dead_letter_and_keeps_no_seed_back(
 
 
 async def test_no_more_seeds_are_taken_than_the_frontier_has_room_for(crawl: State) -> None:
-    redis: Any = crawl.redis
+    redis = db(crawl)
     await redis.hset(crawl.keys.counters, "outstanding", 397)
     await redis.lpush(crawl.keys.seeds, *lines("archive", 20))
     reader = reader_of(crawl)
     assert await reader.read() > 0  # so that room for more than a few comes together
     assert await redis.llen(crawl.keys.seeds) == 17
-    before = await redis.info("persistence")
+    before = await changes(crawl)
     for _ in range(3):
         assert await reader.read() > 0
-    after = await redis.info("persistence")
-    assert after["rdb_changes_since_last_save"] - before["rdb_changes_since_last_save"] <= 1  # the first wait's
+    assert await changes(crawl) - before <= 1  # the first wait's
     await redis.hset(crawl.keys.counters, "outstanding", 390)
     await reader.read()
     assert await redis.llen(crawl.keys.seeds) == 7

@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hostile.targets import HOSTS, ODD, RECORDS, Trap
+from benchmarks.hostile.targets import HOSTS, ODD, RECORDS, SITE, Trap
 from tests.conftest import Zone
 from tests.test_crawl import KEYS, Crawl, picture, size_for
-
-SITE = "127.0.0.2"  # the only address that is open: redirects come from it
 
 
 class Site(BaseHTTPRequestHandler):
@@ -27,18 +25,13 @@ class Site(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         number = self.path.strip("/")
-        if number == "picture.jpg":
-            body = picture(1)
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            return
-        self.send_response(302 if number.isdigit() else 404)
+        body = picture(1) if number == "picture.jpg" else b""
+        self.send_response(200 if body else 302 if number.isdigit() else 404)
         if number.isdigit():
             self.send_header("Location", self.payloads[int(number)].encode().decode("latin-1"))
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
         """Say nothing."""
@@ -62,9 +55,7 @@ def guarded(tmp_path: Path, environment: dict[str, str], redis_url: str, zone: Z
     rows[2]["hosts"] = ["museum.org", "localhost", "127.0.0.1"]  # used more than once
     (tmp_path / "catalogue.json").write_text(json.dumps(rows))
     yield crawl
-    for worker in crawl.workers:
-        worker.kill()
-        worker.wait()
+    crawl.stop()
     for name in RECORDS:
         del zone.records[name]
 

@@ -14,7 +14,7 @@ from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.shares import MOST_A_CALL
 from crawlproject.middlewares.gate import TokenMiddleware
 from crawlproject.models import LEASE, SOURCE, Lease
-from tests.leading import lead
+from tests.state.calls.calls import rule
 
 TOLERANCE = 0.06
 
@@ -24,11 +24,6 @@ def leased(late: float) -> Request:
     slot = asyncio.get_running_loop().time() - late
     lease = Lease("1:museum", slot, slot + TOLERANCE, 0, b"")
     return Request("http://museum.example/a.jpg", meta={LEASE: lease, SOURCE: "museum"})
-
-
-async def rule(scheduler: FrontierScheduler, rate: float) -> None:
-    fence = await lead(scheduler.state)
-    await scheduler.state.scripts.set_rates(fence, [("museum", rate, rate)], {"museum.example": "museum"})
 
 
 async def test_a_slot_passes_once(scheduler: FrontierScheduler) -> None:
@@ -63,7 +58,8 @@ async def test_only_what_this_worker_was_late_with_slows_its_leasing(scheduler: 
 
 
 async def test_a_request_without_a_lease_waits_for_a_slot_of_its_source(scheduler: FrontierScheduler) -> None:
-    await rule(scheduler, 10)
+    fence = await rule(scheduler.state, ("museum", 10))
+    await scheduler.state.scripts.set_rates(fence, [], {"museum.example": "museum"})
     gate = TokenMiddleware.from_crawler(scheduler.crawler)
     loop = asyncio.get_running_loop()
     started = loop.time()

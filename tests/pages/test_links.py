@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crawlproject.pages.links import MOST_LINKS, Link
+from crawlproject.pages.links import LONGEST_TEXT, MOST_LINKS, MOST_OUTLINKS, Link, outlinks
+from crawlproject.texts import one_line
 from tests.pages.reading import URL, read
 
 
@@ -68,3 +69,54 @@ def test_the_number_of_links_is_bounded() -> None:
 def test_all_addresses_of_a_page_together_have_a_bounded_length() -> None:
     page = read(f"<base href=/{'a/' * 900}>" + "".join(f"<a href={n}?b>" for n in range(900)))
     assert len(page.links) == 274
+
+
+def told(html: str) -> list[tuple[str, ...]]:
+    """Return what is reported of the links of a page, their addresses without what they have in common."""
+    links = outlinks(read(html, link_texts=True).links)
+    return [(one["url"].removeprefix(URL), one["text"], one["rel"]) for one in links]
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ("<a href=a> The <b>next</b>\n page </a>", [("a", "The next page", "")]),
+        ("<a href=a rel='NoFollow  ugc'>x</a>", [("a", "x", "nofollow ugc")]),
+        ("<a href=a><img src=i alt=x></a><a href='a#b' rel=up>later</a>", [("a", "later", "")]),
+        ("<a href=a>first</a><a href='./a?utm_source=x' rel=up>second</a>", [("a", "first", "")]),
+        ("<map><area href=a alt=' A  hall ' rel=up></map>", [("a", "A hall", "up")]),
+        ("<iframe src=a>no frames</iframe>", [("a", "", "")]),
+        ("<link rel=Next href=a title=t>", [("a", "", "next")]),
+        ("<a href=a>one<div><a href=b>two</a></div></a>", [("a", "onetwo", ""), ("b", "two", "")]),
+        ("<a href='javascript:x'>x</a><a href=' java\tscript:x'>y</a><a href='data:,x'>z</a>", []),
+    ],
+)
+def test_what_links_say_is_told_where_it_is_asked_for(html: str, found: list[tuple[str, ...]]) -> None:
+    assert told(html) == found
+    assert not any(link.text or link.rel for link in read(html).links)
+
+
+def test_what_links_say_is_bounded() -> None:
+    [(_, text, rel)] = told(f"<a href=a rel='{'r ' * 5_000}'>{'<i> w</i>' * 5_000}</a>")
+    assert len(text) <= LONGEST_TEXT
+    assert len(rel) <= LONGEST_TEXT
+    assert text.startswith("w w w")
+    [(_, text, _)] = told(f"<a href=a>{' ' * 150_000}x</a>")
+    assert text == ""
+    deep = "".join(f"<div><a href={number}>{number} " for number in range(500))  # in each other
+    assert [text for _, text, _ in told(deep)][:2] == [
+        " ".join(map(str, range(first, 500)))[:LONGEST_TEXT].strip() for first in (0, 1)
+    ]
+
+
+def test_of_a_hundred_thousand_links_the_first_are_told() -> None:
+    assert len(told("".join(f"<a href={number}>" for number in range(30_000)))) == MOST_LINKS
+
+
+def test_all_that_is_told_of_links_is_less_than_a_megabyte_whatever_their_characters() -> None:
+    links = [Link("u" * 100, text="\x85" * LONGEST_TEXT, rel="\u202e" * LONGEST_TEXT)] * MOST_LINKS
+    kept = outlinks(links)
+    assert len(kept) == MOST_OUTLINKS // 300
+    line = one_line(kept)
+    assert len(line.encode()) < 1_000_000
+    assert line.isprintable()

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlproject.politeness.addresses import AddressGuard, literal, port_of
-from crawlproject.sources.domains import url_fault
 
 GUARD = AddressGuard()
 
@@ -136,27 +135,6 @@ def test_behind_a_prefix_of_the_operators_network_is_the_ipv4_address(prefix: st
     assert str(guard.refusal([address], 80)).startswith("documentation address ")
     assert replace(guard, allow=(ipaddress.ip_network("192.0.2.33"),)).refusal([address], 80) is None
     assert replace(guard, allow=(ipaddress.ip_network(prefix),)).refusal([address], 80)  # it opens no IPv4 address
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("http://127.1/", "unusual spelling"),
-        ("http://0x7f000001/", "unusual spelling"),
-        ("http://0177.0.0.1/", "unusual spelling"),
-        ("http://127.0.0.1./", "unusual spelling"),
-        ("http://a.0x/", "invalid host name"),
-        ("http://%31%32%37.0.0.1/", "unusual spelling"),
-        ("http://user@museum.org/", "user name"),
-        ("http://@museum.org/", "user name"),
-        ("ftp://museum.org/", "must begin with http:// or https://"),
-        ("http:///a", "without a host"),
-        ("http://[::1/a", "invalid URL"),
-        ("http://museum.org:99999/", "invalid URL"),
-    ],
-)
-def test_a_url_may_be_refused_by_its_spelling(url: str, reason: str) -> None:
-    assert reason in str(url_fault(url))
 
 
 def test_hosts_and_ports_are_taken_from_urls() -> None:

@@ -7,45 +7,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadCancelledError,
-    DownloadConnectionRefusedError,
-    DownloadFailedError,
-    DownloadTimeoutError,
-    IgnoreRequest,
-    UnsupportedURLSchemeError,
-)
+from scrapy import exceptions as scrapys
 from scrapy.http import Response
 from twisted.internet.error import ConnectError
 
-from crawlproject import config
-from crawlproject.errors import (
-    AddressRefused,
-    MemoryShort,
-    NoNameServer,
-    NoRoute,
-    RobotsDisallowed,
-    RobotsOptOut,
-    RobotsUnreachable,
-    Stopped,
-    TlsFailed,
-)
+from crawlproject import config, errors
+from crawlproject.politeness import outcomes
+from crawlproject.politeness.outcomes import MOST_FREE_RETRIES as MOST_FREE
 from crawlproject.politeness.outcomes import (
-    MOST_FREE_RETRIES,
     Becomes,
     Failure,
     GiveUp,
     Outcome,
     Retry,
     Sample,
-    decide,
-    delay,
-    failure_of,
     of_exception,
     of_status,
-    retry_after,
-    retry_after_of,
 )
 
 IMAGE, LINK_ROT, DEAD_LETTER = Becomes.IMAGE, Becomes.LINK_ROT, Becomes.DEAD_LETTER
@@ -83,27 +60,27 @@ def test_statuses(
     ("error", "becomes", "sample", "kind", "noted"),
     [
         # on the way to the site
-        (CannotResolveHostError("museum.org"), RETRY, ERROR, "dns", "dns"),
-        (DownloadConnectionRefusedError("refused"), RETRY, ERROR, "connect", "refused"),
-        (TlsFailed("expired"), RETRY, ERROR, "tls", "tls"),
-        (DownloadTimeoutError("took longer than 30 s"), RETRY, ERROR, "timeout", "timeout"),
-        (DownloadFailedError("reset"), RETRY, ERROR, "connect", "network"),
+        (scrapys.CannotResolveHostError("museum.org"), RETRY, ERROR, "dns", "dns"),
+        (scrapys.DownloadConnectionRefusedError("refused"), RETRY, ERROR, "connect", "refused"),
+        (errors.TlsFailed("expired"), RETRY, ERROR, "tls", "tls"),
+        (scrapys.DownloadTimeoutError("took longer than 30 s"), RETRY, ERROR, "timeout", "timeout"),
+        (scrapys.DownloadFailedError("reset"), RETRY, ERROR, "connect", "network"),
         (ConnectError(string="no route"), RETRY, ERROR, "connect", "network"),  # type: ignore[no-untyped-call]
         (ConnectionResetError(104, "reset by peer"), RETRY, ERROR, "connect", "network"),
         # a response that is not kept
-        (DownloadCancelledError("expected 2000 bytes"), DEAD_LETTER, FINE, "too_large", "too_large"),
-        (RobotsOptOut("noai"), DEAD_LETTER, NONE, "opt_out", None),  # nothing was requested
+        (scrapys.DownloadCancelledError("expected 2000 bytes"), DEAD_LETTER, FINE, "too_large", "too_large"),
+        (errors.RobotsOptOut("noai"), DEAD_LETTER, NONE, "opt_out", None),  # nothing was requested
         # not requested
-        (RobotsDisallowed("line 2"), DEAD_LETTER, NONE, "robots", None),
-        (RobotsUnreachable("timeout", 60.0), RETRY, NONE, "robots", None),
-        (AddressRefused("10.0.0.1"), DEAD_LETTER, NONE, "refused", None),
-        (IgnoreRequest("max redirections reached"), DEAD_LETTER, NONE, "refused", None),
+        (errors.RobotsDisallowed("line 2"), DEAD_LETTER, NONE, "robots", None),
+        (errors.RobotsUnreachable("timeout", 60.0), RETRY, NONE, "robots", None),
+        (errors.AddressRefused("10.0.0.1"), DEAD_LETTER, NONE, "refused", None),
+        (scrapys.IgnoreRequest("max redirections reached"), DEAD_LETTER, NONE, "refused", None),
         # not the site's fault
-        (MemoryShort("too much at a time"), Becomes.REDELIVERED, NONE, "ours", None),
-        (NoNameServer("none answers"), Becomes.HANDED_BACK, NONE, None, None),
-        (NoRoute("none answers"), Becomes.HANDED_BACK, NONE, None, None),
-        (Stopped("broken off"), Becomes.HANDED_BACK, NONE, None, None),
-        (UnsupportedURLSchemeError("file"), DEAD_LETTER, NONE, "ours", None),
+        (errors.MemoryShort("too much at a time"), Becomes.REDELIVERED, NONE, "ours", None),
+        (errors.NoNameServer("none answers"), Becomes.HANDED_BACK, NONE, None, None),
+        (errors.NoRoute("none answers"), Becomes.HANDED_BACK, NONE, None, None),
+        (errors.Stopped("broken off"), Becomes.HANDED_BACK, NONE, None, None),
+        (scrapys.UnsupportedURLSchemeError("file"), DEAD_LETTER, NONE, "ours", None),
         (ValueError("a bug"), DEAD_LETTER, NONE, "ours", None),
         (asyncio.CancelledError(), DEAD_LETTER, NONE, "ours", None),
     ],
@@ -117,11 +94,11 @@ def test_exceptions(
 @pytest.mark.parametrize(
     ("error", "reason", "retry_after"),
     [
-        (DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
-        (DownloadFailedError(), "network: DownloadFailedError", None),
+        (scrapys.DownloadTimeoutError("took longer\nthan 30 s"), "timeout: took longer", None),
+        (scrapys.DownloadFailedError(), "network: DownloadFailedError", None),
         (ConnectionResetError(104, "reset by peer"), "network: [Errno 104] reset by peer", None),
-        (DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
-        (RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
+        (scrapys.DownloadCancelledError("2000"), "larger than DOWNLOAD_MAXSIZE (1000 bytes)", None),
+        (errors.RobotsUnreachable("robots unreachable: dns", 77.0), "robots unreachable: dns", 77.0),
         (ValueError("x" * 1000), "ValueError: " + "x" * 300, None),
         (KeyError("a\x1bbug"), "KeyError: 'a\\x1bbug'", None),
         (asyncio.CancelledError(), "CancelledError: CancelledError", None),
@@ -130,7 +107,7 @@ def test_exceptions(
 def test_what_a_request_without_a_response_has_failed_of_is_one_short_line(
     error: BaseException, reason: str, retry_after: float | None
 ) -> None:
-    assert failure_of(error, 1000) == Failure(of_exception(error), reason, retry_after=retry_after)
+    assert outcomes.failure_of(error, 1000) == Failure(of_exception(error), reason, retry_after=retry_after)
 
 
 # Retries
@@ -157,29 +134,22 @@ def failure(outcome: Outcome, retry_after: float | None = None) -> Failure:
         (UNAVAILABLE, 1, 1, 0, None),
         (UNAVAILABLE, 1, 0, 5, (1, 5)),  # the free retries have cost nothing
         # five times for nothing
-        (TOO_MANY, 0, 0, MOST_FREE_RETRIES - 1, (0, MOST_FREE_RETRIES)),
-        (TOO_MANY, 0, 0, MOST_FREE_RETRIES, None),
-        (TOO_MANY, 1, 0, MOST_FREE_RETRIES, (1, MOST_FREE_RETRIES)),
-        (TOO_MANY, 1, 1, MOST_FREE_RETRIES, None),
+        (TOO_MANY, 0, 0, MOST_FREE - 1, (0, MOST_FREE)),
+        (TOO_MANY, 0, 0, MOST_FREE, None),
+        (TOO_MANY, 1, 0, MOST_FREE, (1, MOST_FREE)),
+        (TOO_MANY, 1, 1, MOST_FREE, None),
     ],
 )
 def test_the_budget_of_attempts(
     outcome: Outcome, budget: int, retries: int, free_retries: int, expected: tuple[int, int] | None
 ) -> None:
-    verdict = decide(failure(outcome), retries, free_retries, settings(CRAWL_MAX_RETRIES=budget), 0.5)
+    verdict = outcomes.decide(failure(outcome), retries, free_retries, settings(CRAWL_MAX_RETRIES=budget), 0.5)
     if expected is None:
-        assert isinstance(verdict, GiveUp)
+        attempts = 1 + retries + free_retries
+        assert verdict == GiveUp("status" if attempts == 1 else f"status (after {attempts} attempts)")
     else:
         assert isinstance(verdict, Retry)
         assert (verdict.retries, verdict.free_retries) == expected
-
-
-@pytest.mark.parametrize(
-    ("retries", "free_retries", "reason"),
-    [(0, 0, "status"), (1, 0, "status (after 2 attempts)"), (1, 5, "status (after 7 attempts)")],
-)
-def test_the_reason_says_how_often_it_was_tried(retries: int, free_retries: int, reason: str) -> None:
-    assert decide(failure(FORBIDDEN), retries, free_retries, settings(), 0.5) == GiveUp(reason)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +168,7 @@ def test_the_reason_says_how_often_it_was_tried(retries: int, free_retries: int,
     ],
 )
 def test_delay(attempt: int, least: float, chance: float, seconds: float) -> None:
-    assert delay(attempt, least, settings(), chance) == pytest.approx(seconds)
+    assert outcomes.delay(attempt, least, settings(), chance) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +179,7 @@ def test_a_retry_waits_longer_with_each_attempt_and_at_least_as_long_as_retry_af
     retries: int, free_retries: int, retry_after: float | None, seconds: float
 ) -> None:
     busy = failure(TOO_MANY, retry_after)
-    verdict = decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=9), 1.0)
+    verdict = outcomes.decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=9), 1.0)
     assert isinstance(verdict, Retry)
     assert verdict.delay == pytest.approx(seconds)
 
@@ -236,7 +206,7 @@ def test_a_retry_waits_longer_with_each_attempt_and_at_least_as_long_as_retry_af
     ],
 )
 def test_retry_after(value: bytes | None, seconds: float | None) -> None:
-    assert retry_after(value, NOW) == seconds
+    assert outcomes.retry_after(value, NOW) == seconds
 
 
 @pytest.mark.parametrize(
@@ -248,4 +218,19 @@ def test_retry_after(value: bytes | None, seconds: float | None) -> None:
 )
 def test_a_date_to_come_back_at_is_by_the_clock_of_the_site(date: bytes, asked: float) -> None:
     headers = {b"Date": date, b"Retry-After": b"Wed, 21 Oct 2015 07:29:30 GMT"}
-    assert retry_after_of(Response("http://museum.example/a.jpg", status=503, headers=headers)) == asked
+    assert outcomes.retry_after_of(Response("http://museum.example/a.jpg", status=503, headers=headers)) == asked
+
+
+@pytest.mark.parametrize(
+    ("content_type", "counted_as"),
+    [
+        ("application/PDF ; version=1.7", "pdf"),
+        ("image/svg+xml", "image"),
+        ("application/rss+xml", "application"),
+        ("text/plain; charset=utf-8", "text"),
+        ("text/html", "other"),  # its bytes are none
+        *((odd, "other") for odd in ("", "pdf", "other/x", "font/woff2", "text", "\x00/" * 99)),
+    ],
+)
+def test_what_is_no_html_is_counted_by_its_type(content_type: str, counted_as: str) -> None:
+    assert outcomes.not_html_type(content_type) == counted_as

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import threading
 import time
-import zlib
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,52 +12,16 @@ from scrapy.http import Response
 
 from crawlproject.controls import expire_copies
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.imaging.codings import decoded_beginning
 from crawlproject.middlewares.gate import TokenMiddleware
-from crawlproject.robots import fetcher
+from crawlproject.politeness.robots_txt import Verdict
 from crawlproject.state.client import State
-from crawlproject.state.keys import Keys
-from demo.gallery import Gallery, set_faults
-from tests.leading import lead
-from tests.robots_copies import copy_of, keep_copy, run_out, set_copy, unpacked
-from tests.state.calls.calls import change_packed, db
-from tests.test_crawl import Crawl
+from tests.robots_copies import copy_of, keep_copy, run_out, set_copy
+from tests.state.calls.calls import change_packed, db, rule, slot_of
 from tests.waiting import PATIENCE_S, until_async
 
-KEYS = Keys("crawl", "images")
-NONE_OF_P = "User-agent: *\nDisallow: /p/\n"
-
-
-# --- one for all ------------------------------------------------------------------------------------------------
-
-
-def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(crawl: Crawl) -> None:
-    folder = crawl.source("museum", 200)
-    (folder / "robots.txt").write_text(NONE_OF_P)
-    set_faults(folder, {"/robots.txt": {"delay": 0.6}})  # so that workers wait for each other
-    names = [f"p/{n}.jpg" for n in range(30)]
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.redis.set(KEYS.override_rate_of + "museum", "0")  # until all workers are there
-        crawl.seed("museum", *names)
-        crawl.start(3)
-        crawl.until(lambda: crawl.redis.zcard(KEYS.workers) == 3)
-        crawl.until(
-            lambda: sum(int(n or 0) for n in crawl.redis.hmget(KEYS.counters, "outstanding", "overflow")) == 30
-        )
-        crawl.redis.delete(KEYS.override_rate_of + "museum")
-        crawl.finish()
-        assert [arrival["path"] for arrival in crawl.gallery.arrivals()] == ["/robots.txt"]
-    assert crawl.dead() == {f"museum-{name}": "robots.txt: line 2, Disallow: /p/" for name in names}
-    assert crawl.redis.xlen(KEYS.dead) == len(names)  # each once
-    assert {fields[b"deliveries"] for _, fields in crawl.redis.xrange(KEYS.dead)} == {b"0"}
-    assert crawl.redis.hget(KEYS.counters, "outstanding") == b"0"
-    assert not crawl.redis.keys(KEYS.leases_of + "*")
-    [copy] = [unpacked(crawl.redis.get(key)) for key in crawl.redis.keys(KEYS.robots_of + "*")]
-    assert "token" not in copy
-    logs = "".join(crawl.log(number) for number in range(3))
-    assert "robots/parked" in logs
-    assert "Traceback" not in logs
-    assert "left the engine" not in logs
+URL, FORBIDDEN = "http://museum.example/a.jpg", "http://museum.example/p/a.jpg"
+ORIGIN = "http://museum.example/robots.txt"
+NONE_OF_P = b"User-agent: *\nDisallow: /p/\n"
 
 
 # --- how often ---------------------------------------------------------------------------------------------------
@@ -70,48 +30,39 @@ def test_nothing_that_a_new_host_forbids_is_fetched_and_robots_txt_only_once(cra
 async def test_every_source_on_a_site_learns_its_delay_whichever_fetched_it(state: State) -> None:
     async def asked_at() -> list[float | None]:
         for source in ("first", "second"):
-            await state.scripts.look_robots("worker", "http://site.example/robots.txt", source)
+            await looked(state, "worker", source=source)
         return [standing.robots_delay for standing in await state.scripts.inspect(["first", "second"])]
 
-    async def keep(source: str, delay: float) -> bool:
-        place = "http://site.example/robots.txt"
-        return await keep_copy(state, place, source, delay=delay)
-
     assert await asked_at() == [None, None]
-    assert await keep("first", 7)
+    assert await keep_copy(state, ORIGIN, "first", delay=7)
     assert await asked_at() == [7, 7]
-    assert not await keep("second", 7)
-    assert not await keep("second", 0)
+    assert not await keep_copy(state, ORIGIN, "second", delay=7)
+    assert not await keep_copy(state, ORIGIN, "second", delay=0)
     assert await asked_at() == [None, None]
 
 
 async def test_a_look_without_a_token_changes_nothing(state: State) -> None:
-    origin = "http://site.example/robots.txt"
-
     async def looked() -> tuple[str, bytes, Any, str]:
-        before = await copy_of(state, origin)
-        reply = await state.scripts.look_robots(None, origin, "museum")
-        assert await copy_of(state, origin) == before
+        before = await copy_of(state, ORIGIN)
+        reply = await state.scripts.look_robots(None, ORIGIN, "museum")
+        assert await copy_of(state, ORIGIN) == before
         [status] = await state.scripts.inspect(["museum"])
         assert status.robots_delay is None
         return reply.what, reply.body, round(reply.seconds), reply.reason
 
-    async def keep(kind: str, **more: Any) -> None:
-        await keep_copy(state, origin, "gallery", kind=kind, **more)
-
     assert await looked() == ("wait", b"", 0, "")
-    await keep("unreachable", reason="status 503", retry=90.0)
+    await keep_copy(state, ORIGIN, "gallery", kind="unreachable", reason="status 503", retry=90.0)
     assert await looked() == ("unreachable", b"", pytest.approx(90, abs=30), "status 503")
-    await set_copy(state, origin, retry=0)  # due to be fetched again: it still holds
+    await set_copy(state, ORIGIN, retry=0)  # due to be fetched again: it still holds
     assert await looked() == ("unreachable", b"", 0, "status 503")
-    await set_copy(state, origin, since=0)  # for more than 30 days
+    await set_copy(state, ORIGIN, since=0)  # for more than 30 days
     assert await looked() == ("none", b"", 0, "status 503")
-    await keep("rules", body=b"x", ttl=60.0, delay=5.0)
+    await keep_copy(state, ORIGIN, "gallery", body=b"x", ttl=60.0, delay=5.0)
     assert await looked() == ("rules", b"x", pytest.approx(60, abs=30), "")
-    await run_out(state, origin)  # run out: it serves until there is another
+    await run_out(state, ORIGIN)  # run out: it serves until there is another
     assert await looked() == ("rules", b"x", 0, "")
-    reply = await state.scripts.look_robots("worker", origin, "museum")
-    assert (reply.what, reply.body, reply.fetch) == ("rules", b"x", origin)
+    reply = await state.scripts.look_robots("worker", ORIGIN, "museum")
+    assert (reply.what, reply.body, reply.fetch) == ("rules", b"x", ORIGIN)
 
 
 async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: State) -> None:
@@ -148,7 +99,6 @@ async def test_a_delay_binds_its_source_as_long_as_its_host_is_crawled(state: St
 
 # --- fetched by one, for all -------------------------------------------------------------------------------------
 
-ORIGIN = "http://museum.example/robots.txt"
 PAUSES: Any = {"retry": 60.0, "retry_max": 3600.0}
 
 
@@ -229,20 +179,13 @@ async def test_five_redirects_are_followed(state: State, redirects: int, what: s
 
 
 class Downloader:
-    """The engine's downloader with the gate before it, and a site that answers at once."""
+    """The engine's downloader with the gate before it, and a site that gives `answer` at once."""
 
-    def __init__(
-        self,
-        scheduler: FrontierScheduler,
-        missed: int = 0,
-        takes: float = 0.0,
-        body: bytes = NONE_OF_P.encode(),
-        headers: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, scheduler: FrontierScheduler, missed: int, takes: float, **answer: Any) -> None:
         self.gate = TokenMiddleware(scheduler.crawler)
         self.missed = missed
         self.takes = takes
-        self.answer = {"body": body, "headers": headers}
+        self.answer = {"body": NONE_OF_P} | answer
         self.tries = 0
 
     async def __call__(self, request: Any) -> Response:
@@ -251,26 +194,34 @@ class Downloader:
             time.sleep(0.3)  # a busy worker: the slot passes
         await self.gate.process_request(request)
         await asyncio.sleep(self.takes)
-        return Response(request.url, request=request, **self.answer)  # type: ignore[arg-type]
+        return Response(request.url, request=request, **self.answer)
 
 
-async def rule(scheduler: FrontierScheduler, rate: float) -> None:
-    fence = await lead(scheduler.state)
-    await scheduler.state.scripts.set_rates(fence, [("museum", rate, rate)], {})
+def download(scheduler: FrontierScheduler, missed: int = 0, takes: float = 0.0, **answer: Any) -> Downloader:
+    made = Downloader(scheduler, missed, takes, **answer)
+    scheduler.crawler.engine.download_async = made  # type: ignore[method-assign]
+    return made
+
+
+async def verdict_of(scheduler: FrontierScheduler, url: str = URL, **patience: float) -> Verdict:
+    """Look up whether a URL may be fetched."""
+    verdict = await scheduler.robots.look_up(url, "museum", **patience)
+    assert verdict is not None
+    return verdict
 
 
 async def test_hosts_that_hang_take_a_quarter_of_the_worker_and_a_stopping_worker_abandons_them(
     scheduler: FrontierScheduler,
 ) -> None:
-    await rule(scheduler, 50)
-    scheduler.crawler.engine.download_async = downloader = Downloader(scheduler, takes=60.0)  # type: ignore[method-assign]
+    await rule(scheduler.state, ("museum", 50))
+    downloader = download(scheduler, takes=60.0)
     most = scheduler.crawler.settings.getint("CONCURRENT_REQUESTS") // 4
-    url, robots = "http://museum.example/a.jpg", scheduler.robots
+    robots = scheduler.robots
     robots.fetcher.under_way = most
-    assert await robots.look_up(url, "museum", patience=0.5) is None
+    assert await robots.look_up(URL, "museum", patience=0.5) is None
     assert downloader.tries == 0
     robots.fetcher.under_way = most - 1
-    looking = asyncio.create_task(robots.look_up(url, "museum"))
+    looking = asyncio.create_task(robots.look_up(URL, "museum"))
     await until_async(lambda: downloader.tries)
     slot: Any = scheduler.crawler.engine._slot
     slot.closing = True
@@ -281,73 +232,52 @@ async def test_hosts_that_hang_take_a_quarter_of_the_worker_and_a_stopping_worke
 
 
 async def test_a_slot_that_a_busy_worker_misses_is_not_the_fault_of_the_site(scheduler: FrontierScheduler) -> None:
-    await rule(scheduler, 20)
-    downloader = Downloader(scheduler, missed=2)
-    scheduler.crawler.engine.download_async = downloader  # type: ignore[method-assign]
-    verdict = await scheduler.robots.look_up("http://museum.example/a.jpg", "museum")
-    assert verdict is not None
-    assert verdict.allowed
+    await rule(scheduler.state, ("museum", 20))
+    downloader = download(scheduler, missed=2)
+    assert (await verdict_of(scheduler)).allowed
     assert downloader.tries >= 3
-    verdict = scheduler.robots.verdict("http://museum.example/p/a.jpg", "museum")
-    assert verdict is not None
-    assert not verdict.allowed
-
-
-async def lead_on(scheduler: FrontierScheduler) -> None:
-    while True:
-        await scheduler.state.scripts.lead("leader", ready=True)
-        await asyncio.sleep(0.5)
+    assert not (await verdict_of(scheduler, FORBIDDEN)).allowed
 
 
 async def test_a_robots_txt_waits_for_its_slot_without_keeping_anything_from_others(
-    scheduler: FrontierScheduler,
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await rule(scheduler, 0.15)
-    leading = asyncio.create_task(lead_on(scheduler))
-    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    first, _ = await scheduler.state.scripts.acquire(source="museum")  # the next slot is 6.7 s ahead
-    assert first is not None
-    url = "http://museum.example/a.jpg"
-    assert await scheduler.robots.look_up(url, "museum", patience=0.3) is None
+    monkeypatch.setattr("crawlproject.robots.cache.SOON_S", 0.2)
+    await rule(scheduler.state, ("museum", 0.4))
+    download(scheduler)
+    first = await slot_of(scheduler.state, source="museum")  # the next slot is 2.5 s ahead
+    assert await scheduler.robots.look_up(URL, "museum", patience=0.3) is None
     assert not await copy_of(scheduler.state, ORIGIN)
     [standing] = await scheduler.state.scripts.inspect(["museum"])
-    assert standing.next_slot - standing.now < 6.7  # none was reserved
-    assert scheduler.robots.put_off(url, "museum") > 0
+    assert standing.next_slot - standing.now < 2.5  # none was reserved
+    assert scheduler.robots.put_off(URL, "museum") > 0
     assert scheduler.robots.put_off("http://other.example/a.jpg", "museum") == 0
-    verdict = await scheduler.robots.look_up(url, "museum")
-    assert verdict is not None
-    assert verdict.allowed
-    assert asyncio.get_running_loop().time() > first.moment + 6.5
-    assert scheduler.robots.put_off(url, "museum") == 0
-    leading.cancel()
+    assert (await verdict_of(scheduler)).allowed
+    assert asyncio.get_running_loop().time() > first.moment + 2.4
+    assert scheduler.robots.put_off(URL, "museum") == 0
 
 
 async def test_a_robots_txt_is_fetched_soon_after_the_operator_ends_a_hold(
     scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crawlproject.robots.cache._LOOK_MAX_S", 0.3)
-    await rule(scheduler, 50)
+    await rule(scheduler.state, ("museum", 50))
     client, circuit = db(scheduler.state), scheduler.state.keys.circuit_of + "museum"
     await change_packed(client, circuit, hold=int((time.time() + 3600) * 1e6))
-    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
-    url = "http://museum.example/a.jpg"
-    assert await scheduler.robots.look_up(url, "museum", patience=0.5) is None
+    download(scheduler)
+    assert await scheduler.robots.look_up(URL, "museum", patience=0.5) is None
     await change_packed(client, circuit, hold=0)
-    verdict = await scheduler.robots.look_up(url, "museum", patience=60)
-    assert verdict is not None
-    assert verdict.allowed
+    assert (await verdict_of(scheduler, patience=60)).allowed
 
 
 async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(scheduler: FrontierScheduler) -> None:
-    await rule(scheduler, 0)
-    await keep_copy(scheduler.state, ORIGIN, "museum", body=NONE_OF_P.encode())
+    await rule(scheduler.state, ("museum", 0))
+    await keep_copy(scheduler.state, ORIGIN, "museum", body=NONE_OF_P)
     await run_out(scheduler.state, ORIGIN)
     before = await copy_of(scheduler.state, ORIGIN)
-    verdict = await scheduler.robots.look_up("http://museum.example/p/a.jpg", "museum", patience=10)
-    assert verdict is not None
-    assert verdict.reason == "line 2, Disallow: /p/"
-    await rule(scheduler, 50)
-    scheduler.crawler.engine.download_async = Downloader(scheduler)  # type: ignore[method-assign]
+    assert (await verdict_of(scheduler, FORBIDDEN, patience=10)).reason == "line 2, Disallow: /p/"
+    await rule(scheduler.state, ("museum", 50))
+    download(scheduler)
 
     async def is_fresh() -> bool:
         return bool((await copy_of(scheduler.state, ORIGIN))["fresh"] > before["fresh"])
@@ -355,36 +285,12 @@ async def test_an_old_copy_serves_while_there_is_no_slot_to_fetch_another(schedu
     await until_async(is_fresh)
 
 
-@pytest.mark.parametrize(("line", "delay"), [("Request-rate: 4/2s", 0.5), ("Crawl-delay: 300", 0.6)])
+@pytest.mark.parametrize(("line", "delay"), [("Request-rate: 4/2s", 0.5), ("Crawl-delay: 300", 60.0)])
 async def test_the_delay_that_a_site_asks_for_binds_its_source_up_to_the_bound(
     scheduler: FrontierScheduler, line: str, delay: float
 ) -> None:
-    await rule(scheduler, 50)
-    scheduler.robots.config = replace(scheduler.robots.config, robots_delay_max=0.6)
-    body = f"User-agent: *\n{line}\n".encode()
-    scheduler.crawler.engine.download_async = Downloader(scheduler, body=body)  # type: ignore[method-assign]
-    assert await scheduler.robots.look_up("http://museum.example/a.jpg", "museum") is not None
+    await rule(scheduler.state, ("museum", 50))
+    download(scheduler, body=f"User-agent: *\n{line}\n".encode())
+    await verdict_of(scheduler)
     [standing] = await scheduler.state.scripts.inspect(["museum"])
     assert (standing.robots_delay, standing.effective) == (delay, 1 / delay)
-
-
-async def test_a_compressed_robots_txt_is_read_beside_the_crawl(
-    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = []
-
-    def decode(*args: Any) -> bytes:
-        threads.append(threading.current_thread())
-        return decoded_beginning(*args)
-
-    monkeypatch.setattr(fetcher, "decoded_beginning", decode)
-    bomb = gzip.compress(zlib.compress(bytes(48_000_000), level=0))  # 49 kB of 48 MB of nothing, in two layers
-    await rule(scheduler, 50)
-    scheduler.crawler.engine.download_async = Downloader(  # type: ignore[method-assign]
-        scheduler, body=bomb, headers={"Content-Encoding": "deflate, gzip"}
-    )
-    verdict = await scheduler.robots.look_up("http://museum.example/p/a.jpg", "museum")
-    assert len(threads) == 1
-    assert threads[0] is not threading.current_thread()
-    assert verdict is not None
-    assert verdict.allowed  # nothing in it is a rule

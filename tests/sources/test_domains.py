@@ -110,6 +110,15 @@ def test_a_spelling_that_is_not_the_one_is_refused_at_the_gate_and_no_host_anywh
     for host, spelled in SPELLINGS:
         one = at(host) == spelled.lower()
         assert (url_fault(f"http://{spelled}/") is None) == one, spelled
+    for url in (
+        "http://u@a.org/",
+        "http://@a.org/",
+        "ftp://a.org/",
+        "http:///a",
+        "http://[::1/a",
+        "http://a.org:99999/",
+    ):
+        assert url_fault(url)
     for spelled in NO_HOSTS:
         assert canonical_host(spelled) == domain_of(spelled) == "", spelled
         if not set(spelled) & set("/?#"):  # what is before these is one

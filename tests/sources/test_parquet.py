@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -29,59 +30,9 @@ def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
     return path
 
 
-def rows_of(place: object, most: int | None = None) -> dict[str, Row]:
-    with read_catalogue(str(place), most) as catalogue:
+def rows_of(place: object) -> dict[str, Row]:
+    with read_catalogue(str(place)) as catalogue:
         return {row.source: row for rows in catalogue.rows(100) for row in rows}
-
-
-def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {
-            "source_name": "Flickr",
-            "image_count": 500_000_000,
-            "display_name": "F",
-            "source_url": "https://flickr.com",
-        },
-        {"source_name": "museum", "media_count": 5_000, "image_count": None, "hosts": ["img.museum.org"]},
-        {
-            "source_name": "archive",
-            "image_count": 1,
-            "hosts": ["a.example", "b.example"],
-            "robots": "ignore",
-            "gone": [403],
-        },
-        {
-            "source_name": "shaky",
-            "image_count": 1,
-            "hosts": ["s.example"],
-            "circuit": {"errors": 0.5, "open": None},
-        },
-    ]
-    names = {name: None for row in rows for name in row}
-    found = rows_of(write(tmp_path / "catalogue", [names | row for row in rows]))
-    assert {name: row.rate for name, row in found.items()} == {
-        "flickr": 200.0,
-        "museum": 0.2,
-        "archive": 0.2,
-        "shaky": 0.2,
-    }
-    assert found["flickr"].domains == " flickr.com "
-    assert found["museum"].domains == " museum.org "
-    assert '"robots": "ignore", "gone": [403]' in found["archive"].options
-    assert "circuit" in found["shaky"].options
-
-
-def test_a_bad_row_is_left_out_and_named(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]]
-    rows = [{"source_name": "museum", "image_count": Decimal(5)}, {"source_name": None, "image_count": Decimal(1)}]
-    with pytest.raises(
-        CatalogueError, match=r"row 1: image_count of museum must be a whole number from 0, not '5'"
-    ):
-        read_catalogue(str(write(tmp_path / "c.parquet", rows)))
-    rows = [{"source_name": name, "image_count": 1} for name in ("a", None, "b")]
-    path = write(tmp_path / "d.parquet", rows)
-    with read_catalogue(str(path)) as catalogue:
-        assert [(row.number, row.source) for row in catalogue.bad] == [(2, None)]
 
 
 @contextmanager
@@ -95,17 +46,37 @@ def served(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_a_url_may_serve_parquet(tmp_path: Path) -> None:
-    rows = [{"source_name": f"source{number}", "image_count": number} for number in range(20_000)]
-    write(tmp_path / "catalogue.parquet", rows)
+def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
+    hosts = {"image_count": 1, "hosts": ["a.example", "b.example"]}
+    rows: list[dict[str, Any]] = [
+        {"source_name": "Flickr", "image_count": 500_000_000, "source_url": "https://flickr.com"},
+        {"source_name": "museum", "media_count": 5_000, "hosts": ["img.museum.org"]},
+        {"source_name": "archive", **hosts, "robots": "ignore", "gone": [403]},
+        {"source_name": "shaky", **hosts, "circuit": {"errors": 0.5}},
+        {"source_name": "short", **hosts, "circuit": {"open": 2}},
+    ]
+    names = {name: None for row in rows for name in row}
+    path = write(tmp_path / "catalogue.parquet", [names | row for row in rows])
+    (tmp_path / "catalogue.json").write_text(json.dumps(rows))
     with served(tmp_path) as site:
-        assert len(rows_of(f"{site}/catalogue.parquet")) == 20_000
+        found = [rows_of(place) for place in (path, tmp_path / "catalogue.json", f"{site}/catalogue.parquet")]
+    assert found[0] == found[1] == found[2]
+    assert found[0].keys() == {"flickr", "museum", "archive", "shaky", "short"}
+
+
+def test_a_bad_row_is_left_out_and_named(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]]
+    rows = [{"source_name": "museum", "image_count": Decimal(5)}, {"source_name": None, "image_count": Decimal(1)}]
+    with pytest.raises(CatalogueError, match=r"row 1: image_count of museum must be .* from 0, not '5'"):
+        read_catalogue(str(write(tmp_path / "c.parquet", rows)))
+    rows = [{"source_name": name, "image_count": 1} for name in ("a", None, "b")]
+    path = write(tmp_path / "d.parquet", rows)
+    with read_catalogue(str(path)) as catalogue:
+        assert [(row.number, row.source) for row in catalogue.bad] == [(2, None)]
 
 
 def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "whole", [{"source_name": f"source{number}", "image_count": number} for number in range(9)]
-    )
+    path = write(tmp_path / "whole", [{"source_name": f"source{n}", "image_count": n} for n in range(9)])
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CatalogueError, match=r"CRAWL_SOURCES=.*cut\.parquet: not a Parquet file that can be read"):

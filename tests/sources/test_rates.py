@@ -25,35 +25,22 @@ def test_rate_by_size(size: int, rate: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "rate"),
-    [
-        (b"5", 5.0),
-        (b" 0.25\n", 0.25),
-        (b"0", 0.0),
-        (b"-0.1", None),
-        (b"nan", None),
-        (b"inf", None),
-        (b"", None),
-        (b"5 rps", None),
-        (b"\xff", None),
-    ],
-)
-def test_rate_as_an_operator_writes_it(value: bytes, rate: float | None) -> None:
-    assert rate_of(value) == rate
-    assert limit_of(value) == (None if rate is None else Limit(rate))
-
-
-@pytest.mark.parametrize(
     ("value", "limit"),
     [
+        (b"5", Limit(5.0)),
+        (b" 0.25\n", Limit(0.25)),
+        (b"0", Limit(0.0)),
+        *((nonsense, None) for nonsense in (b"-0.1", b"nan", b"inf", b"", b"5 rps", b"\xff")),
         (b"5 over-robots", Limit(5.0, over_robots=True)),
         (b"0 over-robots", Limit(0.0, over_robots=True)),
-        (b"over-robots", None),
-        (b"5 over-robots over-robots", None),
-        (b"-1 over-robots", None),
-        (b"1_0 over-robots", None),
+        *(
+            (nonsense, None)
+            for nonsense in (b"over-robots", b"5 over-robots over-robots", b"-1 over-robots", b"1_0")
+        ),
     ],
 )
-def test_a_limit_may_be_over_robots_txt(value: bytes, limit: Limit | None) -> None:
+def test_a_limit_as_an_operator_writes_it(value: bytes, limit: Limit | None) -> None:
     assert limit_of(value) == limit
     assert limit is None or limit_of(str(limit).encode()) == limit
+    if b"robots" not in value:
+        assert rate_of(value) == (None if limit is None else limit.rps)

@@ -178,13 +178,21 @@ def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     assert set(pages) == {"/", "/a", "/a-canonical", "/b", "/c/", "/deeper/d", "/moved", "/beyond"}, log
     assert Counter(crawl.seen) == Counter([*pages]) + Counter({"/new": 1, "/gone": 1, "/broken": 2})
     for event in pages.values():
-        assert [*event] == ["event", *(name for name in PageEvent.__slots__ if name != "extra")]
+        left_out = {"extra", "outlinks", *(["found_on"] if event["depth"] == 0 else [])}
+        assert [*event] == ["event", *(name for name in PageEvent.__slots__ if name not in left_out)]
+        assert event["size"] == event["wire_size"] > 0
+        assert event["discovered_at"] <= event["fetched_at"]
         assert (event["event"], event["status"], event["source"]) == ("pages", 200, "site")
     assert [pages[path]["depth"] for path in ("/", "/a", "/c/", "/deeper/d", "/beyond")] == [0, 1, 2, 3, 2]
     a, moved = pages["/a"], pages["/moved"]
     assert (a["title"], a["language"], a["licence"], a["links"]) == ("The A page", "en-GB", None, 3)
     assert pages["/b"]["licence"] == "https://creativecommons.org/licenses/by/4.0/"
-    assert (moved["final_url"], moved["redirects"]) == (f"{crawl.home}/new", 1)
+    assert (moved["final_url"], moved["redirects"], moved["statuses"]) == (f"{crawl.home}/new", 1, [301, 200])
+    found_on = {path: event.get("found_on", "").removeprefix(crawl.home) for path, event in pages.items()}
+    assert found_on.pop("/beyond") == "/new"  # where its link is
+    assert found_on == {"/": "", "/c/": "/b", "/deeper/d": "/c/", "/a-canonical": "/a"} | dict.fromkeys(
+        ("/a", "/b", "/moved"), "/"
+    )
     assert len({event["digest"] for event in pages.values()}) == len(pages)
     [rot] = crawl.events(KEYS.link_rot_events)
     assert (rot["url"], rot["status"], rot["source"]) == (f"{crawl.home}/gone", 410, "site")
@@ -282,7 +290,12 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert dead["/damaged"].startswith("content coding gzip: ")
     assert dead["/seed.png"] == "not HTML (Content-Type: image/png)"
     totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
-    assert (totals["not_html"], totals["pages"]) == (3, len(pages))
+    types = {name: count for name, count in totals.items() if name.startswith("not_html")}
+    assert types == {"not_html_image": 1, "not_html_text": 1, "not_html_other": 1}
+    assert totals["pages"] == len(pages)
+    assert (pages["/bomb"]["size"], pages["/bomb"]["wire_size"]) == (MOST_BYTES, len(bomb))
+    assert MOST_BYTES <= pages["/large"]["wire_size"] < len(large)
+    assert (pages["/latin"]["content_type"], pages["/empty"]["size"]) == ("text/html", 0)
 
 
 def test_seeds_say_how_far_links_are_followed(crawl: Crawl) -> None:
@@ -347,3 +360,32 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
         "found_on": crawl.home + "/other",
         "licence": LICENCE,
     }
+
+
+def test_links_and_media_are_reported_where_it_is_asked_for(crawl: Crawl) -> None:
+    embedded = f'<audio src="/song.mp3" title="Song"></audio><a rel="license" href="{LICENCE}">BY</a>'
+    crawl.answers |= {
+        "/": Answer(html("/a", "http://elsewhere.example/?b=1#c", "javascript:x", text=embedded)),
+        "/a": Answer(html(head='<meta name="robots" content="nofollow, noai">', text=f"{embedded}a")),
+    }
+    crawl.feed(crawl.home + "/")
+    log = crawl.run(CRAWL_PAGES_LINKS="event", CRAWL_PAGES_MEDIA="audio,video")
+    pages = crawl.pages()
+    assert pages["/"]["outlinks"] == [
+        {"url": LICENCE, "text": "BY", "rel": "license"},
+        {"url": f"{crawl.home}/a", "text": "to /a", "rel": ""},
+        {"url": "http://elsewhere.example/?b=1", "text": "to http://elsewhere.example/?b=1#c", "rel": ""},
+    ], log
+    assert "outlinks" not in pages["/a"]
+    [media] = crawl.events(KEYS.media_events)
+    assert media == {
+        "event": "page_media",
+        "url": f"{crawl.home}/song.mp3",
+        "source": "site",
+        "type": "audio",
+        "licence": LICENCE,
+        "found_on": f"{crawl.home}/",
+        "time": pages["/"]["fetched_at"],
+        "title": "Song",
+    }
+    assert "/song.mp3" not in crawl.seen

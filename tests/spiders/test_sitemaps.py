@@ -79,9 +79,10 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
         *("/chain/1", "/chain/2"),  # as deep as indexes are followed
     }
     assert not crawl.events(KEYS.link_rot_events)
+    assert pages["/e"]["found_on"] == f"{home}/list.txt"
     assert not crawl.dead()
     counted = totals(crawl)
-    assert (counted["sitemaps"], counted["pages"], counted["not_html"]) == (7, 11, 1)
+    assert (counted["sitemaps"], counted["pages"], counted["not_html_application"]) == (7, 11, 1)
     assert counted["links_refused"] == 1  # a trap in a sitemap
     assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
     [found] = [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from crawlproject import config
+from crawlproject.state.client import State
 from demo.redis_servers import Cluster, Server, free_port
 from tests.conftest import ROOT
 
@@ -20,9 +22,18 @@ __all__ = [
     "add_user",
     "denied",
     "free_port",
+    "opened",
     "tls_options",
     "tls_server",
 ]
+
+
+async def opened(url: str, number: int | None = None, **settings: Any) -> State:
+    """Open a crawl in this Redis."""
+    state = State(config.load({"REDIS_URL": url, **settings}), "images", number)
+    await state.open()
+    return state
+
 
 OF_CRAWL = "of@crawl/"  # the password of the user `crawl`, as a URL may not have it
 

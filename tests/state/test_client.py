@@ -22,13 +22,9 @@ from tests.monitors import ports
 from tests.state.servers import Cluster, Server
 
 
-def settings(url: str | None) -> config.Config:
-    return config.load({"REDIS_URL": url})
-
-
 def open_and_close(url: str) -> None:
     async def main() -> None:
-        state = State(settings(url), "images")
+        state = State(config.load({"REDIS_URL": url}), "images")
         await state.open()
         await state.close()
 
@@ -91,19 +87,15 @@ def test_an_old_redis_is_refused(redis_url: str, monkeypatch: pytest.MonkeyPatch
         open_and_close(redis_url)
 
 
-def test_a_given_url_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert redis_urls(settings("redis://elsewhere/3")) == ("redis://elsewhere/3",)
-    assert not (tmp_path / ".crawl").exists()
-
-
 def test_without_a_url_a_server_of_the_project_folder_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scrapy.cfg").touch()
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
+    assert redis_urls(config.load({"REDIS_URL": "redis://elsewhere/3"})) == ("redis://elsewhere/3",)
     assert crawl_dir() == tmp_path / ".crawl"
+    assert not crawl_dir().exists()
     try:
         open_and_close("")
         assert (tmp_path / ".crawl" / "redis.log").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -118,11 +118,9 @@ class Worker:
         return now - min(max(now - begin, 0.0), end - begin)
 
 
-def crawl(
-    monkeypatch: pytest.MonkeyPatch, rate: float, wall: Clock, suspend: tuple[float, float] = (1e9, 1e9)
-) -> list[float]:
+def crawl(monkeypatch: pytest.MonkeyPatch, rate: float, wall: Clock, suspend: tuple[float, float]) -> list[float]:
     """Return when requests go out, each as its slot comes or, every other one, as late as it may be."""
-    workers = [Worker(suspend, 0.1), Worker((1e9, 1e9), 0.15), Worker((1e9, 1e9), 30.05)]
+    workers = [Worker(suspend, 0.1), Worker(NEVER, 0.15), Worker(NEVER, 30.05)]
     seen = ahead = following = 0.0
     now, late = 0.0, tolerance(rate)
     one = workers[0]
@@ -164,35 +162,30 @@ def worst_second(times: list[float]) -> int:
     )
 
 
-def jumps() -> Iterator[tuple[str, Clock, tuple[float, float]]]:
-    never = (1e9, 1e9)
-    for size in (0.1, 2.0, 60.0):
-        for step in (size, -size):
-            yield f"{step:+g}", lambda now, step=step: AHEAD + now + step * (now > JUMP_S), never  # type: ignore[misc]
-            for apart in (1.0, 12.0):
-                yield (
-                    f"{step:+g} for {apart:g} s",
-                    lambda now, step=step, apart=apart: AHEAD + now + step * (JUMP_S < now < JUMP_S + apart),  # type: ignore[misc]
-                    never,
-                )
-    for length in (0.5, 5.5):
-        yield f"suspended for {length:g} s", lambda now: AHEAD + now, (JUMP_S, JUMP_S + length)
-        yield (
-            f"Redis paused for {length:g} s",
-            lambda now, length=length: AHEAD + now - min(max(now - JUMP_S, 0.0), length),  # type: ignore[misc]
-            never,
-        )
-    yield "as the third worker starts", lambda now: AHEAD + now + 2.0 * (now > 30.02), never
+def stepped(step: float, begin: float = JUMP_S, lasts: float = math.inf) -> Clock:
+    """Return a clock that is set by `step` seconds at `begin`, and back after a while."""
+    return lambda now: AHEAD + now + step * (begin < now < begin + lasts)
 
 
-@pytest.mark.parametrize(
-    ("name", "wall", "suspend"), list(jumps()), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_no_second_is_over_whichever_clock_jumps(
-    monkeypatch: pytest.MonkeyPatch, name: str, wall: Clock, suspend: tuple[float, float]
-) -> None:
+def paused(length: float) -> Clock:
+    return lambda now: AHEAD + now - min(max(now - JUMP_S, 0.0), length)
+
+
+NEVER = (1e9, 1e9)
+STEPS = [sign * size for size in (0.1, 2.0, 60.0) for sign in (1, -1)]
+JUMPS: dict[str, tuple[Clock, tuple[float, float]]] = {
+    **{f"{step:+g}": (stepped(step), NEVER) for step in STEPS},
+    **{f"{step:+g} for {s} s": (stepped(step, lasts=s), NEVER) for step in STEPS for s in (1, 12)},
+    **{f"suspended for {s} s": (stepped(0), (JUMP_S, JUMP_S + s)) for s in (0.5, 5.5)},
+    **{f"Redis paused for {s} s": (paused(s), NEVER) for s in (0.5, 5.5)},
+    "as the third worker starts": (stepped(2.0, begin=30.02), NEVER),
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_no_second_is_over_whichever_clock_jumps(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for rate in (0.2, 1.0, 40.0):
-        times = crawl(monkeypatch, rate, wall, suspend)
+        times = crawl(monkeypatch, rate, *JUMPS[name])
         assert worst_second(times) <= math.floor(1.1 * rate + 1 + 1e-9), rate
     if " for " not in name:
         assert len(times) >= 0.95 * rate * (LENGTH_S - times[0])

@@ -7,8 +7,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -17,46 +17,18 @@ import redis
 from redis.crc import key_slot
 
 from crawlproject import config
-from crawlproject.config import MasterAddress, cluster_address
+from crawlproject.config import MasterAddress
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.client import State
 from crawlproject.state.health import fault_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.master import Master, master_of
 from crawlproject.streams.readers import StreamReader
-from tests.state.calls.calls import db
-from tests.state.servers import Cluster, Server
+from tests.state.calls.calls import db, join
+from tests.state.servers import Cluster, Server, opened
 from tests.waiting import PATIENCE_S, until, until_async
 
 KEYS = Keys("{crawl}", "images")
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("redis+cluster://a:1,b,[::1]:3/", ((("a", 1), ("b", 6379), ("::1", 3)), {}, {})),
-        ("redis+cluster://me:p%40s/s@a:1/0", ((("a", 1),), {"username": "me", "password": "p@s/s"}, {})),
-        (
-            "rediss+cluster://a?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false",
-            ((("a", 6379),), {}, {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False}),
-        ),
-    ],
-)
-def test_a_cluster_url_is_parsed(url: str, address: tuple[Any, Any, Any]) -> None:
-    assert cluster_address(url) == MasterAddress(*address)
-    assert config.load({"REDIS_URL": url}).redis_url == url
-
-
-@pytest.mark.parametrize("place", ["", "a:0", "::1", "a/crawl", "me:secret@", "a?ssl=1"])
-def test_a_bad_cluster_url_stops_the_start_and_is_reported_without_secrets(place: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config.load({"REDIS_URL": "redis+cluster://" + place})
-    assert "must be redis+cluster://[user:password@]host:6379" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
-        config.load({"REDIS_URL": "rediss+cluster://a?ssl_cert_reqs=none"})
-    with pytest.raises(ConfigError, match="with ssl_certfile beside ssl_keyfile"):
-        config.load({"REDIS_URL": "rediss+cluster://a?ssl_keyfile=key.pem"})
 
 
 @pytest.mark.parametrize(
@@ -75,29 +47,27 @@ def test_a_namespace_without_one_hash_tag_stops_the_start(name: str) -> None:
 
 async def test_one_redis_is_no_cluster(redis_url: str, server: Server) -> None:
     with pytest.raises(RedisUnavailable, match="cluster support disabled"):
-        await State(config.load({"REDIS_URL": f"redis+cluster://127.0.0.1:{server.port}"}), "images").open()
+        await opened(f"redis+cluster://127.0.0.1:{server.port}")
 
 
 async def test_a_node_of_a_cluster_is_not_taken_for_the_one_redis(cluster: Cluster) -> None:
-    settings = config.load({"REDIS_URL": cluster.nodes[0].url})
     with pytest.raises(RedisUnavailable, match=r"a node of a Redis Cluster: set REDIS_URL to redis\+cluster://"):
-        await State(settings, "images").open()
+        await opened(cluster.nodes[0].url)
 
 
 async def test_a_slot_is_followed_to_another_master(cluster: Cluster, cluster_url: str) -> None:
-    state = State(config.load({"REDIS_URL": cluster_url}), "images")
-    await state.open()
+    state = await opened(cluster_url)
     assert await state.scripts.lead("leader", ready=True) == 1
     assert await db(state).lpush(KEYS.seeds, *range(50)) == 50
-    for number in range(50):
-        await db(state).set(f"{KEYS.override_rate_of}source-{number}", number)
+    rates = {f"{KEYS.override_rate_of}source-{number}": number for number in range(50)}
+    await db(state).mset(rates)
     source = cluster.owner_of(KEYS.seeds)
     faults: list[str] = []
 
     async def keep_calling() -> None:
         while True:
             try:
-                await db(state).mget([f"{KEYS.override_rate_of}source-{number}" for number in range(50)])
+                await db(state).mget(*rates)
             except redis.ConnectionError as error:
                 faults.append(str(error))
             await asyncio.sleep(0.01)
@@ -120,9 +90,8 @@ async def test_a_slot_is_followed_to_another_master(cluster: Cluster, cluster_ur
 
 
 async def test_no_script_does_half_of_its_work_while_the_slot_is_moved(cluster: Cluster, cluster_url: str) -> None:
-    state = State(config.load({"REDIS_URL": cluster_url}), "images")
-    await state.open()
-    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    state = await opened(cluster_url)
+    await join(state)
     source = cluster.owner_of(KEYS.seeds)
     before = contents(source)
     assert before
@@ -188,45 +157,43 @@ def leader_of(state: State) -> tuple[str, int] | None:
 
 
 async def test_events_are_read_when_a_replica_has_them(cluster: Cluster, cluster_url: str) -> None:
-    state = State(config.load({"REDIS_URL": cluster_url}), "images")
-    await state.open()
+    state = await opened(cluster_url)
+    reader = StreamReader(state, "file", "a file")
+    await reader.take()
+    with standing_replica(cluster) as master:
+        master.client.xadd(KEYS.link_rot_events, {"event": "{}"})
+        with pytest.raises(redis.RedisError, match="no replica has confirmed") as caught:
+            await reader.read()
+        assert "seeds and events wait for it" in fault_of(caught.value)
+    assert len(await until_async(reader.read, despite=redis.RedisError)) == 1
+    await state.close()
+
+
+@contextmanager
+def standing_replica(cluster: Cluster) -> Iterator[Server]:
+    """Have the replica of the crawl's master stand still; the value is that master."""
+    master = cluster.owner_of(KEYS.seeds)
+    replica = cluster.replica_of(master).process
+    replica.send_signal(signal.SIGSTOP)
     try:
-        reader = StreamReader(state, "file", "a file")
-        await reader.take()
-        master = cluster.owner_of(KEYS.seeds)
-        replica = cluster.replica_of(master)
-        replica.process.send_signal(signal.SIGSTOP)
-        try:
-            master.client.xadd(KEYS.link_rot_events, {"event": "{}"})
-            with pytest.raises(redis.RedisError, match="no replica has confirmed") as caught:
-                await reader.read()
-            assert "seeds and events wait for it" in fault_of(caught.value)
-        finally:
-            replica.process.send_signal(signal.SIGCONT)
-        assert len(await until_async(reader.read, despite=redis.RedisError)) == 1
+        yield master
     finally:
-        await state.close()
+        replica.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize("waits", ["forwarded", "all"])
 async def test_workers_wait_until_a_replica_has_all_if_they_are_to(
     cluster: Cluster, cluster_url: str, waits: str
 ) -> None:
-    state = State(config.load({"REDIS_URL": cluster_url, "CRAWL_REDIS_WAIT": waits}), "images")
-    await state.open()
-    master = cluster.owner_of(KEYS.seeds)
-    replica = cluster.replica_of(master)
-    replica.process.send_signal(signal.SIGSTOP)
-    try:
+    state = await opened(cluster_url, CRAWL_REDIS_WAIT=waits)
+    lead = partial(state.scripts.lead, "leader", ready=True)
+    with standing_replica(cluster) as master:
         if waits == "all":
             with pytest.raises(redis.RedisError, match="no replica has confirmed lead within 1000 ms"):
-                await state.scripts.lead("leader", ready=True)
+                await lead()
         else:
-            assert await state.scripts.lead("leader", ready=True) == 1
+            assert await lead() == 1
         assert master.client.get(KEYS.leader) == b"leader"  # as with a lost answer
-    finally:
-        replica.process.send_signal(signal.SIGCONT)
-    lead = partial(state.scripts.lead, "leader", ready=True)
     assert await until_async(lead, despite=redis.RedisError) == 1
     await state.close()
 
@@ -255,4 +222,4 @@ async def test_a_name_that_hangs_holds_up_nothing(
 
 async def test_a_name_that_cannot_be_one_is_named() -> None:
     with pytest.raises(RedisUnavailable, match=r"node\.\.example is no name of a host"):
-        await State(config.load({"REDIS_URL": "redis+cluster://node..example:7000"}), "images").open()
+        await opened("redis+cluster://node..example:7000")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,16 +13,15 @@ from urllib.parse import quote
 import pytest
 
 from benchmarks.ours import events_in
-from crawlproject import config, plugins
-from crawlproject.config import Config
+from crawlproject import plugins
 from crawlproject.errors import RedisUnavailable
 from crawlproject.state.client import State
 from crawlproject.state.master import master_of
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.state.conftest import certified
-from tests.state.servers import OF_CRAWL, Cluster, Server, add_user, denied, tls_server
-from tests.state.test_shards_crawl import MUSEUMS, SHARDS, ShardedCrawl
+from tests.state.servers import OF_CRAWL, Cluster, Server, add_user, denied, opened, tls_options, tls_server
+from tests.test_crawl import Crawl
 from tests.waiting import until
 
 OF_NODES = "of-nodes"
@@ -29,12 +29,7 @@ OF_NODES = "of-nodes"
 
 def secured_by(folder: Path, certificates: Path) -> Cluster:
     """Return a cluster that speaks TLS only, and wants client certificates and a password."""
-    files = {
-        "tls_cert_file": f"{certificates}/certificate.pem",
-        "tls_key_file": f"{certificates}/key.pem",
-        "tls_ca_cert_file": f"{certificates}/ca.pem",
-    }
-    tls = files | {"tls_replication": "yes", "tls_cluster": "yes"}
+    tls = tls_options(certificates) | {"tls_cluster": "yes"}
     return Cluster(folder, tls=tls, password=OF_NODES, program=tls_server())
 
 
@@ -55,21 +50,6 @@ def url_as_user(node: Server, options: str, host: str = "127.0.0.1") -> str:
     return f"rediss+cluster://crawl:{quote(OF_CRAWL, safe='')}@{host}:{node.port}?{options}"
 
 
-def in_shards(url: str, shards: int = 4) -> Config:
-    return config.load({"REDIS_URL": url, "CRAWL_SHARDS": str(shards)})
-
-
-async def test_every_shard_is_reached_over_tls_as_a_user(secured: Cluster, certificates: Path) -> None:
-    add_user(*secured.nodes)
-    settings = in_shards(url_as_user(secured.nodes[1], options_of(certificates)))
-    state = State(settings, "images")
-    await state.open()
-    for shard in state.shards:
-        assert await shard.scripts.lead("leader", ready=True) == 1
-    assert len({secured.owner_of(shard.keys.leader).port for shard in state.shards}) == 3
-    await state.close()
-
-
 async def test_who_may_not_is_told_why(secured: Cluster, certificates: Path, tmp_path: Path) -> None:
     add_user(*secured.nodes)
     place = f"127.0.0.1:{secured.nodes[1].port}"
@@ -82,9 +62,8 @@ async def test_who_may_not_is_told_why(secured: Cluster, certificates: Path, tmp
         (url_as_user(secured.nodes[1], ours), ""),  # the server may close before its client knows why
         (f"rediss+cluster://crawl:of-others@{place}?{good}", "correct the user and password in REDIS_URL"),
     ):
-        settings = in_shards(bad)
         with pytest.raises(RedisUnavailable, match="no node of the cluster knows the master") as caught:
-            await State(settings, "images").open()
+            await opened(bad, CRAWL_SHARDS=4)
         assert told in str(caught.value)
         assert "of-" not in str(caught.value)
         assert "of@" not in str(caught.value)
@@ -94,17 +73,14 @@ async def test_nodes_are_reached_by_the_names_in_their_certificates(tmp_path: Pa
     files = certified(tmp_path / "tls", "localhost")
     with closing(secured_by(tmp_path, files)) as cluster:
         add_user(*cluster.nodes)
-        settings = in_shards(url_as_user(cluster.nodes[1], options_of(files), "localhost"))
-        with pytest.raises(
-            RedisUnavailable, match=r"another name: let nodes tell theirs \(cluster-announce-hostname"
-        ):
-            await State(settings, "images").open()
+        url = url_as_user(cluster.nodes[1], options_of(files), "localhost")
+        with pytest.raises(RedisUnavailable, match=r"another name: .* \(cluster-announce-hostname"):
+            await opened(url, CRAWL_SHARDS=4)
         for node in cluster.nodes:
             node.client.config_set("cluster-announce-hostname", "localhost")
             node.client.config_set("cluster-preferred-endpoint-type", "hostname")
         until(lambda: knows_names(cluster))
-        state = State(settings, "images")
-        await state.open()
+        state = await opened(url, CRAWL_SHARDS=4)
         for shard in state.shards:
             assert await shard.scripts.lead("leader", ready=True) == 1
         assert {owner_of(shard)[0] for shard in state.shards} == {"localhost"}
@@ -135,21 +111,20 @@ def test_a_crawl_as_a_user_with_no_more_rights_than_it_needs(
 ) -> None:
     add_user(*cluster.nodes)
     url = cluster_url.replace("://", f"://crawl:{quote(OF_CRAWL, safe='')}@")
-    crawl = ShardedCrawl(tmp_path, environment, url, cluster, 10)
-    shared: dict[str, Any] = {"REDIS_URL": url, "CRAWL_SHARDS": str(SHARDS)}
-    try:
-        with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-            for museum in MUSEUMS:
-                crawl.push(museum, *(f"{number}.jpg" for number in range(10)))
-            crawl.start(SHARDS, MAX_IDLE_TIME_BEFORE_CLOSE="0")  # seeds may still be on their way
-            crawl.until(lambda: crawl.ends() == Counter(crawl.pushed))
-            for worker in crawl.workers:
-                worker.terminate()
-            crawl.finish()
-        assert crawl.ends() == Counter(crawl.pushed)
-        assert [crawl.faults(worker) for worker in range(SHARDS)] == [[]] * SHARDS
-    finally:
-        crawl.stop()
+    shared: dict[str, Any] = {"REDIS_URL": url, "CRAWL_SHARDS": "4"}
+    crawl = Crawl(tmp_path, environment | shared, cluster.nodes[0].url)
+    museums = [f"museum-{number}" for number in range(9)]
+    for museum in museums:
+        crawl.source(museum, 20, pictures=10)
+    with ExitStack() as ending, Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as gallery:
+        ending.callback(crawl.stop)
+        rows = [
+            {"url": f"{gallery.urls[museum]}/{n}.jpg", "source": museum} for museum in museums for n in range(10)
+        ]
+        fed = scrapy("feed", "-", stdin="\n".join(map(json.dumps, rows)), **shared)
+        assert fed.returncode == 0, fed.stderr
+        crawl.run(4)
+    assert not re.search(r"Traceback|Bug in| ERROR: ", "".join(map(crawl.log, range(4))))
     events = tmp_path / "events.jsonl"
     for command in (
         "shards",

@@ -5,23 +5,19 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from crawlproject import config
-from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.sinks.jsonlines import EventFile
-from crawlproject.state.calls import NewRequest, Overview, Settlement
-from crawlproject.state.client import State
 from demo.gallery import Gallery
 from tests.conftest import Scrapy
-from tests.settings_of_functions import within
-from tests.state.servers import Server
+from tests.state.calls.calls import begin, lease, overview_of, processing_list, request, settle
+from tests.state.servers import Server, opened
 from tests.streams.records import write
 from tests.test_crawl import KEYS, Crawl, worst_second
 from tests.waiting import PATIENCE_S
@@ -103,41 +99,23 @@ def test_a_worker_without_its_redis_stops_on_a_signal(crawl: Crawl, server: Serv
 
 
 async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -> None:
-    state = State(config.load({"REDIS_URL": server.url}), "images")
-    await state.open()
+    state = await opened(server.url)
     scripts, keys, client = state.scripts, state.keys, server.client
-    fence = await scripts.lead("leader", ready=True)
-    assert fence is not None
-    await scripts.set_rates(fence, [("museum", 100.0, 100.0)], {})
-    await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    fence = await begin(state, 100)
 
-    def requests(*numbers: int) -> list[NewRequest]:
-        return [
-            NewRequest(b"\x01\x00\x00x", digest_of("", str(number)), again=False, source="museum")
-            for number in numbers
-        ]
-
-    async def enqueue(*numbers: int) -> Any:
-        return await within(scripts, high_water=100, dead_maxlen=100).enqueue("w", requests(*numbers))
-
-    async def lease() -> Any:
-        return await within(scripts, dead_maxlen=9).lease("w", 2, rooms={}, room=9, horizon=0.25)
-
-    async def enqueue_seeds(*numbers: int) -> Any:
-        seeds = client.lrange(keys.processing_of + "w", 0, -1)
-        return await within(scripts, high_water=16, overflow_maxlen=9, dead_maxlen=100).enqueue(
-            "w", requests(*numbers), seeds=seeds[::-1]
-        )
+    async def enqueue(*numbers: int, seeds: Sequence[bytes] = ()) -> Any:
+        items = [request("x", number) for number in numbers]
+        return await scripts.enqueue("w", items, seeds=seeds)
 
     client.lpush(keys.seeds, "a", "b")
     await scripts.take_seeds("w", 2)
     await enqueue(1, 2, 3, 4)
     client.hset(keys.rates, "museum", "0.001")
     await enqueue(*range(10, 14))
-    await enqueue_seeds(6, 7)  # beyond the window
+    await enqueue(6, 7, seeds=await processing_list(state))  # beyond the window
     client.hset(keys.rates, "museum", "100")
     assert client.hget(keys.counters, "overflow") == b"2"
-    grants = (await lease()).grants
+    done, _ = (await lease(state, 2)).grants
     client.lpush(keys.seeds, "a")
     await scripts.take_seeds("w", 1)
     client.lpush(keys.seeds, "b")
@@ -146,8 +124,8 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     before = {key: client.dump(key) for key in client.keys("*")}
     for call in (
         enqueue(5),
-        enqueue_seeds(8),
-        lease(),
+        enqueue(8, seeds=[b"a"]),
+        lease(state, 2),
         scripts.take_seeds("w", 5),
         scripts.set_rates(fence, [("archive", 1.0, 1.0)], {"a": "archive"}),
         scripts.acquire(source="museum"),
@@ -157,8 +135,7 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
             await call
     assert {key: client.dump(key) for key in client.keys("*")} == before
     # What ends or gives back goes through to its end.
-    done = Settlement(grants[0].id, "museum", event=("link_rot", "{}"), status="200", counts={"fetched": 1})
-    assert (await scripts.settle("w", [done])).settled == [True]
+    assert await settle(state, done, event=("link_rot", "{}"), status="200", counts={"fetched": 1}) == [True]
     assert await scripts.leave("w") == 1
     assert client.xlen(keys.link_rot_events) == 1
     assert client.hget(keys.counters, "outstanding") == b"9"  # with those from beyond the window, which has grown
@@ -168,9 +145,7 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
     # So does what watches: somebody leads, workers live, and the monitor tells.
     assert await scripts.lead("leader", ready=True) == fence
     assert (await scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)).alive
-    overview = await within(scripts, dead_maxlen=9).collect("leader", must_lead=True, timeout=30, most=10)
-    assert isinstance(overview, Overview)
-    assert overview.alive == 1
+    assert (await overview_of(state)).alive == 1
     assert await scripts.watch(fence)
     await state.close()
 
@@ -178,8 +153,7 @@ async def test_out_of_memory_no_function_does_half_of_its_work(server: Server) -
 async def test_out_of_memory_readers_and_the_leader_free_what_has_been_read(
     server: Server, tmp_path: Path
 ) -> None:
-    state = State(config.load({"REDIS_URL": server.url}), "images")
-    await state.open()
+    state = await opened(server.url)
     client, images = server.client, state.keys.image_events
     fence = await state.scripts.lead("leader", ready=True)
     assert fence is not None

@@ -10,11 +10,9 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from crawlproject import config
 from crawlproject.state import functions
-from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from tests.state.servers import Server
+from tests.state.servers import Server, opened
 
 LUA = resources.files("crawlproject.state") / "lua"
 FILES = [file for folder in ("modules", "functions") for file in (LUA / folder).iterdir()]
@@ -70,8 +68,7 @@ def test_lua_spells_keys_as_python_does(redis_url: str, keys: Keys) -> None:
 
 
 async def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(server: Server) -> None:
-    state = State(config.load({"REDIS_URL": server.url}), "images")
-    await state.open()
+    state = await opened(server.url)
     for _ in range(2):
         await state.scripts.alive(timeout=1)
         library = functions.crawl_library().name

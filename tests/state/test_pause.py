@@ -6,23 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from crawlproject.state.calls import DeadLetter, Overview, Pause, Rejected, Settlement
 from crawlproject.state.client import State
-from tests.commands.conftest import Frontier
+from tests.commands.conftest import Frontier, frontier
 from tests.settings_of_functions import within
 
+__all__ = ["frontier"]
+
 LED = {"leader": "leader", "pulse": "leader"}
+NO_WORKER = "no worker is running: scrapy crawl images"
 FULL = "dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (scrapy dead), or raise it"
-
-
-@pytest_asyncio.fixture
-async def frontier(state: State) -> Frontier:
-    """A frontier with a leader and a worker."""
-    one = Frontier(state)
-    await one.start()
-    return one
 
 
 async def asked(state: State) -> tuple[Pause, Pause]:
@@ -37,12 +31,13 @@ async def asked(state: State) -> tuple[Pause, Pause]:
     [
         (LED, 0, "", ""),
         (LED, 1, "", ""),
-        ({}, 0, "no pulse", "no worker is running: scrapy crawl images"),
-        ({"workers": {"w": 1}}, 0, "no pulse", "no worker leads"),
+        ({}, 0, "no pulse", NO_WORKER),
+        ({"workers": "w"}, 0, "no pulse", "no worker leads"),
         ({"leader": "leader"}, 2, "no pulse", "the leader has not read the catalogue yet (see its log)"),
         (LED | {"paused": "full"}, 2, "paused", "full"),
         (LED, 2, "paused", FULL),
-        (LED | {"counters": 3}, 0, "no worker", "no worker is running: scrapy crawl images"),
+        (LED | {"counters": 3}, 0, "no worker", NO_WORKER),
+        (LED | {"counters": 3, "workers": "w"}, 0, "no worker", NO_WORKER),  # it is silent
     ],
 )  # fmt: skip
 async def test_without_workers_the_reason_is_what_is_missing_first(
@@ -53,7 +48,7 @@ async def test_without_workers_the_reason_is_what_is_missing_first(
         if name == "counters":
             await redis.hset(state.keys.counters, "outstanding", value)
         elif name == "workers":
-            await redis.zadd(state.keys.workers, value)
+            await redis.zadd(state.keys.workers, {value: 1})
         else:
             await redis.set(getattr(state.keys, name), value)
     for _ in range(dead):
@@ -73,13 +68,6 @@ async def test_a_worker_that_leases_gets_the_same_reason(
     told, read = await asked(state)
     assert told == read == Pause(reply.state, reply.reason)
     assert reply.reason
-
-
-async def test_a_silent_worker_runs_no_more(frontier: Frontier, state: State) -> None:
-    await frontier.feed("museum", 1)
-    assert await asked(state) == (Pause("", ""), Pause("", ""))
-    await frontier.redis.zadd(state.keys.workers, {"w": 0})
-    assert [pause.kind for pause in await asked(state)] == ["no worker"] * 2
 
 
 async def refuse(frontier: Frontier, count: int, *, refusal: bool = True) -> None:
@@ -121,12 +109,8 @@ async def test_seeds_are_taken_while_only_refusals_are_at_the_bound(frontier: Fr
     await frontier.catalogue({"museum": 1000.0})
     await refuse(frontier, 3)
 
-    async def enqueue() -> object:
+    for is_taken in (True, False):
         await frontier.redis.lpush(state.keys.seeds, "a")
         await state.scripts.take_seeds("w", 1)
-        return await within(state.scripts, high_water=9, dead_maxlen=1).enqueue(
-            "w", [Rejected("no URL")], seeds=[b"a"]
-        )
-
-    assert await enqueue() is not None
-    assert await enqueue() is None
+        enqueued = await within(state.scripts, dead_maxlen=1).enqueue("w", [Rejected("no URL")], seeds=[b"a"])
+        assert (enqueued is not None) is is_taken

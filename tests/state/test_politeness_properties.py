@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crawlproject import config
-from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
-from crawlproject.state.calls import Grant, NewRequest, Scripts
 from crawlproject.state.client import State
-from tests.settings_of_functions import within
+from tests.state.calls.calls import entry, join, put, rule
 
 pytestmark = pytest.mark.slow
 
@@ -26,39 +22,16 @@ PROPERTY = settings(
 )
 
 
-def run(redis_url: str, play: Any) -> None:
-    """Run `play(scripts, store)` on an empty Redis."""
-
-    async def whole() -> None:
-        state = State(config.load({"REDIS_URL": redis_url}), "images")
-        await state.open()
-        try:
-            await state.redis.flushall()
-            scripts = state.scripts
-            fence = await scripts.lead("leader", ready=True)
-            assert fence is not None
-            await scripts.set_rates(fence, [(MUSEUM, 200.0, 200.0)], {})
-            for worker in ("v", "w"):
-                await scripts.heartbeat(worker, join=True, timeout=30, max_deliveries=3)
-            work: Coroutine[Any, Any, None] = play(scripts, state, fence)
-            await work
-        finally:
-            await state.close()
-
-    asyncio.run(whole())
-
-
-async def feed(scripts: Scripts, first: int, count: int) -> None:
-    requests = [
-        NewRequest(bytes((1, 0, 0)) + str(n).encode(), digest_of("", str(n)), again=True, source=MUSEUM)
-        for n in range(first, first + count)
-    ]
-    await scripts.enqueue("w", requests)
-
-
-async def lease(scripts: Scripts, want: int, worker: str = "w", horizon: float = 1e5) -> list[Grant]:
-    reply = await within(scripts, dead_maxlen=10).lease(worker, want, rooms={}, room=10**6, horizon=horizon)
-    return reply.grants
+async def begin(redis_url: str) -> tuple[State, int]:
+    """Open a crawl of two workers and 400 requests of a source of 200 a second; return the fence."""
+    state = State(config.load({"REDIS_URL": redis_url}), "images")
+    await state.open()
+    await state.redis.flushall()
+    fence = await rule(state, (MUSEUM, 200.0))
+    for worker in ("v", "w"):
+        await join(state, worker)
+    await put(state, [entry(str(number)) for number in range(400)])
+    return state, fence
 
 
 Move = tuple[str, float]
@@ -79,9 +52,9 @@ moves = st.lists(
 @given(moves=moves)
 @pytest.mark.judges
 def test_slots_keep_their_distance_whoever_requests_them_and_when(redis_url: str, moves: list[Move]) -> None:
-    async def play(scripts: Scripts, state: State, fence: int) -> None:
-        await feed(scripts, 0, 400)
-        rate = 200.0
+    async def play() -> None:
+        state, fence = await begin(redis_url)
+        scripts, rate = state.scripts, 200.0
         slots: list[Slot] = []
         for what, value in moves:
             asked = asyncio.get_running_loop().time()
@@ -104,8 +77,8 @@ def test_slots_keep_their_distance_whoever_requests_them_and_when(redis_url: str
                         slots.remove(missed)
                         given = [renewed]
                 else:
-                    grants = await lease(scripts, int(value), what)
-                    given = [Slot(MUSEUM, grant.slot, grant.at, grant.rate, LATE_S) for grant in grants]
+                    reply = await scripts.lease(what, int(value), rooms={}, room=10**6, horizon=1e5)
+                    given = [Slot(MUSEUM, grant.slot, grant.at, grant.rate, LATE_S) for grant in reply.grants]
                 for slot in given:
                     # Never in the past (but for what the two clocks differ in), and one interval from the last.
                     assert slot.moment >= asked - 0.02
@@ -113,4 +86,6 @@ def test_slots_keep_their_distance_whoever_requests_them_and_when(redis_url: str
                         assert slot.at - slots[-1].at >= 1e6 / rate - 10
                     slots.append(slot)
 
-    run(redis_url, play)
+        await state.close()
+
+    asyncio.run(play())

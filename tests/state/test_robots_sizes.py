@@ -5,8 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import pytest
-
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.robots_copies import keep_copy, unpacked
@@ -23,12 +21,6 @@ def noise(length: int) -> bytes:
     return Random(0).randbytes(length)
 
 
-@pytest.fixture
-async def leading(state: State) -> tuple[State, int]:
-    fence = await lead(state)
-    return state, fence
-
-
 async def texts(state: State) -> list[int]:
     """Return the lengths of all texts that are stored, in the order of their sites."""
     redis: Any = state.redis
@@ -38,6 +30,12 @@ async def texts(state: State) -> list[int]:
 
 async def size(state: State) -> int:
     return int(await state.redis.zscore(state.keys.robots_stored, "") or 0)
+
+
+async def kept(state: State, count: int) -> list[int]:
+    """Return of which of the first sites there is a copy."""
+    keys = state.keys.robots_of
+    return [number for number in range(count) if await state.redis.exists(keys + origin(number))]
 
 
 async def leave(state: State, room: int) -> None:
@@ -57,9 +55,9 @@ async def test_the_oldest_copies_go_when_all_are_too_large(state: State) -> None
     await keep_copy(state, origin(9), "museum", body=body)
     assert await texts(state) == [sizes[0]] * 4
     assert (await state.scripts.look_robots("w", origin(9), "museum")).what == "rules"
-    gone = [number for number in range(6) if not await state.redis.exists(state.keys.robots_of + origin(number))]
+    gone = set(range(6)) - {*await kept(state, 6)}
     assert len(gone) == 3
-    assert (await state.scripts.look_robots("w", origin(gone[0]), "museum")).fetch
+    assert (await state.scripts.look_robots("w", origin(gone.pop()), "museum")).fetch
 
 
 async def test_a_copy_that_is_stored_anew_is_the_youngest_and_counts_once(state: State) -> None:
@@ -71,12 +69,7 @@ async def test_a_copy_that_is_stored_anew_is_the_youngest_and_counts_once(state:
     assert await size(state) == sum(sizes) + 3 * OVERHEAD
     await leave(state, 0)
     await keep_copy(state, origin(3), "museum", body=noise(1000))
-    assert [bool(await state.redis.exists(state.keys.robots_of + origin(n))) for n in range(4)] == [
-        True,
-        False,
-        True,
-        True,
-    ]
+    assert await kept(state, 4) == [0, 2, 3]
 
 
 async def test_a_delay_outlives_the_copy_that_asked_for_it(state: State) -> None:
@@ -88,8 +81,8 @@ async def test_a_delay_outlives_the_copy_that_asked_for_it(state: State) -> None
     assert (await state.scripts.look_robots("w", origin(1), "museum")).what == "wait"
 
 
-async def test_what_has_expired_counts_no_more(leading: tuple[State, int]) -> None:
-    state, fence = leading
+async def test_what_has_expired_counts_no_more(state: State) -> None:
+    fence = await lead(state)
     for number in range(3):
         await keep_copy(state, origin(number), "museum", body=noise(1000))
     for number in range(2):

@@ -13,67 +13,73 @@ import pytest
 import redis
 
 from crawlproject import config
-from crawlproject.config import MasterAddress, sentinel_address
+from crawlproject.config import MasterAddress, cluster_address, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.state.client import State
 from crawlproject.state.master import Master
-from tests.state.servers import Pair, Server, free_port, tls_options, tls_server
+from tests.state.servers import Pair, Server, free_port, opened, tls_options, tls_server
 from tests.test_crawl import KEYS
 from tests.waiting import until, until_async
+
+NO_SENTINELS = [
+    "a",
+    "a:99999/crawl",
+    "a,/crawl",
+    "a/crawl/1/2",
+    "a/crawl?password=secret",
+    "a:0/crawl?sentinel_password=secret",
+]
+NO_CLUSTERS = ["", "a:0", "::1", "a/crawl", "me:secret@", "a?ssl=1"]
+TLS = {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False}
+ME = {"username": "me", "password": "p@s/s"}
 
 
 @pytest.mark.parametrize(
     ("url", "parts"),
     [
         ("redis+sentinel://a:1,b,[::1]:3/crawl/2", {"nodes": (("a", 1), ("b", 26379), ("::1", 3)), "db": 2}),
-        ("redis+sentinel://me:p%40ss@a/crawl", {"credentials": {"username": "me", "password": "p@ss"}}),
+        ("redis+sentinel://me:p%40s/s@a/crawl", {"credentials": ME}),
         (
             "redis+sentinel://:s@cret@a/crawl/?sentinel_username=u&sentinel_password=p%26",
             {"credentials": {"password": "s@cret"}, "sentinel_credentials": {"username": "u", "password": "p&"}},
         ),
         (
             "rediss+sentinel://a/crawl?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false&sentinel_password=p",
-            {
-                "sentinel_credentials": {"password": "p"},
-                "tls": {"ssl": True, "ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False},
-            },
+            {"sentinel_credentials": {"password": "p"}, "tls": TLS},
         ),
+        ("redis+cluster://a:1,b,[::1]:3/", {"nodes": (("a", 1), ("b", 6379), ("::1", 3))}),
+        ("redis+cluster://me:p%40s/s@a:1/0", {"nodes": (("a", 1),), "credentials": ME}),
+        ("rediss+cluster://a?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false", {"tls": TLS}),
     ],
 )
-def test_a_sentinel_url_is_parsed(url: str, parts: dict[str, Any]) -> None:
-    address = MasterAddress((("a", 26379),), {}, {}, "crawl", 0, {})
-    assert sentinel_address(url) == address._replace(**parts)
+def test_a_url_of_sentinels_or_of_a_cluster_is_parsed(url: str, parts: dict[str, Any]) -> None:
+    watched = MasterAddress((("a", 26379),), {}, {}, "crawl", 0, {})
+    cluster = MasterAddress((("a", 6379),), {}, {})
+    address = watched if "sentinel" in url else cluster
+    assert (sentinel_address(url) or cluster_address(url)) == address._replace(**parts)
     assert config.load({"REDIS_URL": url}).redis_url == url
 
 
 @pytest.mark.parametrize(
-    "place",
+    ("url", "said"),
     [
-        "a",
-        "a:99999/crawl",
-        "a,/crawl",
-        "a/crawl/1/2",
-        "a/crawl?password=secret",
-        "a:0/crawl?sentinel_password=secret",
+        *((f"redis+sentinel://{place}", "redis+sentinel://[user:password@]host:26379") for place in NO_SENTINELS),
+        *((f"redis+cluster://{place}", "redis+cluster://[user:password@]host:6379") for place in NO_CLUSTERS),
+        ("rediss+sentinel://a/crawl?ssl_check_hostname=perhaps", "ssl_check_hostname=true or false"),
+        ("rediss+cluster://a?ssl_cert_reqs=none", "ssl_check_hostname=true or false"),
+        ("rediss+cluster://a?ssl_keyfile=key.pem", "with ssl_certfile beside ssl_keyfile"),
     ],
 )
-def test_a_bad_url_stops_the_start_and_is_reported_without_secrets(place: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config.load({"REDIS_URL": "redis+sentinel://" + place})
-    assert str(caught.value).startswith("REDIS_URL='redis+sentinel://")
-    assert "must be redis+sentinel://[user:password@]host:26379" in str(caught.value)
+def test_a_bad_url_stops_the_start_and_is_reported_without_secrets(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=r"^REDIS_URL='redis") as caught:
+        config.load({"REDIS_URL": url})
+    assert said in str(caught.value)
     assert "secret" not in str(caught.value)
-
-
-def test_a_bad_tls_option_stops_the_start() -> None:
-    with pytest.raises(ConfigError, match="ssl_check_hostname=true or false"):
-        config.load({"REDIS_URL": "rediss+sentinel://a/crawl?ssl_check_hostname=perhaps"})
 
 
 async def test_an_unknown_master_is_reported_in_a_sentence() -> None:
     url = f"redis+sentinel://:secret@127.0.0.1:{free_port()}/crawl?sentinel_password=secret"
     with pytest.raises(RedisUnavailable) as caught:
-        await State(config.load({"REDIS_URL": url}), "images").open()
+        await opened(url)
     assert "does not answer (no sentinel knows a master at the moment: 127.0.0.1:" in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -86,8 +92,7 @@ def leads(client: Any) -> bool:
 
 
 async def test_a_master_that_has_been_replaced_is_left_before_it_knows(pair: Pair) -> None:
-    state = State(config.load({"REDIS_URL": pair.url}), "images")
-    await state.open()
+    state = await opened(pair.url)
     await state.scripts.lead("leader", ready=True)
     pair.master.client.wait(1, 1000)
     pair.replica.client.replicaof("NO", "ONE")
@@ -123,8 +128,7 @@ async def test_a_sentinel_that_talks_nonsense_is_passed_over(pair: Pair) -> None
 
 
 async def test_a_demoted_master_is_left_for_the_new_one(pair: Pair) -> None:
-    state = State(config.load({"REDIS_URL": pair.url}), "images")
-    await state.open()
+    state = await opened(pair.url)
     first = await state.scripts.lead("leader", ready=True)
     failover = partial(pair.sentinel.client.execute_command, "SENTINEL", "FAILOVER", "crawl")
     until(failover, despite=redis.ResponseError)  # NOGOODSLAVE: it has not heard of the replica yet
@@ -165,9 +169,7 @@ async def test_sentinels_and_servers_over_tls_with_different_passwords(
     place = f"127.0.0.1:{sentinel.port}/crawl?sentinel_password=of-sentinels"
     asker = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
     ours = f"ssl_ca_certs={certificates}/ca.pem"
-    good = config.load({"REDIS_URL": f"rediss+sentinel://:of-servers@{place}&{ours}&{asker}"})
-    state = State(good, "images")
-    await state.open()
+    state = await opened(f"rediss+sentinel://:of-servers@{place}&{ours}&{asker}")
     assert await state.scripts.lead("leader", ready=True) == 1
     await state.close()
     for bad in (
@@ -176,5 +178,5 @@ async def test_sentinels_and_servers_over_tls_with_different_passwords(
         f"rediss+sentinel://:of-servers@127.0.0.1:{sentinel.port}/crawl?{ours}&{asker}",
     ):
         with pytest.raises(RedisUnavailable, match="no sentinel knows a master") as caught:
-            await State(config.load({"REDIS_URL": bad}), "images").open()
+            await opened(bad)
         assert "of-se" not in str(caught.value)

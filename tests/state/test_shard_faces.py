@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,8 @@ from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
 from tests.leading import lead
-from tests.state.calls.calls import request
-from tests.state.servers import Server
+from tests.state.calls.calls import join, request
+from tests.state.servers import Server, opened
 from tests.waiting import until_async
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ def shared(server: Server, redis_url: str) -> dict[str, Any]:
 @pytest_asyncio.fixture
 async def state(shared: dict[str, Any]) -> AsyncIterator[State]:
     """A crawl of twelve sources, with two requests each, in two shards; seen from the second one."""
-    await (await opened(shared, 0)).close()  # which notes how many there are
-    one = await opened(shared, 1)
+    await (await opened(shared["REDIS_URL"], 0, CRAWL_SHARDS=2)).close()  # which notes how many there are
+    one = await opened(shared["REDIS_URL"], 1, CRAWL_SHARDS=2)
     for shard in one.shards:
         fence = await lead(shard)
         await shard.redis.persist(shard.keys.leader)
         here = [name for name in NAMES if one.shard_for(name) is shard]
         await shard.scripts.set_rates(fence, [(name, RATES[name], RATES[name]) for name in here], {})
-        await shard.scripts.heartbeat(f"vm1:{shard.number}:a", join=True, timeout=30, max_deliveries=3)
+        await join(shard, f"vm1:{shard.number}:a")
         await shard.scripts.enqueue(
             "w", [request(name, 2 * NAMES.index(name) + n, source=name) for name in here for n in range(2)]
         )
@@ -152,12 +153,6 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
     assert "the totals are those of all shards" in done.stderr
 
 
-async def opened(environ: dict[str, Any], number: int) -> State:
-    one = State(config.load(environ), "images", number)
-    await one.open()
-    return one
-
-
 def test_the_commands_work_on_all_shards(state: State, shared: dict[str, Any], scrapy: Scrapy) -> None:
     def said(*words: str) -> Any:
         done = scrapy(*words, "--json", **shared)
@@ -165,19 +160,14 @@ def test_the_commands_work_on_all_shards(state: State, shared: dict[str, Any], s
         return json.loads(done.stdout)
 
     assert [row["source"] for row in said("sources")] == sorted(NAMES)
-    assert said("halt", *NAMES) == {"halted": NAMES}
-    assert said("rate", NAMES[2], "2")["override"] == 2.0
     totals = said("stats")
     assert (totals["outstanding"], totals["workers"], len(totals["sources"])) == (24, 2, 12)
     assert said("top", "--interval", "0.5")["general"]["outstanding"] == 24
     assert said("events", "--readers") == []
-    shards = said("shards")
-    assert [(row["shard"], row["leader"], row["workers"], row["sent"]) for row in shards] == [
-        (number, "leader", 1, 0) for number in (0, 1)
-    ]
-    assert [row["requests"] for row in shards] == [
-        2 * sum(state.shard_for(name).number == number for name in NAMES) for number in (0, 1)
-    ]
+    counts = Counter(state.shard_for(name).number for name in NAMES)
+    assert [
+        [row[name] for name in ("shard", "leader", "workers", "sent", "requests")] for row in said("shards")
+    ] == [[number, "leader", 1, 0, 2 * counts[number]] for number in (0, 1)]
     assert scrapy("shards", **shared).stdout.splitlines()[-1] == "2 shards"
 
 
@@ -186,16 +176,12 @@ async def test_dead_letters_of_all_shards_are_listed_retried_and_dropped(
 ) -> None:
     for number, name in enumerate(NAMES):
         shard = state.shard_for(name)
-        seed = json.dumps({"url": f"http://{name}.example/{number}.jpg"})
-        await shard.redis.xadd(
-            shard.keys.dead, {"seed": seed, "source": name, "reason": "gone"}, id=f"{number + 1}-1"
-        )
-    done = scrapy("dead", "list", "--json", **shared)
-    assert [letter["source"] for letter in json.loads(done.stdout)] == sorted(
-        NAMES, key=lambda name: (state.shard_for(name).number, NAMES.index(name))
-    )
-    done = scrapy("dead", "drop", "--source", NAMES[4], "--json", **shared)
-    assert json.loads(done.stdout) == {"dropped": 1}
-    done = scrapy("dead", "retry", "--all", "--json", **shared)
-    assert json.loads(done.stdout) == {"retried": 11}
+        letter: Any = {"seed": f"http://{name}.example/", "source": name, "reason": "gone"}
+        await shard.redis.xadd(shard.keys.dead, letter, id=f"{number + 1}-1")
+    told = [
+        json.loads(scrapy("dead", *words, "--json", **shared).stdout)
+        for words in (("list",), ("drop", "--source", NAMES[4]), ("retry", "--all"))
+    ]
+    assert [letter["source"] for letter in told[0]] == sorted(NAMES, key=lambda name: state.shard_for(name).number)
+    assert told[1:] == [{"dropped": 1}, {"retried": 11}]
     assert [await shard.redis.xlen(shard.keys.dead) for shard in state.shards] == [0, 0]

@@ -8,16 +8,10 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from crawlproject import config
-from crawlproject.config import Config
 from crawlproject.errors import ConfigError, RedisUnavailable
-from crawlproject.state.client import State
 from crawlproject.state.shards import SLOTS, shard_namespace, shard_of
-from tests.state.servers import Cluster, Server
-
-
-def settings_of(url: str, shards: int, **more: str) -> Config:
-    return config.load({"REDIS_URL": url, "CRAWL_SHARDS": str(shards), **more})
+from tests.state.calls.calls import join
+from tests.state.servers import Cluster, Server, opened
 
 
 def test_sources_are_spread_over_the_shards_and_stay_where_they_are() -> None:
@@ -37,14 +31,8 @@ def test_the_slots_of_the_shards_are_spread_over_those_of_the_cluster(shards: in
     assert shard_namespace("crawl", 0, shards) == names[0]
 
 
-async def opened(settings: Config, number: int | None = None) -> State:
-    state = State(settings, "images", number)
-    await state.open()
-    return state
-
-
 async def test_each_shard_has_its_keys_its_clock_and_its_sources(cluster: Cluster, cluster_url: str) -> None:
-    state = await opened(settings_of(cluster_url, 4))
+    state = await opened(cluster_url, CRAWL_SHARDS=4)
     assert [shard.number for shard in state.shards] == [0, 1, 2, 3]
     assert state is state.shards[state.number]
     assert len({id(shard.clock) for shard in state.shards}) == 4
@@ -65,7 +53,7 @@ async def test_each_shard_has_its_keys_its_clock_and_its_sources(cluster: Cluste
 
 async def test_one_redis_has_several_shards_and_so_has_one_a_shard(server: Server, redis_url: str) -> None:
     for url in (redis_url, f"{server.url} {redis_url}"):
-        state = await opened(settings_of(url, 2), 1)
+        state = await opened(url, 1, CRAWL_SHARDS=2)
         assert state.number == 1
         for shard in state.shards:
             assert await shard.scripts.lead("w", ready=True) == 1
@@ -81,37 +69,34 @@ async def test_one_redis_has_several_shards_and_so_has_one_a_shard(server: Serve
 
 
 async def test_it_serves_none_that_is_away(server: Server, redis_url: str) -> None:
-    settings = settings_of(f"{server.url} {redis_url}", 2)
-    state = await opened(settings, 1)
-    await state.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
+    url = f"{server.url} {redis_url}"
+    state = await opened(url, 1, CRAWL_SHARDS=2)
+    await join(state)
     await state.close()
     server.close()
-    state = await opened(settings)  # the first shard has the note of how many there are, and this one has, too
+    state = await opened(
+        url, CRAWL_SHARDS=2
+    )  # the first shard has the note of how many there are, and this one has, too
     assert state.number == 1
     assert await state.scripts.alive(timeout=30) == ["w"]
     await state.close()
     with pytest.raises(RedisUnavailable, match=f":{server.port}"):
-        await opened(settings, 0)
+        await opened(url, 0, CRAWL_SHARDS=2)
 
 
 async def test_nobody_with_another_number_of_shards_takes_part(cluster_url: str) -> None:
-    state = State(settings_of(cluster_url, 4), "images")
-    await state.open()
-    await state.close()
+    await (await opened(cluster_url, CRAWL_SHARDS=4)).close()
     for shards in (1, 2):
         says = f"CRAWL_SHARDS is {shards} here and 4 in the crawl of CRAWL_NAMESPACE=crawl: set CRAWL_SHARDS=4, or"
         with pytest.raises(ConfigError, match=says):
-            await State(settings_of(cluster_url, shards), "images").open()
-    other = State(settings_of(cluster_url, 2, CRAWL_NAMESPACE="other"), "images")
-    await other.open()
-    await other.close()
+            await opened(cluster_url, CRAWL_SHARDS=shards)
+    await (await opened(cluster_url, CRAWL_SHARDS=2, CRAWL_NAMESPACE="other")).close()
 
 
 async def test_a_crawl_that_began_with_one_shard_keeps_it(cluster_url: str) -> None:
-    state = State(settings_of(cluster_url, 1), "images")
-    await state.open()
+    state = await opened(cluster_url, CRAWL_SHARDS=1)
     assert not await state.redis.exists(state.keys.layout)  # one shard: nothing new
     await state.scripts.lead("w", ready=True)
     await state.close()
     with pytest.raises(ConfigError, match="CRAWL_SHARDS is 4 here and 1 in the crawl of CRAWL_NAMESPACE=crawl"):
-        await State(settings_of(cluster_url, 4), "images").open()
+        await opened(cluster_url, CRAWL_SHARDS=4)

@@ -23,11 +23,11 @@ from crawlproject.frontier.scheduler import MOVES_TO, FrontierScheduler
 from crawlproject.frontier.seeds import new_request
 from crawlproject.leader import Leader
 from crawlproject.state.client import State
-from crawlproject.state.shards import shard_of
 from tests.conftest import scheduler_for, stop_tasks
 from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.shards import domain_in
+from tests.state.calls.calls import entry, join, lease
+from tests.state.calls.calls import put as put_entries
 from tests.waiting import PATIENCE_S, until_async
 
 SHARDS = 4
@@ -63,8 +63,7 @@ def found(worker: FrontierScheduler, domain: str) -> Request:
 async def put(worker: FrontierScheduler, shard: State) -> None:
     """Put a request into a shard."""
     domain = domain_in(shard.number, SHARDS)
-    new = new_request(found(worker, domain), worker.spider)
-    assert await within(shard.scripts, high_water=99).enqueue("w", [new])
+    assert await shard.scripts.enqueue("w", [new_request(found(worker, domain), worker.spider)])
 
 
 async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None:
@@ -74,28 +73,14 @@ async def test_workers_choose_the_shards_with_the_fewest(redis_url: str) -> None
     assert sorted(state.number for state in states[:SHARDS]) == list(range(SHARDS))
     for state in states[:SHARDS]:
         if state.number != 2:
-            await state.scripts.heartbeat("w", join=True, timeout=60, max_deliveries=3)
+            await join(state)
     await states[SHARDS].open(serves=True)
     assert states[SHARDS].number == 2
-    given = State(
-        config.load({"REDIS_URL": redis_url, "CRAWL_SHARDS": str(SHARDS), "CRAWL_SHARD": "3,1"}), "images"
-    )
+    given = State(replace(settings, shard=(3, 1)), "images")
     await given.open()
     assert given.number in {1, 3}
     for state in (*states, given):
         await state.close()
-
-
-async def test_a_request_for_another_shard_waits_for_that(worker: FrontierScheduler) -> None:
-    domain, state = domain_in(1, SHARDS), worker.state
-    source = next(one for one in ("museum", "gallery", "archive") if shard_of(one, SHARDS) != 1)
-    fence = await lead(state)
-    await state.scripts.set_rates(fence, [(source, 5.0, 5.0)], {domain: source}, {}, {source: f" {domain} "})
-    assert worker.enqueue_request(found(worker, domain))
-    await worker._end_leases()
-    assert not worker._new
-    assert await state.redis.hget(state.keys.counters, "outstanding") in {None, b"0"}
-    assert await state.redis.llen(f"{state.keys.foreign_of}{shard_of(source, SHARDS)}") == 1
 
 
 async def test_what_may_not_wait_for_another_shard_stays_with_the_worker(redis_url: str) -> None:
@@ -142,7 +127,7 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
     async with opened(redis_url, CRAWL_SHARD="1") as one, opened(redis_url, CRAWL_SHARD="1") as two:
         first, second = sorted((one, two), key=lambda worker: worker.state.worker_id)
         for number in (0, 3):
-            await one.state.shards[number].scripts.heartbeat("w", join=True, timeout=60, max_deliveries=3)
+            await join(one.state.shards[number], timeout=3600)
         closed: list[str] = []
 
         async def close(reason: str) -> None:
@@ -157,9 +142,13 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
         await lookers[first].look()
         await asyncio.sleep(0.3)
         await lookers[second].look()
+        await second.state.redis.zrem(second.state.keys.workers, second.state.worker_id)
+        await lookers[first].look()  # it is alone in its shard
         assert MOVES_TO not in os.environ
-        await lookers[first].look()
-        await asyncio.sleep(0)
+        await join(second.state, second.state.worker_id)
+        for _ in range(2):
+            await lookers[first].look()
+            await asyncio.sleep(0.3)
         assert os.environ[MOVES_TO] == "2"
         assert closed == ["moved"]
         assert not await second.state.shards[2].join(0)  # one is enough
@@ -167,16 +156,6 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
     monkeypatch.setenv(MOVES_TO, "2")
     async with opened(redis_url) as moved:
         assert moved.state.number == 2
-        assert MOVES_TO not in os.environ
-
-
-async def test_a_worker_alone_in_its_shard_stays(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_PATIENCE_S", 0)
-    async with opened(redis_url, CRAWL_SHARD="1") as one:
-        looker = UnservedShards.from_crawler(one.crawler)
-        looker.spider_opened()
-        await looker.loops.stop()
-        await looker.look()
         assert MOVES_TO not in os.environ
 
 
@@ -195,11 +174,14 @@ async def test_leases_whose_reply_was_lost_are_returned_by_the_second_beat(
 ) -> None:
     state: Any = worker.state
     await put(worker, state)
-    await within(state.scripts, dead_maxlen=9).lease(state.worker_id, 1, rooms={}, room=9, horizon=0.25)
-    for left in (1, 0):
+    await worker.queue.fill()
+    await put_entries(state, [entry("lost")], domain_in(state.number, SHARDS, "other"))
+    assert (await lease(state, worker=state.worker_id)).grants
+    for left in (2, 1):
         await keeper._beat()
         await worker.queue.flush()
         assert await state.redis.hlen(state.keys.leases_of + state.worker_id) == left
+    assert len(worker.queue.leases) == 1
 
 
 async def test_a_worker_stops_when_it_comes_back_to_a_crawl_with_other_shards(
@@ -247,13 +229,14 @@ async def test_each_leader_publishes_its_sources_and_whose_the_others_domains_ar
     for shard, one in zip(worker.state.shards, leaders, strict=True):
         await redis.delete(shard.keys.leader)
         one.start()
-    for shard in worker.state.shards:
 
-        async def is_published(keys: Any = shard.keys) -> bool:
-            hosts = await redis.hgetall(keys.hosts)
-            return len(hosts) == SHARDS and await redis.hkeys(keys.rates) == [sources[shard.number].encode()]  # noqa: B023
+    async def are_published() -> bool:
+        keys = [shard.keys for shard in worker.state.shards]
+        hosts = [await redis.hlen(one.hosts) for one in keys]
+        rates = [await redis.hkeys(one.rates) for one in keys]
+        return hosts == [SHARDS] * SHARDS and rates == [[source.encode()] for source in sources]
 
-        assert await until_async(is_published)
+    await until_async(are_published)
     for one in leaders:
         await one.stop()
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject.state.calls import Settlement, UsersSeedsScripts
+from crawlproject.state.calls import UsersSeedsScripts
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
-from tests.state.calls.calls import begin, db, entry, lease, names, outstanding, put
+from tests.state.calls.calls import begin, db, entry, lease, names, outstanding, put, settle
 
 REMEDY = "remove or rename it"
 RATE = "crawl:override_rate:museum"
@@ -42,7 +42,6 @@ async def test_what_is_of_another_type_is_named_and_nothing_written(state: State
     fence = await begin(state, 100)
     await put(state, [entry("a"), entry("b")])
     (grant,) = (await lease(state, 1)).grants
-    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"), status="200")
     await spoil(state, key, said.split()[2].strip(","))
     before = await contents(state)
     calls: list[Callable[[], Awaitable[Any]]] = [lambda: scripts.set_rates(fence, [("museum", 50, 50)], {})]
@@ -50,7 +49,7 @@ async def test_what_is_of_another_type_is_named_and_nothing_written(state: State
         calls += [
             lambda: lease(state),
             lambda: put(state, [entry("c")]),
-            lambda: scripts.settle("w", [done]),
+            lambda: settle(state, grant, done=True),
             lambda: scripts.take_seeds("w", 9),
             lambda: scripts.watch(fence),
             lambda: scripts.leave("w"),
@@ -60,7 +59,7 @@ async def test_what_is_of_another_type_is_named_and_nothing_written(state: State
             await call()
     assert await contents(state) == before
     await db(state).delete(key)
-    assert (await scripts.settle("w", [done])).settled == [True]
+    assert await settle(state, grant, done=True) == [True]
     assert names(await lease(state)) == ["b"]
     assert await outstanding(state) == 1
 

@@ -122,11 +122,13 @@ def test_what_became_of_links_and_how_long_pages_took_to_read_is_told() -> None:
         "links_excluded": 2,
     }
     more = {"overflow": 40, "seeds": 2, "ready": 6, "redis_bytes": 10**6, "spilled": 30}
-    after = sample_at(5.0, totals=links | {"overflow_lost": 7}, parses=tuple(parses), **more)
+    others = {"overflow_lost": 7, "not_html_pdf": 3, "not_html_other": 1}
+    after = sample_at(5.0, totals=links | others, parses=tuple(parses), **more)
     one = general(before, after)
     assert one["parse_p50_s"] == pytest.approx(0.001 + 0.001 * 50 / 98, abs=1e-6)
     assert one["parse_p99_s"] == PARSE_BOUNDS[-1]
     assert {name: one[name] for name in links} == links
+    assert one["not_html"] == {"pdf": 3, "other": 1}
     assert one["links_rps"] == (55 - 10) / 4
     assert (one["waiting"], one["spilled"], one["seeds_waiting"], one["overflow_lost"]) == (40, 30, 42, 7)
     assert (one["sources_due"], one["redis_bytes"]) == (6, 10**6)

@@ -13,7 +13,7 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from crawlproject.politeness.outcomes import ERROR_KINDS
+from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES
 from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS
 from crawlproject.status.reporter import STALE_S
 from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, quantile
@@ -212,6 +212,8 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
         yield metric("counter", name, text, ("_total", overview.totals.get(count, 0), {}))
     links = (("_total", overview.totals.get(name, 0), {"result": name.removeprefix("links_")}) for name in LINKS)
     yield metric("counter", "crawl_links", "Links found on pages, by what became of them.", *links)
+    types = (("_total", overview.totals.get(f"not_html_{one}", 0), {"type": one}) for one in NOT_HTML_TYPES)
+    yield metric("counter", "crawl_not_html", "Links that have led to no HTML, by type.", *types)
     text = "Events that a reader has not read; of the 20 furthest behind."
     unread = (("", events, {"reader": reader}) for reader, events in sample.unread.items())
     yield metric("gauge", "crawl_reader_unread_events", text, *unread)

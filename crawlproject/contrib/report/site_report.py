@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from crawlproject.config import Config
 from crawlproject.contrib.report.requests import KEPT_DAYS, FetchedRobots, Hour, RequestsOf, read_requests
 from crawlproject.errors import CrawlprojectError
 from crawlproject.exclusions import exclusion_of, noted_exclusion
 from crawlproject.politeness.outcomes import LONGEST_DELAY_S
-from crawlproject.politeness.robots_txt import TOKEN, Rules, robots_url
+from crawlproject.politeness.robots_txt import MOST_DELAY_S, TOKEN, Rules, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.calls import SourceStatus
@@ -209,7 +208,7 @@ async def _robots_txt(state: State, source: str, url: str, fetched: FetchedRobot
             )
         case _:
             text = reply.body.decode(errors="replace")
-            meaning = await asyncio.to_thread(_meaning, reply.body, state.config)  # a large one takes long
+            meaning = await asyncio.to_thread(_meaning, reply.body)  # a large one takes long
     return {
         "url": url,
         "fetched": None if fetched is None else _iso(fetched.time),
@@ -221,13 +220,13 @@ async def _robots_txt(state: State, source: str, url: str, fetched: FetchedRobot
     }
 
 
-def _meaning(body: bytes, config: Config) -> str:
+def _meaning(body: bytes) -> str:
     rules = Rules.parse(body)
     if rules.is_empty:
         return "it has no rules for us: everything is allowed (only its Sitemap lines are kept)"
     if rules.delay is None:
         return "its rules are obeyed"
-    if rules.delay > config.robots_delay_max:
-        most = f"{config.robots_delay_max:g} s, the most that we wait"
+    if rules.delay > MOST_DELAY_S:
+        most = f"{MOST_DELAY_S:g} s, the most that we wait"
         return f"its rules are obeyed; it asks for {rules.delay:g} s between requests: {most}"
     return f"its rules are obeyed, and the {rules.delay:g} s between requests that it asks for"

@@ -133,6 +133,7 @@ def opened(files: Sequence[Path], memory: int) -> Iterator[duckdb.DuckDBPyConnec
 
     Raises:
         CrawlprojectError: these are no events, or memory or disk are too small for them.
+        KeyboardInterrupt: a signal has ended it.
 
     """
     with TemporaryDirectory(prefix="crawlproject-survey-") as folder:
@@ -148,6 +149,10 @@ def opened(files: Sequence[Path], memory: int) -> Iterator[duckdb.DuckDBPyConnec
             with duckdb.connect(f"{folder}/urls.duckdb", config=options) as database:
                 _fill(database, files)
                 yield database
+        except (RuntimeError, duckdb.InterruptException) as error:
+            if "interrupt" in str(error).lower():  # what DuckDB makes of KeyboardInterrupt
+                raise KeyboardInterrupt from None
+            raise
         except duckdb.OutOfMemoryException:
             raise CrawlprojectError(
                 f"--memory {memory} is too little for so many events, or {folder} has no room for them: give more "

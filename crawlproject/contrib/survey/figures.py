@@ -30,9 +30,10 @@ _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def _counted(name: str, value: str) -> str:
-    """Return the query for how many of those that are alive have each value."""
+    """Return the query for how many of those that are alive have each value; for none if no value is known."""
     of_each = f"SELECT coalesce({value}, 'unknown') AS {name}, count(*) AS urls, sum(size)::BIGINT AS bytes"
-    return f"{of_each} {_ALIVE} GROUP BY 1 ORDER BY urls DESC, 1 LIMIT {{top}}"
+    known = f"QUALIFY count(*) OVER () > 1 OR max({value}) IS NOT NULL"
+    return f"{of_each} {_ALIVE} GROUP BY 1 {known} ORDER BY urls DESC, 1 LIMIT {{top}}"
 
 
 def _measured(**measures: str) -> str:

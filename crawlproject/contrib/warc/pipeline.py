@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -13,16 +15,18 @@ from twisted.web.http import RESPONSES
 
 from crawlproject import config
 from crawlproject.contrib.warc.plugin import WarcSettings
-from crawlproject.contrib.warc.records import Earlier, Exchange, head, payload_digest
+from crawlproject.contrib.warc.records import Earlier, Exchange, head, payload_digest, warc_fields
 from crawlproject.contrib.warc.store import PageStore
 from crawlproject.errors import StorageDown
 from crawlproject.models import HEADS
 from crawlproject.net.connections import Heads
 from crawlproject.pages.items import FetchedPage
+from crawlproject.pages.links import Link, outlinks
 from crawlproject.pages.page import MAX_BYTES
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.spiders.pages import PagesSpider
+from crawlproject.texts import one_line
 
 
 class PageStorePipeline:
@@ -37,6 +41,7 @@ class PageStorePipeline:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.store: PageStore | None = None
+        self.with_links = config.load(crawler.settings).pages_links == "warc"
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -66,6 +71,8 @@ class PageStorePipeline:
         fields = ItemAdapter(item)
         if isinstance(item, FetchedPage):
             exchange = exchange_of_page(item) if self.store is not None else None
+            if exchange is not None and item.page is not None and self.with_links:
+                exchange = replace(exchange, metadata=links_as_fields(item.page.links))
         elif isinstance(exchange := fields.get("exchange"), Exchange):
             fields["exchange"] = None
         if self.store is None or not isinstance(exchange, Exchange):
@@ -92,6 +99,14 @@ def exchange_of_page(item: FetchedPage) -> Exchange | None:
         return None
     is_cut = "download_stopped" in response.flags or len(item.body) >= MAX_BYTES
     return exchange_of(response, item.body, fetched_at=fetched_at, truncated=is_cut, earlier=earlier)
+
+
+def links_as_fields(links: Iterable[Link]) -> bytes:
+    """Return a field `outlink` for each link: its address, as in files of Heritrix, then text and rel as JSON."""
+    return warc_fields(
+        ("outlink", f"{one['url']} {one_line({'text': one['text'], 'rel': one['rel']})}")
+        for one in outlinks(links)
+    )
 
 
 def kept_look(item: FetchedPage, look: Look, kept: Exchange) -> Look:

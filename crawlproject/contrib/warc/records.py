@@ -62,7 +62,7 @@ class Exchange:
     from parts). `body` is without its transfer and content codings. `fetched_at` has a time zone. `ip` is the
     site's address, "" if unknown. `truncated` says that the body was cut off. Where the
     page was kept `earlier`, an equal body is kept by reference; with `not_modified` the site has said so itself
-    (status 304), and sent none.
+    (status 304), and sent none. `metadata` is what a body that is kept says: names and values (`warc_fields`).
     """
 
     url: str
@@ -75,6 +75,12 @@ class Exchange:
     truncated: bool = False
     earlier: Earlier | None = None
     not_modified: bool = False
+    metadata: bytes = b""
+
+
+def warc_fields(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """Return names and values as application/warc-fields."""
+    return "".join(f"{name}: {value}\r\n" for name, value in pairs).encode()
 
 
 def head(first_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -115,8 +121,11 @@ def warcinfo(name: str, fields: Mapping[str, str]) -> tuple[str, bytes]:
     return record.rec_headers.get_header("WARC-Record-ID"), _member(record)
 
 
-def members(exchange: Exchange, info: str) -> tuple[bytes, bytes]:
-    """Return the gzip members of response (or `revisit`) and request; `info` is the id of the file's warcinfo."""
+def members(exchange: Exchange, info: str) -> tuple[bytes, ...]:
+    """Return the gzip members of response (or `revisit`), request and perhaps metadata.
+
+    `info` is the id of the file's warcinfo.
+    """
     url = _NEVER_IN_A_URI.sub(lambda found: quote(found[0]), exchange.url)
     common = {"WARC-Target-URI": url, "WARC-Date": _date(exchange.fetched_at), "WARC-Warcinfo-ID": info}
     if exchange.ip:
@@ -140,9 +149,13 @@ def members(exchange: Exchange, info: str) -> tuple[bytes, bytes]:
             named |= {"WARC-Profile": _IDENTICAL, "WARC-Truncated": "length"} | refers_to
     body = exchange.body if kind == "response" else b""
     response = _record(kind, named, received, body)
-    headers = {"WARC-Record-ID": _new_id(), "WARC-Concurrent-To": response_id} | common
+    common["WARC-Concurrent-To"] = response_id
+    headers = {"WARC-Record-ID": _new_id()} | common
     request = _record("request", headers, _as_sent(exchange.request_head), exchange.request_body)
-    return _member(response), _member(request)
+    if kind == "revisit" or not exchange.metadata:
+        return _member(response), _member(request)
+    metadata = _record("metadata", {"WARC-Record-ID": _new_id()} | common, b"", exchange.metadata)
+    return _member(response), _member(request), _member(metadata)
 
 
 def _as_sent(head: bytes) -> bytes:

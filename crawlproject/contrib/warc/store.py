@@ -182,13 +182,13 @@ class PageStore:
         try:
             for exchange in group:
                 try:
-                    response, request = members(exchange, self._info)
+                    made = members(exchange, self._info)
                 except Exception as error:  # of this page alone
                     ends.append(error)
                     continue
-                ends.append(Place(segment.name, offset, len(response)))
-                written += (response, request)
-                offset += len(response) + len(request)
+                ends.append(Place(segment.name, offset, len(made[0])))
+                written += made
+                offset += sum(map(len, made))
             segment.append(b"".join(written))
         except BaseException:
             self._segment = None

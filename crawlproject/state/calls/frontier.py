@@ -199,9 +199,9 @@ class Revisit:
 class Settlement:
     """The end of one lease.
 
-    With `event` (stream name, JSON) it is done, with `done` without one; with `dead` it is a dead letter for that
-    reason (a `refusal`: the site forbids it, or nobody has vouched for it), `image` is what is known of its
-    image, and `attempt` what is to stand of the last attempt in its event (JSON); else
+    With `event` (stream name, JSON) and `more_events` it is done, with `done` without one; with `dead` it
+    is a dead letter for that reason (a `refusal`: the site forbids it, or nobody has vouched for it), `image` is
+    what is known of its image, and `attempt` what is to stand of the last attempt in its event (JSON); else
     `entry` goes back to the queue of `source`, to its head or after `delay` seconds; with `domain`, to that of the
     source that this domain, and the `name` in its seed if that is given, tell (see the Lua module `belonging`): a
     `stray` behind what waits there.
@@ -225,6 +225,7 @@ class Settlement:
     source: str
     entry: bytes = b""
     event: tuple[str, str] | None = None
+    more_events: Sequence[tuple[str, str]] = ()
     done: bool = False
     dead: str | None = None
     refusal: bool = False

@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawlproject.contrib.metrics.collectors import OTHER, CrawlCollector, registry
+from crawlproject.politeness.outcomes import NOT_HTML_TYPES
 from crawlproject.state.calls import PARSE_BOUNDS
 from crawlproject.status.snapshot import CrawlSample
 from tests.status.test_snapshot import BUCKETS, sample_at, source
@@ -98,10 +99,12 @@ def test_the_fate_of_links_and_the_reach_of_the_frontier_are_exported() -> None:
     parses[0], parses[2] = 3, 1
     links = {"admitted": 5, "known": 70, "over_budget": 6, "without_room": 4, "refused": 0, "excluded": 0}
     totals = {f"links_{name}": number for name, number in links.items()} | {"overflow_lost": 2}
+    totals |= {"not_html_pdf": 3}
     of_a = source("a", successful=1, counts={"links_known": 60})
     one = sample_at(1.0, of_a, totals=totals, parses=tuple(parses), parse_us=2_500, due=9, ready=4)
     text = scraped({"pages": replace(one, spider="pages")})
     assert found(text, "crawl_links_total", "result") == links
+    assert found(text, "crawl_not_html_total", "type") == {**dict.fromkeys(NOT_HTML_TYPES, 0), "pdf": 3}
     of_sources = found(text, "crawl_source_links_total", "source", "result")
     assert (of_sources["a", "known"], of_sources[OTHER, "known"], of_sources[OTHER, "admitted"]) == (60, 10, 5)
     for name, value in (

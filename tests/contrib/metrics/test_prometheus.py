@@ -53,14 +53,14 @@ def test_every_query_uses_existing_metrics() -> None:
         "crawl_fetch_seconds_count",
         "crawl_fetch_seconds_sum", "crawl_parse_seconds_count", "crawl_parse_seconds_sum",
         "crawl_worker_received_bytes_total", "crawl_worker_faults_total", "crawl_worker_store_returned_total",
-        "crawl_worker_leases",
+        "crawl_worker_leases", "crawl_not_html_total",
     }  # fmt: skip
 
 
 def test_labels_are_few_and_never_come_from_the_web() -> None:
     labels = {label for metric in exported() for sample in metric.samples for label in sample.labels}
     ours = labels - {"generation", "implementation", "major", "minor", "patchlevel", "version"}
-    assert ours == {"spider", "source", "kind", "state", "quantile", "le", "result", "reader"}
+    assert ours == {"spider", "source", "kind", "state", "quantile", "le", "result", "type", "reader"}
 
 
 def promtool(*args: str, stdin: str = "") -> None:

@@ -6,7 +6,10 @@ import json
 import os
 import shutil
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,7 +205,8 @@ def test_events_without_the_newer_fields_are_surveyed_and_the_gaps_are_named(
         "content_type", "size", "wire_size", "statuses", "found_on", "discovered_at", "outlinks",
     ]  # fmt: skip
     assert said(made["pages"]["ways"], "statuses") == [("0 redirects",), ("2 redirects",)]
-    assert (made["pages"]["sizes"], made["pages"]["linked_hosts"]) == ([], [])
+    for table in ("content_types", "sizes", "size_classes", "linked_hosts", "leading_pages"):
+        assert made["pages"][table] == []
     assert "note: no page has content_type, size, wire_size, statuses, found_on" in done.stderr
 
 
@@ -245,6 +249,26 @@ def test_duckdb_gets_no_more_memory_than_is_given(tmp_path: Path) -> None:
         found = database.execute("SELECT current_setting('memory_limit'), current_setting('threads')").fetchall()
         assert found == [("190.7 MiB", 1)]
         assert survey(database, 20)["urls"] == 2_000
+
+
+def test_a_signal_ends_it_and_its_folder_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = threading.Event()
+
+    def interrupt(database: duckdb.DuckDBPyConnection) -> None:
+        with suppress(duckdb.ConnectionException):  # it is closed by then
+            while not ended.wait(0.05):
+                database.interrupt()
+
+    file = lines(tmp_path / "results.jsonl", newer("a", 9))
+    try:
+        with pytest.raises(KeyboardInterrupt), opened(files_of([file]), 1000) as database:
+            assert list(tmp_path.glob("crawlproject-survey-*"))
+            threading.Thread(target=interrupt, args=(database,)).start()
+            database.execute("SELECT sum(a.range + b.range) FROM range(1000000) AS a, range(1000000) AS b")
+    finally:
+        ended.set()
+    assert not list(tmp_path.glob("crawlproject-survey-*"))
 
 
 HOSTILE = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from datetime import timedelta, timezone
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from crawlproject.contrib.warc.pipeline import links_as_fields
 from crawlproject.contrib.warc.records import Earlier, Exchange, head, kept_head, members, payload_digest, warcinfo
+from crawlproject.pages.links import Link
 from tests.contrib.warc.warc_reading import STARTED, Read, by_cdxj, by_fastwarc, by_warcio, exchange, text
 from tests.test_linear import MOST_S, fault
 
@@ -193,3 +196,23 @@ def test_a_head_is_read_in_a_time_linear_in_its_length(unit: str) -> None:
         return "HTTP/1.1 200 OK\r\nContent-Length: 1" + unit * (size // len(unit)) + "x\r\n\r\n"
 
     assert not fault(lambda text: kept_head(text.encode(), 1), made, 10 * MOST_S)
+
+
+def test_what_a_page_says_stands_behind_it_in_a_record_of_its_own(tmp_path: Path) -> None:
+    links = links_as_fields(
+        [Link("https://a.example/", text="Caf\xe9 \u2028", rel="nofollow"), Link("https://b.example/?c=d")]
+    )
+    earlier = Earlier(STARTED, payload_digest(text(2)))
+    file = written(tmp_path, exchange(1, metadata=links), exchange(2, metadata=links, earlier=earlier))
+    records = by_warcio(file)
+    assert [one.kind for one in records[1:]] == ["response", "request", "metadata", "revisit", "request"]
+    assert records[3].named["WARC-Concurrent-To"] == records[1].named["WARC-Record-ID"]
+    assert records[3].named["Content-Type"] == "application/warc-fields"
+    values = [
+        line.partition(": ")[2].partition(" ") for line in only(file, "metadata").payload.decode().splitlines()
+    ]
+    assert [(url, json.loads(said)) for url, _, said in values] == [
+        ("https://a.example/", {"text": "Caf\xe9 \u2028", "rel": "nofollow"}),
+        ("https://b.example/?c=d", {"text": "", "rel": ""}),
+    ]
+    assert [line["url"] for line in by_cdxj(file)] == ["http://museum.example/1", "http://museum.example/2"]

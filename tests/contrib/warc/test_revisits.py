@@ -53,16 +53,17 @@ async def test_an_equal_page_is_as_old_in_the_store_as_its_first_record() -> Non
 
 
 def test_a_site_is_asked_only_for_what_has_changed(crawl: Crawl) -> None:
-    crawl.answers["/"] = Answer(html(text="home"), ETag=ETAG, Last_Modified=DATE)
+    elsewhere = "http://elsewhere.example/"  # out of scope
+    crawl.answers["/"] = Answer(html(elsewhere, text="home"), ETag=ETAG, Last_Modified=DATE)
     crawl.feed(crawl.home + "/")
-    store = {"CRAWL_PAGES_STORE": str(crawl.folder / "store")}
+    store = {"CRAWL_PAGES_STORE": str(crawl.folder / "store"), "CRAWL_PAGES_LINKS": "warc"}
     crawl.run(**HOURLY)
     # What the store has not is fetched whole, and then referred to.
     for _ in range(2):
         make_due(crawl)
         log = crawl.run(**HOURLY, **store)
     assert conditions(crawl) == [("/", ETAG, DATE)], log
-    crawl.answers["/"] = Answer(html(text="home"), ETag='"two"')
+    crawl.answers["/"] = Answer(html(elsewhere, text="home"), ETag='"two"')
     make_due(crawl)
     crawl.run(**HOURLY, **store)
     whole, unmodified, equal = (
@@ -75,6 +76,8 @@ def test_a_site_is_asked_only_for_what_has_changed(crawl: Crawl) -> None:
         assert record.named["WARC-Refers-To-Date"] == whole.named["WARC-Date"]
         assert record.named["WARC-Refers-To-Target-URI"] == whole.named["WARC-Target-URI"]
         assert record.named["WARC-Payload-Digest"] == whole.named["WARC-Payload-Digest"]
+    [links] = (record.payload for record in all_records(crawl.folder / "store") if record.kind == "metadata")
+    assert links.decode() == f'outlink: {elsewhere} {{"text":"to {elsewhere}","rel":""}}\r\n'
     first, *rest = crawl.events(KEYS.page_events)
     assert [one["status"] for one in rest] == [200, 304, 200]
     assert first["record"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -11,7 +12,7 @@ import msgpack
 from crawlproject.frontier.codec import digest_of
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import HORIZON_S
-from crawlproject.state.calls import EnqueueReply, LeaseReply, NewRequest
+from crawlproject.state.calls import EnqueueReply, Grant, LeaseReply, NewRequest, Overview, Settlement, Stray
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
@@ -27,17 +28,17 @@ def db(state: State) -> Any:
 async def packed_at(client: Any, key: str) -> dict[str, Any]:
     """Return the map at a key, as of a circuit or a window; empty where there is none."""
     stored = await client.get(key)
-    return (
-        {} if stored is None else msgpack.unpackb(stored, strict_map_key=False, unicode_errors="surrogateescape")
-    )
+    if stored is None:
+        return {}
+    found: dict[str, Any] = msgpack.unpackb(stored, strict_map_key=False, unicode_errors="surrogateescape")
+    return found
 
 
 async def change_packed(client: Any, key: str, **fields: Any) -> None:
     """Change some fields of such a map, or make it."""
     changed = await packed_at(client, key) | fields
-    await client.set(
-        key, msgpack.packb(changed, use_bin_type=False, unicode_errors="surrogateescape"), keepttl=True
-    )
+    packed = msgpack.packb(changed, use_bin_type=False, unicode_errors="surrogateescape")
+    await client.set(key, packed, keepttl=True)
 
 
 def entry(name: str, *, priority: int = 0, deliveries: int = 0) -> bytes:
@@ -82,33 +83,28 @@ async def lease(
     rooms: dict[str, int] | None = None,
     room: int = 100,
     horizon: float = HORIZON_S,
-    dead_maxlen: int = 1000,
-    high_water: int = 1_000_000,
     suspect: bool = False,
+    **settings: int,
 ) -> LeaseReply:
     """Lease; once more if this test stood still for so long that it looked like a time without a leader."""
-    reply = await _lease(state, want, worker, rooms, room, horizon, dead_maxlen, high_water, suspect)
+    scripts = within(state.scripts, **settings)
+    call = partial(scripts.lease, worker, want, rooms=rooms or {}, room=room, horizon=horizon, suspect=suspect)
+    reply = await call()
     seen, resume = await db(state).hmget(state.keys.clock, "seen", "resume")
     if want and not reply.grants and int(resume or 0) > int(seen or 0):
         await asyncio.sleep((int(resume) - int(seen)) / 1e6)
-        reply = await _lease(state, want, worker, rooms, room, horizon, dead_maxlen, high_water, suspect)
+        reply = await call()
     return reply
 
 
-async def _lease(
-    state: State,
-    want: int,
-    worker: str,
-    rooms: dict[str, int] | None,
-    room: int,
-    horizon: float,
-    dead_maxlen: int,
-    high_water: int,
-    suspect: bool,
-) -> LeaseReply:
-    return await within(state.scripts, dead_maxlen=dead_maxlen, high_water=high_water).lease(
-        worker, want, rooms=rooms or {}, room=room, horizon=horizon, suspect=suspect
-    )
+def source_of(grant: Grant | Stray) -> str:
+    return grant.id.partition(":")[2]
+
+
+async def settle(state: State, *grants: Grant | Stray, worker: str = "w", **end: Any) -> list[bool]:
+    """End leases of a worker, all in this way; return which of them were there."""
+    ends = [Settlement(grant.id, source_of(grant), **end) for grant in grants]
+    return (await state.scripts.settle(worker, ends)).settled
 
 
 async def slot_of(state: State, **request: Any) -> Slot:
@@ -120,6 +116,21 @@ async def slot_of(state: State, **request: Any) -> Slot:
 
 async def outstanding(state: State) -> int:
     return int(await db(state).hget(state.keys.counters, "outstanding") or 0)
+
+
+async def lists_of(state: State, prefix: str, source: str = "museum") -> dict[int, list[str]]:
+    """Return the names of the requests in the lists of a source, by priority."""
+    found = {}
+    for priority in range(5):
+        if entries := await db(state).lrange(f"{prefix}{priority}:{source}", 0, -1):
+            found[priority] = [one[3:].decode() for one in entries]
+    return found
+
+
+async def overview_of(state: State) -> Overview:
+    overview = await state.scripts.collect("w", must_lead=False, timeout=30, most=9)
+    assert isinstance(overview, Overview)
+    return overview
 
 
 async def take(state: State, *seeds: str) -> list[bytes]:

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
-from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from tests.standing_clock import StandingClock
-from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule
+from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule, settle, source_of
 
 CLASSES = range(5)
 
@@ -38,7 +37,7 @@ async def test_a_source_stands_where_its_rate_and_its_best_request_put_it(state:
     await state.scripts.set_rates(fence, [("museum", 5, 5)], {})
     assert await stands(state) == {b"museum": "10"}
     [urgent] = [grant for grant in reply.grants if grant.entry.endswith(b"urgent")]
-    await state.scripts.settle("w", [Settlement(urgent.id, "museum", urgent.entry)])  # comes back
+    await settle(state, urgent, entry=urgent.entry)  # comes back
     assert await stands(state) == {b"museum": "14"}
     await state.scripts.leave("w")
     await join(state)
@@ -49,7 +48,7 @@ async def test_a_delayed_request_waits_in_its_class(state: State) -> None:
     await begin(state, 20)
     await put(state, [entry("a", priority=2)])
     [grant] = (await lease(state)).grants
-    await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, delay=60.0)])
+    await settle(state, grant, entry=grant.entry, delay=60.0)
     assert await stands(state) == {b"museum": "22"}
 
 
@@ -65,12 +64,12 @@ async def crawl(
         clock.advance(0.15)
         reply = await lease(state, want=want, room=1)
         for grant in reply.grants:
-            source = grant.id.partition(":")[2]
+            source = source_of(grant)
             given[grant.entry[2]] += 1
             waited = (clock.now - last.get(source, began)) / 1e6
             longest[source] = max(longest.get(source, 0.0), waited)
             last[source] = clock.now
-        await state.scripts.settle("w", [Settlement(one.id, "x", one.entry, done=True) for one in reply.grants])
+        await settle(state, *reply.grants, done=True)
     for source, at in last.items():
         longest[source] = max(longest[source], (clock.now - at) / 1e6)
     return given, longest

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from crawlproject.state.calls import Overview
 from crawlproject.state.client import State
-from tests.settings_of_functions import within
-from tests.state.calls.calls import db, entry, join, lease, put, rule
-
-
-async def overview_of(state: State) -> Overview:
-    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
-    assert isinstance(overview, Overview)
-    return overview
+from tests.state.calls.calls import db, entry, join, lease, overview_of, put, rule
 
 
 async def test_sources_with_work_and_those_of_them_that_are_due_are_counted(state: State) -> None:

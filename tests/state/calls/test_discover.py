@@ -8,15 +8,23 @@ import msgpack
 import pytest
 
 from crawlproject.frontier.codec import digest_of
-from crawlproject.state.calls import Budget, Grant, LinkGroup, NewRequest, Scripts, Settlement
+from crawlproject.state.calls import Budget, LinkGroup, Scripts
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
-from tests.state.calls.calls import db, entry, feed, join, lease, names, outstanding, requests, rule
-from tests.waiting import until_async
-
-DIGEST = "a" * 40  # of an extent
-
+from tests.state.calls.calls import (
+    db,
+    entry,
+    feed,
+    join,
+    lease,
+    lists_of,
+    names,
+    outstanding,
+    requests,
+    rule,
+    settle,
+)
 
 WIDE = Budget(1000, 4, 1_000_000, 100)
 
@@ -34,22 +42,19 @@ def group(
     )
 
 
-async def discover(state: State, *groups: LinkGroup, **more: Any) -> str:
-    bounds = {
-        name: more.pop(name) for name in list(more) if name in {"high_water", "overflow_maxlen", "refuse_unknown"}
-    }
-    reply = await within(state.scripts, **bounds).discover(groups, **{"budget": WIDE} | more)
+async def discover(state: State, *groups: LinkGroup, budget: Budget | None = WIDE, **more: Any) -> str:
+    bounds = {name: more.pop(name) for name in ("high_water", "overflow_maxlen", "refuse_unknown") if name in more}
+    reply = await within(state.scripts, **bounds).discover(groups, budget=budget, **more)
     assert reply is not None
     return reply
 
 
-async def stands(state: State, prefix: str, source: str = "museum.org") -> dict[int, list[str]]:
-    """Return the names of the requests in the lists of a source, by priority."""
-    found = {}
-    for priority in range(5):
-        if entries := await db(state).lrange(f"{prefix}{priority}:{source}", 0, -1):
-            found[priority] = [one[3:].decode() for one in entries]
-    return found
+async def queued(state: State, source: str = "museum.org") -> dict[int, list[str]]:
+    return await lists_of(state, state.keys.queue_of, source)
+
+
+async def overflowing(state: State) -> dict[int, list[str]]:
+    return await lists_of(state, state.keys.overflow_of, "museum.org")
 
 
 async def counters(state: State) -> tuple[int, int]:
@@ -62,7 +67,7 @@ async def test_a_link_is_admitted_once_however_often_it_is_found(state: State) -
     links = group("a", "b", "a")
     assert await discover(state, links) == "aak"
     assert await discover(state, links) == "kkk"
-    assert await stands(state, state.keys.queue_of) == {1: ["a", "b"]}
+    assert await queued(state) == {1: ["a", "b"]}
     assert await counters(state) == (2, 0)
     assert await db(state).hgetall(state.keys.totals) == {b"links_admitted": b"2", b"links_known": b"4"}
 
@@ -78,18 +83,18 @@ async def test_beyond_the_window_links_wait_apart_in_order(state: State) -> None
     await db(state).hset(state.keys.rates, "museum.org", "0.02")  # 12 in ten minutes
     links = [f"{n:02}" for n in range(40)]
     assert (await discover(state, group(*links[:30]))) == "a" * 30
-    assert await stands(state, state.keys.queue_of) == {1: links[:12]}
-    assert await stands(state, state.keys.overflow_of) == {1: links[12:30]}
+    assert await queued(state) == {1: links[:12]}
+    assert await overflowing(state) == {1: links[12:30]}
     assert await counters(state) == (12, 18)
     await discover(state, group(*links[30:]), group("00", "poor", priority=0), group("top", priority=2))
-    assert await stands(state, state.keys.queue_of) == {1: links[:12], 2: ["top"]}
-    assert await stands(state, state.keys.overflow_of) == {0: ["poor"], 1: links[12:]}
+    assert await queued(state) == {1: links[:12], 2: ["top"]}
+    assert await overflowing(state) == {0: ["poor"], 1: links[12:]}
     await db(state).hset(state.keys.rates, "museum.org", "100")
     given: list[str] = []
     while len(given) < 42:
         reply = await lease(state, want=2)
         given += names(reply)
-        await state.scripts.settle("w", [Settlement(grant.id, "museum.org", dead="x") for grant in reply.grants])
+        await settle(state, *reply.grants, dead="x")
     assert given == ["top", *links, "poor"]
     assert await counters(state) == (0, 0)
 
@@ -111,8 +116,8 @@ async def test_sitemaps_beyond_the_window_wait_before_what_they_name(state: Stat
     sitemaps = [f"{n}.xml" for n in range(9)]
     assert (await discover(state, group(*sitemaps, priority=2), sitemaps=("museum.org", 9))) == "a" * 9
     await discover(state, group("page", priority=2))
-    assert await stands(state, state.keys.queue_of) == {2: sitemaps[:8]}
-    assert await stands(state, state.keys.overflow_of) == {2: sitemaps[8:], 1: ["page"]}
+    assert await queued(state) == {2: sitemaps[:8]}
+    assert await overflowing(state) == {2: sitemaps[8:], 1: ["page"]}
 
 
 async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> None:
@@ -120,14 +125,9 @@ async def test_the_window_is_filled_up_when_half_of_it_is_used(state: State) -> 
     await join(state)
     await rule(state, ("museum.org", 200))
     await discover(state, group(*(f"{n:02}" for n in range(30))))
-    for taken, queued in enumerate([11, 10, 9, 8, 7, 12, 11]):
-        grants = await until_async(lambda: one_lease(state))
-        assert [grant.entry[3:] for grant in grants] == [b"%02d" % taken]
-        assert len((await stands(state, state.keys.queue_of))[1]) == queued
-
-
-async def one_lease(state: State) -> list[Grant]:
-    return (await lease(state, want=1, horizon=1e6)).grants
+    for taken, left in enumerate([11, 10, 9, 8, 7, 12, 11]):
+        assert names(await lease(state, want=1, horizon=1e6)) == [f"{taken:02}"]
+        assert len((await queued(state))[1]) == left
 
 
 @pytest.mark.parametrize(("rate", "window"), [("0.001", 8), ("0.2", 120), ("100", 4096)])
@@ -147,9 +147,8 @@ async def test_the_budget_grows_with_good_pages_and_leaves_no_trace_of_what_it_k
     assert await discover(state, links, budget=small) == "aabbbbb"
     assert await discover(state, group("x", domain="other.org"), budget=small) == "a"
     [grant] = [one for one in (await lease(state, room=1)).grants if one.id.endswith("museum.org")]
-    done = Settlement(grant.id, "museum.org", done=True, counts={"good_pages": 1})
     for _ in range(3):  # again, as after a lost reply
-        await state.scripts.settle("w", [done])
+        await settle(state, grant, done=True, counts={"good_pages": 1})
     assert await discover(state, links, budget=small) == "kkaaabb"
     await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 100}))
     assert await discover(state, links, budget=small) == "kkkkkab"  # at most that many
@@ -200,22 +199,14 @@ async def test_links_to_many_hosts_of_a_domain_are_over_the_budget(state: State)
 
 async def test_excluded_links_are_dropped_and_not_seen(state: State) -> None:
     await lead(state)
-    await db(state).sadd(state.keys.excluded, "museum.org")
+    await db(state).sadd(state.keys.excluded, "museum.org", "img.other.org")
     named = group("c", domain="cdn.example", source="museum.org")
-    assert await discover(state, group("a"), group("b", domain="other.org"), named) == "xax"
-    await db(state).delete(state.keys.excluded)
-    assert (await discover(state, group("a"), named)) == "aa"
-
-
-async def test_links_to_an_excluded_host_are_dropped_and_not_seen(state: State) -> None:
-    await lead(state)
-    await db(state).sadd(state.keys.excluded, "img.museum.org")
-    urls = ["http://museum.org/a", "http://img.museum.org/b"]
+    urls = ["http://other.org/a", "http://img.other.org/b"]
     entries = [bytes((1, 0, 1)) + msgpack.packb({"url": url}) for url in urls]
-    links = LinkGroup("museum.org", None, entries, [digest_of("", url) for url in urls], ["", ""])
-    assert (await discover(state, links)) == "ax"
+    hosts = LinkGroup("other.org", None, entries, [digest_of("", url) for url in urls], ["", ""])
+    assert await discover(state, group("a"), group("b", domain="third.org"), named, hosts) == "xaxax"
     await db(state).delete(state.keys.excluded)
-    assert (await discover(state, links)) == "ka"
+    assert await discover(state, group("a"), named, hosts) == "aaka"
 
 
 async def test_unknown_sources_are_refused_where_the_catalogue_names_all(state: State) -> None:
@@ -223,7 +214,7 @@ async def test_unknown_sources_are_refused_where_the_catalogue_names_all(state: 
     assert await state.scripts.set_rates(fence, [("museum", 1, 1)], {"museum.org": "museum"})
     reply = await discover(state, group("a"), group("b", domain="other.org"), refuse_unknown=True)
     assert reply == "ar"
-    assert await stands(state, state.keys.queue_of, "museum") == {1: ["a"]}  # by its domain
+    assert await queued(state, "museum") == {1: ["a"]}  # by its domain
     assert (await discover(state, group("b", domain="other.org"))) == "a"
 
 
@@ -258,8 +249,14 @@ async def test_a_source_has_a_quarter_of_what_the_others_leave_of_the_overflows(
     assert (totals[b"links_admitted"], totals[b"links_without_room"]) == (b"54", b"146")
 
 
-async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
+async def test_a_full_frontier_leaves_each_source_a_few_and_sources_without_end_no_more_than_links_may_fill(
+    state: State,
+) -> None:
     await lead(state)
+    groups = [group(f"{n}a", f"{n}b", domain=f"{n}.org") for n in range(4)]
+    assert await discover(state, *groups, high_water=10, most_outstanding=5) == "aaaaawww"
+    assert await discover(state, *groups, high_water=10, most_outstanding=5) == "w" * 8
+    assert await discover(state, *groups, high_water=10) == "kkkkkaaa"
     await db(state).hset(state.keys.counters, "outstanding", 1_000_000)
     await db(state).hset(state.keys.rates, "museum.org", "100")
     await discover(state, group(*(str(n) for n in range(150))))
@@ -269,8 +266,7 @@ async def test_a_full_frontier_leaves_each_source_a_few(state: State) -> None:
 async def test_links_and_seeds_share_the_seen_filter(state: State) -> None:
     await join(state)
     await rule(state)
-    seed = NewRequest(entry("a"), digest_of("", str(ord("a"))), again=False, source="museum", domain=None)
-    await feed(state, seed)
+    await feed(state, *requests("a"))
     assert (await discover(state, group("a", "b"))) == "ka"
     assert (await feed(state, *requests("b"))).duplicates == 1
     assert await outstanding(state) == 2
@@ -285,13 +281,3 @@ async def test_what_an_operator_drops_of_a_source_is_given_back_to_its_budget(st
     await state.scripts.drop_queued("museum.org", "purged", count=9)
     assert (await discover(state, links[2], group("d", host=2), group("e"), budget=budget)) == "aab"
     assert await counters(state) == (2, 0)
-
-
-async def test_sources_without_end_fill_no_more_of_the_frontier_than_links_may(state: State) -> None:
-    await lead(state)
-    groups = [group(f"{n}a", f"{n}b", domain=f"{n}.org") for n in range(4)]
-    reply = await discover(state, *groups, high_water=10, most_outstanding=5)
-    assert reply == "aaaaawww"
-    assert (await discover(state, *groups, high_water=10, most_outstanding=5)) == "w" * 8
-    assert await counters(state) == (5, 0)
-    assert (await discover(state, *groups, high_water=10)) == "kkkkkaaa"

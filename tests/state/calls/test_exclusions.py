@@ -19,11 +19,10 @@ from crawlproject.frontier.seeds import new_request
 from crawlproject.models import IDENTIFIER, MODE, SITEMAP, SOURCE
 from crawlproject.politeness.slots import tolerance
 from crawlproject.spiders.images import ImagesSpider
-from crawlproject.state.calls import EnqueueReply, NewRequest, Settlement
+from crawlproject.state.calls import EnqueueReply, NewRequest
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
-from tests.settings_of_functions import within
-from tests.state.calls.calls import db, join, lease, outstanding, rule, slot_of
+from tests.state.calls.calls import db, join, lease, outstanding, rule, settle, slot_of
 from tests.waiting import until_async
 
 SPIDER = ImagesSpider()
@@ -35,8 +34,8 @@ def image(url: str, source: str | None = "museum", **more: Any) -> NewRequest:
     return new_request(Request(url, meta=meta, **more), SPIDER)
 
 
-async def enqueue(state: State, images: Iterable[NewRequest], *, high_water: int = 10**6) -> EnqueueReply:
-    reply = await within(state.scripts, high_water=high_water).enqueue("w", list(images))
+async def enqueue(state: State, images: Iterable[NewRequest]) -> EnqueueReply:
+    reply = await state.scripts.enqueue("w", list(images))
     assert reply is not None
     return reply
 
@@ -63,16 +62,14 @@ async def test_what_waits_under_an_excluded_name_is_dropped_whatever_paces_it(st
     await start(state)
     named = [image(f"http://a.example/{n}", source="made-up") for n in range(3)]
     others = [image("http://a.example/8", source="other-name"), image("http://a.example/9", source=None)]
-    moved = Request(
-        "http://a.example/moved",
-        meta={IDENTIFIER: "m", SOURCE: "made-up", "redirect_urls": ["http://b.example/"]},
-    )
+    meta = {IDENTIFIER: "m", SOURCE: "made-up", "redirect_urls": ["http://b.example/"]}
+    moved = Request("http://a.example/moved", meta=meta)
     await enqueue(state, [*named, *others, new_request(moved, SPIDER)])
     (grant,) = (await lease(state)).grants
     await db(state).set(state.keys.override_rate_of + "a.example", "200")
     await db(state).sadd(state.keys.excluded, "made-up")
     assert grant.entry == named[0].entry
-    await state.scripts.settle("w", [Settlement(grant.id, "a.example", grant.entry, delay=60)])  # a retry
+    await settle(state, grant, entry=grant.entry, delay=60)  # a retry
     assert await dropped(state, "a.example") == 1
     left: list[str] = []
 
@@ -133,15 +130,10 @@ async def test_a_domain_stands_for_its_host_and_those_below_it(state: State, url
 async def test_leases_pass_over_an_excluded_host_and_its_requests_use_no_slots(state: State, of_gone: int) -> None:
     await join(state)
     await rule(state, ("museum", 0.1))  # a slot in ten seconds
-    hosts = [
-        "kept" if number % (of_gone + 1) == of_gone else "gone" for number in range(600)
-    ]  # `of_gone` in a row
-    images = (
-        image(f"http://{host}.example/{number}", priority=number // 200) for number, host in enumerate(hosts)
-    )
-    await enqueue(
-        state, [*images, image("http://kept.example/last")]
-    )  # in one call: after 3 s the clock is checked
+    kept = range(of_gone, 600, of_gone + 1)  # between them, `of_gone` in a row
+    urls_of = (f"http://{'kept' if n in kept else 'gone'}.example/{n}" for n in range(600))
+    images = (image(url, priority=number // 200) for number, url in enumerate(urls_of))
+    await enqueue(state, [*images, image("http://kept.example/last")])
     await state.scripts.exclude({"gone.example": ""}, by="me")
     found: list[str] = []
     for _ in range(9):
@@ -155,7 +147,6 @@ async def test_leases_pass_over_an_excluded_host_and_its_requests_use_no_slots(s
     await rule(state, ("museum", 200.0))
     for _ in range(9):
         found += await urls(state, horizon=100.0)
-    kept = [number for number in range(600) if number % (of_gone + 1) == of_gone]
     assert await dropped(state, "museum") == 600 - len(kept)
     assert len(found) == len(kept) + 1
     assert not [url for url in found if "gone" in url]
@@ -174,21 +165,14 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
     await start(state, 0.02)
     # Queued, of two priorities, and in the overflow:
     batch = [image(f"http://a.example/{number}", priority=number % 2) for number in range(30)]
-    await db(state).lpush(state.keys.seeds, *(str(number) for number in range(30)))
-    seeds = await state.scripts.take_seeds("w", 30)
-    reply = await within(state.scripts, high_water=40, overflow_maxlen=100, dead_maxlen=9).enqueue(
-        "w", batch, seeds=seeds
-    )
-    assert reply is not None
-    assert reply.admitted == 30
-    waiting = int(await db(state).hget(state.keys.counters, "overflow"))
-    assert waiting > 0
+    assert (await enqueue(state, batch)).admitted == 30
+    assert int(await db(state).hget(state.keys.counters, "overflow")) > 0
     await db(state).hset(state.keys.rates, "museum", 200)
     # Delayed, by its settlement and as a suspect:
-    one, two = (await lease(state, 2, high_water=40)).grants
-    await state.scripts.settle("w", [Settlement(one.id, "museum", one.entry, delay=3600.0)])
-    await state.scripts.settle("w", [Settlement(two.id, "museum", codec.with_deliveries(two.entry, 2))])
-    await lease(state, 1, high_water=40, suspect=True)
+    one, two = (await lease(state, 2)).grants
+    await settle(state, one, entry=one.entry, delay=3600.0)
+    await settle(state, two, entry=codec.with_deliveries(two.entry, 2))
+    await lease(state, 1, suspect=True)
     [status] = await state.scripts.inspect(["museum"])
     assert status.delayed == 2
     leased = await db(state).hlen(state.keys.leases_of + "w")
@@ -205,13 +189,9 @@ async def test_what_waits_of_a_source_is_dropped_wherever_it_waits(state: State)
 
 
 async def test_what_waits_in_an_overflow_follows_dropped_requests_while_the_frontier_is_full(state: State) -> None:
-    await start(state, 0.02)
+    await start(state, 0.01)  # a window of 8
     gone = [image(f"http://gone.example/{number}") for number in range(8)]
-    seeds = [str(number) for number in range(12)]
-    await db(state).lpush(state.keys.seeds, *seeds)
-    taken = await state.scripts.take_seeds("w", 12)
-    batch = [*gone, *(image(f"http://a.example/{number}") for number in range(4))]
-    await within(state.scripts, high_water=8, overflow_maxlen=100, dead_maxlen=9).enqueue("w", batch, seeds=taken)
+    await enqueue(state, [*gone, *(image(f"http://a.example/{number}") for number in range(4))])
     assert int(await db(state).hget(state.keys.counters, "overflow")) == 4
     await db(state).hincrby(state.keys.counters, "outstanding", 100)  # other sources'
     await state.scripts.exclude({"gone.example": ""}, by="me")
@@ -225,14 +205,9 @@ async def test_what_comes_back_to_the_frontier_is_dropped_and_a_result_counts(st
     await enqueue(state, (image(f"http://gone.example/{number}") for number in range(3)))
     retried, returned, done = (await lease(state)).grants
     await state.scripts.exclude({name: ""}, by="me")
-    await state.scripts.settle(
-        "w",
-        [
-            Settlement(retried.id, "museum", retried.entry, delay=60.0, status="500", fine=False),
-            Settlement(returned.id, "museum", returned.entry),
-            Settlement(done.id, "museum", event=("link_rot", "{}"), status="404", fine=True),
-        ],
-    )
+    await settle(state, retried, entry=retried.entry, delay=60.0, status="500", fine=False)
+    await settle(state, returned, entry=returned.entry)
+    await settle(state, done, event=("link_rot", "{}"), status="404", fine=True)
     assert (await outstanding(state), await dropped(state, "museum")) == (0, 2)
     assert await db(state).xlen(state.keys.link_rot_events) == 1
 
@@ -243,13 +218,9 @@ async def test_a_redirect_to_an_excluded_host_is_dropped(state: State) -> None:
     [one] = (await lease(state)).grants
     await state.scripts.exclude({"gone.example": ""}, by="me")
     request = codec.decode(one.entry, SPIDER)
-    target = request.replace(
-        url="http://img.gone.example/1",
-        meta=request.meta | {"redirect_urls": [request.url]},
-        headers={"Referer": "x"},
-    )
-    entry = codec.encode(target, SPIDER)
-    await state.scripts.settle("w", [Settlement(one.id, "museum", entry, domain="gone.example", answered=True)])
+    meta = request.meta | {"redirect_urls": [request.url]}
+    target = request.replace(url="http://img.gone.example/1", meta=meta, headers={"Referer": "x"})
+    await settle(state, one, entry=codec.encode(target, SPIDER), domain="gone.example", answered=True)
     assert (await outstanding(state), await dropped(state, "museum")) == (0, 1)
     await state.scripts.include(["gone.example"], by="me")
     assert (await enqueue(state, [image("http://kept.example/1")])).admitted == 1
@@ -271,14 +242,11 @@ async def test_a_function_knows_the_digest_of_what_it_drops(
     monkeypatch.setattr(codec, "modes", lambda: {"half": SimpleNamespace(stored=dict)})  # of a plug-in
     await start(state)
     pages: Any = SimpleNamespace(stored_meta={SITEMAP})
-    request = Request(
-        "http://a.example/ü", meta=meta | {SOURCE: "museum"}, headers={"Referer": "http://c.example/é"}
-    )
-    first = (meta.get("redirect_urls") or [request.url])[0]
-    digest = digest_of(name_in(meta), first)
-    assert (
-        await enqueue(state, [NewRequest(codec.encode(request, pages), digest, again=False, source="museum")])
-    ).admitted
+    headers = {"Referer": "http://c.example/é"}
+    request = Request("http://a.example/ü", meta=meta | {SOURCE: "museum"}, headers=headers)
+    digest = digest_of(name_in(meta), (meta.get("redirect_urls") or [request.url])[0])
+    entry = codec.encode(request, pages)
+    assert (await enqueue(state, [NewRequest(entry, digest, again=False, source="museum")])).admitted
     assert await state.scripts.was_seen(digest)
     await state.scripts.drop_all("museum", "purged")
     assert not await state.scripts.was_seen(digest)
@@ -287,14 +255,9 @@ async def test_a_function_knows_the_digest_of_what_it_drops(
 @pytest.mark.parametrize(
     "meta",
     [
-        {"crawl_mode": 5},
-        {"crawl_mode": [{}]},
-        {"crawl_mode": "x"},
-        {"identifier": {}},
-        {"redirect_urls": 5},
-        {"redirect_urls": [{}]},
-        {"source": {}},
-        5,
+        *({"crawl_mode": 5}, {"crawl_mode": [{}]}, {"crawl_mode": "x"}),
+        *({"redirect_urls": 5}, {"redirect_urls": [{}]}),
+        *({"identifier": {}}, {"source": {}}, 5),
     ],
 )
 async def test_what_has_no_digest_is_leased_or_dropped_like_any_other(state: State, meta: object) -> None:
@@ -308,21 +271,16 @@ async def test_what_has_no_digest_is_leased_or_dropped_like_any_other(state: Sta
     assert await outstanding(state) == 1
 
 
-async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State) -> None:
+@pytest.mark.parametrize(("name", "host"), [("museum.example", "img.museum.example"), ("museum", "elsewhere")])
+async def test_no_slot_is_given_to_an_excluded_source_or_host(state: State, name: str, host: str) -> None:
     await start(state)
-    slot = await slot_of(state, source="museum", host="img.museum.example")
-    slot = replace(slot, late=60.0)
-    await state.scripts.exclude({"museum.example": ""}, by="me")
-    with pytest.raises(Excluded, match=r"img\.museum\.example or its source is excluded"):
-        await state.scripts.acquire(source="museum", host="img.museum.example")
-    assert not await state.scripts.confirm(slot, host="img.museum.example")
-    assert await state.scripts.renew(slot, within=0.5, host="img.museum.example") is None
-    assert await state.scripts.confirm(slot, host="elsewhere.example")
-    await state.scripts.exclude({"museum": ""}, by="me")
-    with pytest.raises(Excluded):
-        await state.scripts.acquire(source="museum", host="elsewhere.example")
-    assert not await state.scripts.confirm(slot, host="elsewhere.example")
-    assert await state.scripts.renew(slot, within=0.5, host="elsewhere.example") is None
+    slot = replace(await slot_of(state, source="museum", host=host), late=60.0)
+    await state.scripts.exclude({name: ""}, by="me")
+    with pytest.raises(Excluded, match=f"{host} or its source is excluded"):
+        await state.scripts.acquire(source="museum", host=host)
+    assert not await state.scripts.confirm(slot, host=host)
+    assert await state.scripts.renew(slot, within=0.5, host=host) is None
+    assert await state.scripts.confirm(slot, host="other.example") == (name != "museum")
 
 
 async def test_what_was_leased_before_an_exclusion_may_be_sent_for_750_ms(state: State) -> None:
@@ -356,13 +314,6 @@ async def test_an_exclusion_ends_when_neither_operator_nor_file_holds_it(state: 
         ("crawl_excluded", "operator", "museum", "operator, me"),
         ("crawl_included", "file", "museum", "worker leader"),
     ]
-
-
-async def test_a_leader_that_was_replaced_changes_nothing(state: State) -> None:
-    fence = await start(state)
-    assert not await state.scripts.exclude({"museum": ""}, fence=fence - 1)
-    assert await state.scripts.include(["museum"], fence=fence - 1) == {}
-    assert await db(state).keys("crawl:excluded*") == []
 
 
 async def test_a_purge_is_noted_once_and_takes_no_more_than_waited(state: State) -> None:

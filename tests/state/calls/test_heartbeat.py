@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from tests.standing_clock import StandingClock
-from tests.state.calls.calls import begin, db, entry, join, lease, names, outstanding, put, rule, waiting
+from tests.state.calls.calls import begin, db, entry, join, lease, names, outstanding, put, rule, settle, waiting
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -44,22 +43,6 @@ async def test_who_was_silent_too_takes_nothing_though_somebody_else_has_joined_
     assert [beat.lost for beat in beats] == [[], [("w", 0, 0)]]
 
 
-async def test_the_last_delivery_lost_makes_a_dead_letter(state: State) -> None:
-    await join(state, "other")
-    await rule(state, ("museum", 100))
-    await put(state, [entry("killer")])
-    for lost in (1, 2, 3):
-        await join(state)
-        assert len((await lease(state)).grants) == 1
-        await db(state).zadd(state.keys.workers, {"w": 1})
-        beat = await state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
-        assert beat.lost == [("w", 0 if lost == 3 else 1, 1 if lost == 3 else 0)]
-    ((_, letter),) = await db(state).xrange(state.keys.dead)
-    assert letter[b"deliveries"] == b"3"
-    assert letter[b"reason"].startswith(b"lost with its worker")
-    assert await outstanding(state) == 0
-
-
 async def test_a_worker_that_lapsed_is_notified_and_cannot_settle(state: State) -> None:
     await begin(state, 100, "a")
     (grant,) = (await lease(state)).grants
@@ -68,8 +51,7 @@ async def test_a_worker_that_lapsed_is_notified_and_cannot_settle(state: State) 
     await state.scripts.heartbeat("other", join=True, timeout=30, max_deliveries=3)
     beat = await state.scripts.heartbeat("w", join=False, timeout=30, max_deliveries=3)
     assert not beat.alive
-    done = Settlement(grant.id, "museum", event=("image_metadata_updates", "{}"))
-    assert (await state.scripts.settle("w", [done])).settled == [False]
+    assert await settle(state, grant, event=("image_metadata_updates", "{}")) == [False]
     assert await db(state).xlen(state.keys.image_events) == 0
 
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from tests.settings_of_functions import within
-from tests.state.calls.calls import begin, db, join, lease, processing_list, request, rule
-
-pytestmark = pytest.mark.judges  # in milliseconds
+from tests.state.calls.calls import begin, db, join, lease, processing_list, request, rule, settle
 
 
 async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: State) -> None:
@@ -20,11 +14,11 @@ async def test_idle_looks_at_frontier_seed_list_and_processing_lists(state: Stat
     await state.scripts.take_seeds("w", 1)
     assert not (await state.scripts.idleness()).is_idle
     await rule(state, ("museum", 100))
-    await within(state.scripts, high_water=9).enqueue("w", [request("a", 1)], seeds=await processing_list(state))
+    await state.scripts.enqueue("w", [request("a", 1)], seeds=await processing_list(state))
     assert not (await state.scripts.idleness()).is_idle
     (grant,) = (await lease(state)).grants
     assert not (await state.scripts.idleness()).is_idle
-    await state.scripts.settle("w", [Settlement(grant.id, "museum", dead="x")])
+    await settle(state, grant, dead="x")
     assert (await state.scripts.idleness()).is_idle
 
 

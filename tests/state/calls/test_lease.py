@@ -10,11 +10,10 @@ import pytest
 import redis
 
 from crawlproject.sources.rates import Limit
-from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from tests.robots_copies import keep_copy
 from tests.standing_clock import StandingClock
-from tests.state.calls.calls import begin, db, entry, join, lease, names, outstanding, put, rule
+from tests.state.calls.calls import begin, db, entry, join, lease, names, outstanding, put, rule, settle, source_of
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -85,32 +84,26 @@ async def test_no_source_gets_more_than_there_is_room_for(state: State, clock: S
     await put(state, [entry("s")], "small")
     clock.advance(0.2)
     reply = await lease(state, want=40, rooms={"large": 3}, room=8)
-    assert Counter(grant.id.partition(":")[2] for grant in reply.grants) == {"large": 3, "small": 1}
+    assert Counter(map(source_of, reply.grants)) == {"large": 3, "small": 1}
 
 
-async def test_sources_without_room_hide_no_others(state: State, clock: StandingClock) -> None:
+@pytest.mark.parametrize(("count", "is_halted"), [(100, False), (20, True)])
+async def test_sources_without_room_and_those_that_are_halted_hide_no_others(
+    state: State, clock: StandingClock, count: int, is_halted: bool
+) -> None:
     await join(state)
-    hanging = [f"hanging{n}" for n in range(100)]
+    hanging = [f"hanging{n}" for n in range(count)]
     await rule(state, ("fast", 100), *((name, 20) for name in hanging))
     for name in hanging:
         await put(state, [entry("x")], name)
+    if is_halted:
+        await db(state).sadd(state.keys.halted, *hanging)
     clock.advance(0.01)
     await put(state, [entry("a"), entry("b")], "fast")
-    reply = await lease(state, want=2, rooms=dict.fromkeys(hanging, 0))
+    reply = await lease(state, want=2, rooms={} if is_halted else dict.fromkeys(hanging, 0))
     assert names(reply) == ["a", "b"]
-    assert len((await lease(state, want=100)).grants) == 100  # they have kept their places
-
-
-async def test_sources_that_are_halted_hide_no_others(state: State, clock: StandingClock) -> None:
-    await join(state)
-    halted = [f"halted{n}" for n in range(20)]
-    await rule(state, *((name, 20) for name in [*halted, "sound"]))
-    for name in [*halted, "sound"]:
-        await put(state, [entry(name)], name)
-    await db(state).sadd(state.keys.halted, *halted)
-    clock.advance(0.01)
-    assert names(await lease(state, want=2)) == ["sound"]
-    assert sum([await db(state).zcard(key) for key in state.keys.due]) == 20
+    assert len((await lease(state, want=100)).grants) == (0 if is_halted else 100)  # they have kept their places
+    assert sum([await db(state).zcard(key) for key in state.keys.due]) == (count if is_halted else 0)
 
 
 async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(state: State) -> None:
@@ -121,7 +114,7 @@ async def test_many_overdue_slow_sources_leave_a_fast_one_half_of_each_call(stat
         await put(state, [entry("x"), entry("y")], name)
     await put(state, [entry(str(n)) for n in range(100)], "fast")
     reply = await lease(state, want=40, room=30)
-    given = Counter(grant.id.partition(":")[2] for grant in reply.grants)
+    given = Counter(map(source_of, reply.grants))
     assert given["fast"] == 20
     assert sum(given.values()) == 40
 
@@ -135,7 +128,7 @@ async def test_a_source_that_gets_new_work_keeps_its_place(state: State, clock: 
         clock.advance(0.001)
     await put(state, [entry("more")], "s0")
     reply = await lease(state, want=4)
-    assert "s0" in [grant.id.partition(":")[2] for grant in reply.grants]
+    assert "s0" in map(source_of, reply.grants)
 
 
 async def test_many_workers_at_once_share_the_slots_of_one_source(state: State) -> None:
@@ -205,8 +198,7 @@ async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_a
         reply = await lease(state, worker=f"w{deaths}")
         if "killer" not in names(reply):
             done.update(names(reply))
-            ends = [Settlement(grant.id, "museum", done=True) for grant in reply.grants]
-            await state.scripts.settle(f"w{deaths}", ends)
+            await settle(state, *reply.grants, worker=f"w{deaths}", done=True)
             clock.advance(0.02)
             continue
         await db(state).zadd(state.keys.workers, {f"w{deaths}": 1})
@@ -216,22 +208,22 @@ async def test_a_picture_that_kills_all_workers_dies_after_five_and_takes_none_a
     assert deaths == 5
     assert done == set("abcdefghi")
     [(_, letter)] = await db(state).xrange(state.keys.dead)
-    assert letter[b"entry"][3:] == b"killer"
-    assert letter[b"reason"] == b"lost with its worker, delivery 5"
+    assert letter[b"entry"] == entry("killer", deliveries=5)
+    assert (letter[b"deliveries"], letter[b"reason"]) == (b"5", b"lost with its worker, delivery 5")
 
 
-@pytest.mark.parametrize(
-    ("override", "rate"),
-    [("50", 50.0), ("50 over-robots", 50.0), ("1e2", 100.0), ("fast", 10.0), ("-1", 10.0), ("1e9", 10.0)],
-)
+OVERRIDES = {"50": 50.0, "50 over-robots": 50.0, "1e2": 100.0, "0": 0.0, "fast": 10.0, "-1": 10.0, "1e9": 10.0}
+
+
+@pytest.mark.parametrize(("override", "rate"), OVERRIDES.items())
 async def test_a_lease_follows_an_override_that_the_leader_has_not_seen(
     state: State, override: str, rate: float
 ) -> None:
     await begin(state, 10, "a", "b")
     await db(state).set(state.keys.override_rate_of + "museum", override)
-    first, second = (await lease(state)).grants
-    assert first.rate == rate
-    assert second.at - first.at == 1e6 / rate
+    grants = (await lease(state)).grants
+    assert [grant.rate for grant in grants] == ([rate, rate] if rate else [])
+    assert not rate or grants[1].at - grants[0].at == 1e6 / rate
     [status] = await state.scripts.inspect(["museum"])
     assert status.limit == rate
 
@@ -260,12 +252,6 @@ async def test_a_limit_over_robots_txt_lifts_its_delay_until_it_is_gone(
     [status] = await state.scripts.inspect(["museum"])
     assert (status.limit, status.over_robots, status.effective) == (10.0, False, 1 / 9)
     assert status.next_slot - status.now > 8.0  # after the last one used
-    assert (await lease(state)).grants == []
-
-
-async def test_an_override_of_0_stops_a_source_before_the_leader_sees_it(state: State) -> None:
-    await begin(state, 10, "a")
-    await db(state).set(state.keys.override_rate_of + "museum", "0")
     assert (await lease(state)).grants == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
@@ -11,31 +10,24 @@ import pytest_asyncio
 
 from crawlproject import config
 from crawlproject.models import Slot
-from crawlproject.state.calls import Grant, LeaseReply, Settlement
 from crawlproject.state.client import State
-from crawlproject.status.source_status import SourceRow, source_statuses
-from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule
+from crawlproject.status.source_status import source_statuses
+from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule, settle, slot_of
 
 DELAY_S = 70.0
 US = 1_000_000
 
 
 @pytest_asyncio.fixture
-async def pages(state: State) -> AsyncIterator[State]:
+async def pages(state: State) -> State:
     """The crawl of `state`, seen by the spider `pages`."""
-    other = State(state.config, "pages")
-    await other.open()
+    other = state.beside("pages")
     await join(other)
-    yield other
-    await other.close()
+    return other
 
 
 async def put_page(pages: State, *found: str, source: str = "museum") -> None:
     await put(pages, [entry(name) for name in found], source)
-
-
-async def back(pages: State, grant: Grant, **more: object) -> None:
-    await pages.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry, **more)])  # type: ignore[arg-type]
 
 
 async def score(pages: State, source: str = "museum") -> float | None:
@@ -51,15 +43,6 @@ async def pass_time(state: State, seconds: float) -> None:
             await db(state).zadd(key, {member: at - seconds * US})
 
 
-async def row_of(state: State, source: str = "museum") -> SourceRow:
-    [(_, row)] = [pair async for pair in source_statuses(state, [source])]
-    return row
-
-
-def slots(reply: LeaseReply) -> list[float]:
-    return [grant.at / US for grant in reply.grants]
-
-
 @pytest.mark.usefixtures("clock")
 async def test_leases_of_the_spider_are_that_far_apart_while_another_spider_has_the_sources_rate(
     state: State, pages: State
@@ -70,10 +53,11 @@ async def test_leases_of_the_spider_are_that_far_apart_while_another_spider_has_
     assert names(first) == ["a"]
     assert (await lease(pages)).grants == []
     assert len((await lease(state)).grants) >= 9
-    later = slots(await lease(pages, horizon=2.5 * DELAY_S))
-    assert [round(b - a, 3) for a, b in pairwise([*slots(first), *later])] == [DELAY_S, DELAY_S]
+    later = await lease(pages, horizon=2.5 * DELAY_S)
+    slots = [grant.at for grant in (*first.grants, *later.grants)]
+    assert [b - a for a, b in pairwise(slots)] == [DELAY_S * US, DELAY_S * US]
     # the source's own slots were not used up by the delay: that of the last lease is the last one
-    assert await db(state).zscore(state.keys.slots, "museum") / US == pytest.approx(later[-1] + 1 / 40, abs=1e-3)
+    assert await db(state).zscore(state.keys.slots, "museum") == slots[-1] + US / 40
 
 
 async def test_a_source_that_waits_for_the_delay_stands_where_its_moment_is(state: State, pages: State) -> None:
@@ -115,20 +99,18 @@ async def test_what_was_not_sent_costs_no_delay(state: State, pages: State) -> N
     await rule(state, ("museum", 40))
     await put_page(pages, "a", "b")
     [grant] = (await lease(pages)).grants
-    await back(pages, grant, unsent=grant.at)
-    reply = await lease(pages, horizon=1)
-    assert names(reply) == ["a"]
-    [grant] = reply.grants
-    await back(pages, grant, dead="refused by robots.txt", unsent=grant.at)
-    reply = await lease(pages, horizon=1)
-    assert names(reply) == ["b"]
+    await settle(pages, grant, entry=grant.entry, unsent=grant.at)
+    [grant] = (await lease(pages, horizon=1)).grants
+    assert grant.entry == entry("a")
+    await settle(pages, grant, dead="refused by robots.txt", unsent=grant.at)
+    assert names(await lease(pages, horizon=1)) == ["b"]
 
 
 async def test_what_was_sent_costs_the_delay_whatever_became_of_it(state: State, pages: State) -> None:
     await rule(state, ("museum", 40))
     await put_page(pages, "a", "b")
     [grant] = (await lease(pages)).grants
-    await back(pages, grant, answered=True)  # a redirect within the source
+    await settle(pages, grant, entry=grant.entry, answered=True)  # a redirect within the source
     assert (await lease(pages, horizon=1)).grants == []
     assert names(await lease(pages, horizon=DELAY_S + 1)) == ["a"]
 
@@ -142,9 +124,9 @@ async def test_an_older_lease_that_was_not_sent_takes_nothing_from_a_later_ones_
     await pass_time(pages, DELAY_S + 1)
     [second] = (await lease(pages)).grants
     before = await score(pages)
-    await back(pages, first, unsent=first.at)
+    await settle(pages, first, entry=first.entry, unsent=first.at)
     assert await score(pages) == before
-    await back(pages, second, unsent=second.at)
+    await settle(pages, second, entry=second.entry, unsent=second.at)
     assert names(await lease(pages, horizon=1)) == ["b"]
 
 
@@ -153,11 +135,10 @@ async def test_a_robots_txt_does_not_count(state: State, pages: State) -> None:
     await put_page(pages, "a", "b")
     await lease(pages)
     before = await score(pages)
-    slot, _ = await pages.scripts.acquire(source="museum")
-    assert slot is not None
+    await slot_of(pages, source="museum")
     assert await score(pages) == before
     await pass_time(pages, DELAY_S + 1)
-    slot, _ = await pages.scripts.acquire(source="museum")
+    await slot_of(pages, source="museum")
     assert names(await lease(pages)) == ["b"]
 
 
@@ -189,21 +170,19 @@ async def test_without_a_delay_nothing_is_noted(state: State) -> None:
     await begin(state, 40, "a")
     assert names(await lease(state)) == ["a"]
     assert not await db(state).exists(state.keys.paced)
-    settings = config.load({"REDIS_URL": state.config.redis_url, "CRAWL_PAGES_DELAY": 0})
-    assert (settings.delay_of("pages"), config.load({}).delay_of("pages"), settings.delay_of("images")) == (
-        0,
-        70,
-        0,
-    )
+    settings = config.load({"CRAWL_PAGES_DELAY": 0})
+    delays = settings.delay_of("pages"), config.load({}).delay_of("pages"), settings.delay_of("images")
+    assert delays == (0, 70, 0)
 
 
 async def test_operators_see_when_the_next_page_comes(state: State, pages: State) -> None:
     await rule(state, ("museum", 40))
     await put_page(pages, "a", "b", "c")
     await lease(pages)
-    row = await row_of(pages)
+    [(_, row)] = [pair async for pair in source_statuses(pages, ["museum"])]
     assert "paced: next page in " in row.reason
     assert DELAY_S - 30 < row.next_slot_s <= DELAY_S
     assert row.eta_s is not None
     assert row.eta_s >= 2 * DELAY_S
-    assert "paced" not in (await row_of(state)).reason
+    [(_, row)] = [pair async for pair in source_statuses(state, ["museum"])]
+    assert "paced" not in row.reason

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from crawlproject.state.calls import Grant, Revisit, Settlement
+from functools import partial
+
+from crawlproject.state.calls import Grant, Revisit
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
-from tests.state.calls.calls import db, entry, join, lease, names, outstanding, put, rule
+from tests.state.calls.calls import db, entry, join, lease, names, outstanding, put, rule, settle
 from tests.waiting import until_async
 
 DAY_S = 86_400.0
@@ -17,27 +19,21 @@ def look(name: str, interval: float) -> Revisit:
     return Revisit(name.encode().ljust(32, b"."), entry(name, priority=LISTED), interval)
 
 
-async def settle(state: State, grants: list[Grant], *looks: Revisit, source: str = "museum") -> None:
-    """End leases, and plan a look with each of the first ones."""
-    planned = [*looks, *([None] * (len(grants) - len(looks)))]
-    done = [
-        Settlement(grant.id, source, done=True, status="200", fine=True, revisit=one)
-        for grant, one in zip(grants, planned, strict=True)
-    ]
-    assert all((await state.scripts.settle("w", done)).settled)
-
-
-async def visit(state: State, *looks: Revisit, source: str = "museum") -> None:
+async def visit(state: State, *looks: Revisit) -> None:
     """Crawl a page for each look, and plan that."""
-    await put(state, [entry(f"first {number}") for number in range(len(looks))], source=source)
-    grants: list[Grant] = []
+    await put(state, [entry(f"first {number}") for number in range(len(looks))])
+    for one in looks:
+        await end(state, one)
 
-    async def leased() -> bool:
-        grants.extend((await lease(state, len(looks))).grants)
-        return len(grants) == len(looks)
 
-    await until_async(leased)
-    await settle(state, grants, *looks, source=source)
+async def end(state: State, plan: Revisit) -> None:
+    """Have the next request be done with, and another look planned."""
+    [grant] = await until_async(partial(grants, state))
+    assert await settle(state, grant, done=True, status="200", fine=True, revisit=plan) == [True]
+
+
+async def grants(state: State) -> list[Grant]:
+    return (await lease(state, 1)).grants
 
 
 async def revisit(state: State, *, high_water: int = 1_000_000) -> int:
@@ -47,27 +43,26 @@ async def revisit(state: State, *, high_water: int = 1_000_000) -> int:
 
 async def begin(state: State, rps: float = 100) -> None:
     await join(state)
-    await lead(state)
     await rule(state, ("museum", rps))
 
 
-async def planned(state: State, source: str = "museum") -> dict[str, tuple[float, float]]:
-    """Return how many seconds from now the looks at the pages of a source are due, and their intervals."""
+async def planned(state: State) -> dict[str, tuple[float, float]]:
+    """Return how many seconds from now the looks at pages are due, and their intervals."""
     seconds, micros = await db(state).time()
     now = seconds + micros / 1e6
     found = {}
-    for page, line in (await db(state).hgetall(state.keys.revisits_of + source)).items():
+    for page, line in (await db(state).hgetall(state.keys.revisits_of + "museum")).items():
         at, interval = line.split(b"\n")[0].split()
         found[page.decode().rstrip(".")] = (int(at) / 1e6 - now, int(interval) / 1e6)
     return found
 
 
-async def make_due(state: State, source: str = "museum") -> None:
-    """Have all looks at the pages of a source be due, as after a long time."""
-    key = state.keys.revisits_of + source
+async def make_due(state: State) -> None:
+    """Have all looks be due, as after a long time."""
+    key = state.keys.revisits_of + "museum"
     for page, line in (await db(state).hgetall(key)).items():
         await db(state).hset(key, page, b"1 " + line.partition(b" ")[2])
-    await db(state).zadd(state.keys.revisits, {source: 1})
+    await db(state).zadd(state.keys.revisits, {"museum": 1})
 
 
 async def test_a_page_comes_back_when_its_interval_is_over_and_not_before(state: State) -> None:
@@ -102,7 +97,7 @@ async def test_whoever_settles_a_look_says_when_the_next_one_is(state: State) ->
     await visit(state, look("a", 3600))
     await make_due(state)
     await revisit(state)
-    await settle(state, (await lease(state)).grants, look("a", 1800))
+    await end(state, look("a", 1800))
     [(seconds, interval)] = (await planned(state)).values()
     assert 1700 < seconds <= interval == 1800
 
@@ -134,7 +129,9 @@ async def test_a_look_goes_before_what_waits_in_its_class_and_behind_higher_ones
     assert names(await lease(state)) == ["seed", "a", "listed", "link"]
 
 
-async def test_a_halted_or_excluded_source_gets_no_looks_and_keeps_them(state: State) -> None:
+async def test_looks_wait_for_a_halted_or_excluded_source_and_a_full_or_leaderless_frontier(
+    state: State,
+) -> None:
     await begin(state)
     await visit(state, look("a", 3600))
     for key in (state.keys.halted, state.keys.excluded):
@@ -144,13 +141,6 @@ async def test_a_halted_or_excluded_source_gets_no_looks_and_keeps_them(state: S
         [(seconds, interval)] = (await planned(state)).values()
         assert 3500 < seconds <= interval == 3600
         await db(state).srem(key, "museum")
-    await make_due(state)
-    assert await revisit(state) == 1
-
-
-async def test_a_full_frontier_and_one_without_a_leader_get_no_looks(state: State) -> None:
-    await begin(state)
-    await visit(state, look("a", 3600))
     await make_due(state)
     await put(state, [entry("b")])
     assert await revisit(state, high_water=1) == 0

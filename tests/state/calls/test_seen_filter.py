@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgpack
 
 from crawlproject import config
@@ -16,30 +14,27 @@ from tests.state.calls.calls import db, rule
 URLS = [f"https://museum.org/{number}.jpg" for number in range(200)]
 
 
-async def enqueue(state: State, urls: list[str], **more: Any) -> EnqueueReply:
+async def enqueue(state: State, urls: list[str]) -> EnqueueReply:
+    entries = {url: b"\1\0\0" + msgpack.packb({"url": url}) for url in urls}
     requests = [
-        NewRequest(
-            b"\1\0\0" + msgpack.packb({"url": url}),
-            digest_of("", url),
-            **{"again": False, "source": "museum", **more},
-        )
-        for url in urls
+        NewRequest(entry, digest_of("", url), again=False, source="museum") for url, entry in entries.items()
     ]
     reply = await state.scripts.enqueue("w", requests)
     assert reply is not None
     return reply
 
 
-async def opened(redis_url: str, spider: str = "images", capacity: int = 10_000_000, **settings: Any) -> State:
-    state = State(config.load({"REDIS_URL": redis_url, **settings}), spider)
+async def opened(redis_url: str, spider: str = "images") -> State:
+    """Open a crawl whose first generation is small."""
+    state = State(config.load({"REDIS_URL": redis_url}), spider)
     await state.open()
-    state.scripts = Scripts(state.redis, state.keys, state.clock, seen_capacity=capacity)
+    state.scripts = Scripts(state.redis, state.keys, state.clock, seen_capacity=1000)
     return state
 
 
 async def test_an_exact_filter_grows_and_loses_nothing(state: State, redis_url: str) -> None:
     await rule(state)
-    one = await opened(redis_url, capacity=1000)
+    one = await opened(redis_url)
     urls = [f"https://museum.org/{number}" for number in range(8000)]
     batches = [urls[first : first + 500] for first in range(0, 8000, 500)]
     assert [(await enqueue(one, batch)).admitted for batch in batches] == [500] * 16
@@ -60,7 +55,7 @@ async def test_to_look_changes_nothing(state: State) -> None:
 
 async def test_each_spider_has_its_own(state: State, redis_url: str) -> None:
     await rule(state)
-    other = await opened(redis_url, "pages", capacity=1000)
+    other = await opened(redis_url, "pages")
     assert (await enqueue(state, URLS)).admitted == 200
     assert (await enqueue(other, URLS)).admitted == 200
     assert await db(state).hget(other.keys.seen_meta, "generations") == b"1000"
@@ -70,7 +65,7 @@ async def test_each_spider_has_its_own(state: State, redis_url: str) -> None:
 
 async def test_what_was_forgotten_is_new_in_whichever_generation_it_was(state: State, redis_url: str) -> None:
     await rule(state)
-    one = await opened(redis_url, capacity=1000)
+    one = await opened(redis_url)
     urls = [f"https://museum.org/{number}" for number in range(1100)]
     for first in range(0, 1100, 100):
         await enqueue(one, urls[first : first + 100])

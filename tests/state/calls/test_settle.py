@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import redis
 
-from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview, Settlement
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Settlement
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in, read_fetches
-from tests.settings_of_functions import within
 from tests.standing_clock import StandingClock
 from tests.state.calls.calls import (
     begin,
@@ -21,28 +21,27 @@ from tests.state.calls.calls import (
     lease,
     names,
     outstanding,
+    overview_of,
     packed_at,
     put,
     rule,
+    settle,
+    source_of,
 )
 
 
 async def test_a_settled_lease_emits_its_event_once(state: State) -> None:
     await begin(state, 100, "a")
     (grant,) = (await lease(state)).grants
-    done = Settlement(
-        grant.id,
-        "museum",
-        event=("image_metadata_updates", '{"x":1}'),
-        counts={"fetched": 1, "bytes": 3_000_000_000},
-        status="200",
-    )
-    assert (await state.scripts.settle("w", [done, done])).settled == [True, False]
-    assert (await state.scripts.settle("w", [done])).settled == [False]
+    counts = {"fetched": 1, "bytes": 3_000_000_000}
+    event = ("image_metadata_updates", '{"x":1}')
+    done: dict[str, Any] = {"event": event, "counts": counts, "status": "200"}
+    assert await settle(state, grant, grant, **done) == [True, False]
+    assert await settle(state, grant, **done) == [False]
     ((_, fields),) = await db(state).xrange(state.keys.image_events)
     assert fields == {b"event": b'{"x":1}'}
     assert await outstanding(state) == 0
-    assert counts_in(await db(state).hget(state.keys.counts, "museum"))["bytes"] == 3_000_000_000
+    assert counts_in(await db(state).hget(state.keys.counts, "museum")) == counts
     assert await db(state).lrange(state.keys.statuses_of + "museum", 0, -1) == [b"200"]
 
 
@@ -52,29 +51,27 @@ async def test_only_the_worker_that_holds_a_lease_can_settle_it(state: State) ->
     await rule(state, ("museum", 100))
     await put(state, [entry("a")])
     (grant,) = (await lease(state)).grants
-    assert (await state.scripts.settle("thief", [Settlement(grant.id, "museum", dead="x")])).settled == [False]
+    assert await settle(state, grant, worker="thief", dead="x") == [False]
     assert await outstanding(state) == 1
 
 
 async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: State) -> None:
     await begin(state, 100, "a", "b")
-    keys = await db(state).keys()
-    before = {key: await db(state).dump(key) for key in keys}
+    before = {key: await db(state).dump(key) for key in await db(state).keys()}
     (forgotten,) = (await lease(state, 1)).grants
     await db(state).flushdb()  # a Redis that lost its last second, or a replica that takes over without it
     for key, value in before.items():
         await db(state).restore(key, 0, value)
     (other,) = (await lease(state, 1)).grants
-    settled = await state.scripts.settle("w", [Settlement(forgotten.id, "museum", dead="x")])
-    assert settled.settled == [False]
-    assert (await state.scripts.settle("w", [Settlement(other.id, "museum", dead="x")])).settled == [True]
+    assert await settle(state, forgotten, dead="x") == [False]
+    assert await settle(state, other, dead="x") == [True]
 
 
 async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State, clock: StandingClock) -> None:
     await begin(state, 200, "a", "b", "c")
     grants = (await lease(state, want=2)).grants
-    again = [Settlement(g.id, "museum", entry("again"), delay=0.3) for g in grants]  # alike, and yet two
-    assert (await state.scripts.settle("w", again)).settled == [True, True]
+    again = await settle(state, *grants, entry=entry("again"), delay=0.3)  # alike, and yet two
+    assert again == [True, True]
     assert await outstanding(state) == 3
     assert names(await lease(state)) == ["c"]
     assert names(await lease(state)) == []
@@ -87,7 +84,7 @@ async def test_a_retry_waits_out_its_delay_and_then_comes_first(state: State, cl
 async def test_what_is_given_back_goes_to_the_head_of_its_queue(state: State) -> None:
     await begin(state, 200, "a", "b")
     (grant,) = (await lease(state, want=1)).grants
-    await state.scripts.settle("w", [Settlement(grant.id, "museum", grant.entry)])
+    await settle(state, grant, entry=grant.entry)
     assert names(await lease(state)) == ["a", "b"]
 
 
@@ -97,14 +94,9 @@ async def test_a_redirect_to_another_domain_goes_to_the_source_that_pays(state: 
     await state.scripts.set_rates(fence, [], {"cdn.example": "cdn"})
     await put(state, [entry("a"), entry("b")])
     one, two = (await lease(state)).grants
-    await state.scripts.settle(
-        "w",
-        [
-            Settlement(one.id, "museum", entry("a"), domain="cdn.example"),
-            Settlement(two.id, "museum", entry("b"), domain="elsewhere.example"),
-        ],
-    )
-    paying = {g.entry[3:]: g.id.partition(":")[2] for g in (await lease(state)).grants}
+    await settle(state, one, entry=one.entry, domain="cdn.example")
+    await settle(state, two, entry=two.entry, domain="elsewhere.example")
+    paying = {grant.entry[3:]: source_of(grant) for grant in (await lease(state)).grants}
     assert paying == {b"a": "cdn", b"b": "elsewhere.example"}
 
 
@@ -119,20 +111,13 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
     await put(state, [entry("e")], "flickr")
     grants = (await lease(state, room=4)).grants
     taken = {"museum": iter((0.005, 0.5, 0.5, 70.0)), "flickr": iter((0.5,))}
-    ends = [
-        Settlement(grant.id, source, event=("link_rot", "{}"), status="404", fetch_s=next(taken[source]))
-        for grant in grants
-        for source in (grant.id.partition(":")[2],)
-    ]
-    for end in ends:  # in calls of their own: each adds to what is there
-        await state.scripts.settle("w", [end])
+    for grant in grants:  # in calls of their own: each adds to what is there
+        await settle(state, grant, event=("link_rot", "{}"), status="404", fetch_s=next(taken[source_of(grant)]))
     museum, flickr, other = await read_fetches(state, ["museum", "flickr", "other"])
     assert nonzero(museum) == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
     assert nonzero(flickr) == {7: 1}
     assert other == []
-    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
-    assert overview is not None
-    assert not isinstance(overview, float)
+    overview = await overview_of(state)
     assert nonzero(overview.fetches) == {0: 1, 7: 3, len(LATENCY_BOUNDS): 1}
     assert (overview.fetch_us, sum(overview.latencies)) == (71_505_000, 0)
 
@@ -149,8 +134,7 @@ async def test_what_a_page_took_and_its_links_are_counted_in_all_once(state: Sta
     for _ in range(2):  # of leases that are gone nothing is counted
         await state.scripts.settle("w", ends[:2])
         await state.scripts.settle("w", ends[2:])
-    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30, most=9)
-    assert isinstance(overview, Overview)
+    overview = await overview_of(state)
     assert nonzero(overview.parses) == {0: 1, 2: 1, len(PARSE_BOUNDS): 1}
     assert overview.parse_us == 9_001_900
     assert overview.totals["links_known"] == 6
@@ -164,15 +148,12 @@ async def test_hosts_and_fetches_of_a_source_are_counted_anew_every_five_minutes
     async def fetch(seconds: float, host: str) -> None:
         await put(state, [entry("a")])
         (grant,) = (await lease(state)).grants
-        end = Settlement(
-            grant.id, "museum", grant.entry, done=True, status="404", fine=True, fetch_s=seconds, host=host
-        )
-        await state.scripts.settle("w", [end])
+        await settle(state, grant, done=True, status="404", fine=True, fetch_s=seconds, host=host)
 
     await fetch(0.06, "a.museum.org")
     await change_packed(db(state), key, turn=(await packed_at(db(state), key))["turn"] - 1)
     await fetch(0.5, "b.museum.org")
-    assert (await read_fetches(state, ["museum"]))[0] == [0] * 7 + [1] + [0] * (len(LATENCY_BOUNDS) - 7)
+    assert nonzero((await read_fetches(state, ["museum"]))[0]) == {7: 1}
     assert [one.host for one in (await state.scripts.inspect(["museum"]))[0].hosts] == ["b.museum.org"]
 
 

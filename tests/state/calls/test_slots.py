@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 from crawlproject import controls
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
-from crawlproject.state.calls import Grant, Settlement
 from crawlproject.state.client import State
 from tests.standing_clock import StandingClock
-from tests.state.calls.calls import begin, change_packed, db, entry, lease, put, rule, slot_of
+from tests.state.calls.calls import begin, change_packed, db, entry, lease, put, rule, settle, slot_of
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -63,14 +61,25 @@ async def test_a_rate_raised_meanwhile_does_not_hide_that_another_slot_was_given
     state: State, before: float, after: float
 ) -> None:
     fence = await rule(state, ("museum", before))
-    missed, _ = await state.scripts.acquire(source="museum")
+    missed = await slot_of(state, source="museum")
     await state.scripts.set_rates(fence, [("museum", after, after)], {})
-    last, _ = await state.scripts.acquire(source="museum")
-    assert missed is not None
-    assert last is not None
+    last = await slot_of(state, source="museum")
     renewed = await state.scripts.renew(missed, within=9.0)
     assert renewed is not None
     assert renewed.at - last.at == 1e6 / after
+
+
+async def test_a_slot_missed_at_a_higher_rate_is_exchanged_for_the_next_one(
+    state: State, clock: StandingClock
+) -> None:
+    """The request before it may have gone out a moment ago."""
+    fence = await rule(state, ("museum", 2))
+    _, missed = [await slot_of(state, source="museum") for _ in range(2)]
+    await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
+    clock.advance(0.6)
+    renewed = await state.scripts.renew(missed, within=9.0)
+    assert renewed is not None
+    assert renewed.at - missed.at == 2_000_000
 
 
 async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> None:
@@ -97,19 +106,15 @@ async def test_nothing_is_renewed_for_whom_nothing_may_go_out(state: State) -> N
 
 async def test_acquire_reserves_nothing_far_ahead_and_says_when_to_ask_again(state: State) -> None:
     await rule(state, ("museum", 0.5), ("gallery", 100))
-    first, wait = await state.scripts.acquire(source="museum")
-    assert first is not None
-    assert wait == 0
+    await slot_of(state, source="museum")
     for _ in range(50):
         slot, wait = await state.scripts.acquire(source="museum")
-        assert slot is None
-        assert wait == 1.0  # a second before the next slot, which is two seconds after the first
-    [standing] = await state.scripts.inspect(["museum"])
-    assert standing.next_slot - standing.now == 2
+        assert (slot, wait) == (None, 1.0)  # a second before the next slot, which is two seconds after the first
     given = [(await state.scripts.acquire(source="gallery")).slot for _ in range(300)]
     assert len([slot for slot in given if slot is not None]) == 101
-    [standing] = await state.scripts.inspect(["gallery"])
-    assert standing.next_slot - standing.now == pytest.approx(1.01)
+    museum, gallery = await state.scripts.inspect(["museum", "gallery"])
+    assert museum.next_slot - museum.now == 2
+    assert gallery.next_slot - gallery.now == pytest.approx(1.01)
 
 
 async def acquired(state: State, **more: Any) -> list[int]:
@@ -146,7 +151,8 @@ async def test_requests_for_others_robots_txt_take_one_slot_in_twenty_while_ther
 async def test_unused_slots_that_were_the_last_ones_are_given_out_again(state: State) -> None:
     await begin(state, 2, "a", "b", "c")
     first, second, third = (await lease(state, horizon=3.0)).grants
-    await settle_unused(state, third, second)  # as the lease queue does, the last one first
+    for grant in (third, second):  # as the lease queue does, the last one first
+        await settle(state, grant, entry=grant.entry, unused=(grant.at, grant.rate))
     again = (await lease(state, horizon=3.0)).grants
     assert [grant.entry for grant in again] == [second.entry, third.entry]
     assert again[0].at - first.at >= 500_000
@@ -156,7 +162,7 @@ async def test_unused_slots_that_were_the_last_ones_are_given_out_again(state: S
 async def test_an_unused_slot_before_others_is_lost(state: State) -> None:
     await begin(state, 2, "a", "b")
     first, second = (await lease(state, horizon=3.0)).grants
-    await settle_unused(state, first)
+    await settle(state, first, entry=first.entry, unused=(first.at, first.rate))
     [again] = (await lease(state, horizon=3.0)).grants
     assert again.at - second.at >= 500_000
 
@@ -166,44 +172,22 @@ async def test_an_unused_slot_is_lost_where_the_rate_was_lowered(state: State) -
     [grant] = (await lease(state, horizon=3.0)).grants
     await state.scripts.set_rates(fence, [("museum", 0.5, 0.5)], {})
     after = await db(state).zscore(state.keys.slots, "museum")
-    await settle_unused(state, grant)
+    await settle(state, grant, entry=grant.entry, unused=(grant.at, grant.rate))
     assert await db(state).zscore(state.keys.slots, "museum") == after
 
 
-async def settle_unused(state: State, *grants: Grant) -> None:
-    back = [Settlement(grant.id, "museum", grant.entry, unused=(grant.at, grant.rate)) for grant in grants]
-    assert (await state.scripts.settle("w", back)).settled == [True] * len(grants)
-
-
-async def again_after(state: State, rate: float, what: Callable[[int], Awaitable[Any]]) -> tuple[int, int | None]:
-    """Lease before and after something; return the last slot of before and the first of after."""
+@pytest.mark.parametrize("what", ["deleted rates", "deleted rates and more work", "resumption"])
+@pytest.mark.parametrize("rate", [0.8, 2.5, 60.0])
+async def test_what_sets_rates_anew_brings_no_slot_forward(state: State, rate: float, what: str) -> None:
     fence = await begin(state, rate, *map(str, range(100)))
     before = [grant.at for grant in (await lease(state)).grants]
-    await what(fence)
-    after = [grant.at for grant in (await lease(state)).grants]
-    return max(before), min(after, default=None)
-
-
-@pytest.mark.parametrize("is_registered", [True, False])
-@pytest.mark.parametrize("rate", [0.8, 2.5, 60.0])
-async def test_rates_that_were_deleted_and_are_set_again_bring_no_slot_forward(
-    state: State, rate: float, is_registered: bool
-) -> None:
-    async def lose_rates(fence: int) -> None:
-        await db(state).delete(state.keys.rates)
-        if is_registered:
-            await put(state, [entry("z")])
-        await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
-
-    last, first = await again_after(state, rate, lose_rates)
-    assert first is None or first >= last + 1e6 / rate - 1
-
-
-@pytest.mark.parametrize("rate", [2.5, 60.0])
-async def test_a_resumption_gives_no_slot_before_those_that_were_given_out(state: State, rate: float) -> None:
-    async def resume(fence: int) -> None:
+    if what == "resumption":
         await controls.resume(state, ["museum"], "test")
         await state.scripts.watch(fence)
-
-    last, first = await again_after(state, rate, resume)
-    assert first is None or first >= last + 1e6 / rate - 1
+    else:
+        await db(state).delete(state.keys.rates)
+        if what.endswith("work"):
+            await put(state, [entry("z")])
+        await state.scripts.set_rates(fence, [("museum", rate, rate)], {})
+    after = [grant.at for grant in (await lease(state)).grants]
+    assert not after or after[0] >= before[-1] + 1e6 / rate - 1

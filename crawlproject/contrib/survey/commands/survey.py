@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ class Command(cli.Command):
             raise UsageError(f"--top {opts.top}: expected 1 to 10000")
         if opts.memory < _LEAST_MB:
             raise UsageError(f"--memory {opts.memory}: expected at least {_LEAST_MB} (MB)")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the temporary folder is removed
         made = _survey(args, opts.top, opts.memory, _stats(opts.stats))
         if opts.html:
             _write(made, opts.html)

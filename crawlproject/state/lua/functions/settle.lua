@@ -84,7 +84,9 @@ end
 -- Does with the request of a lease what its end says; returns by how many the frontier shrinks.
 function settling.end_request(ctx, one, source)
   if one.event then
-    redis.call('XADD', ctx.tag .. ':' .. one.event[1], '*', 'event', one.event[2])
+    for _, event in ipairs({one.event, unpack(one.more_events or {})}) do
+      redis.call('XADD', ctx.tag .. ':' .. event[1], '*', 'event', event[2])
+    end
   elseif one.dead then
     dead_letters.add(ctx, 'entry', one.entry, source, one.dead, queues.deliveries_of(one.entry), one.refusal, one.image, one.attempt)
   elseif not one.done and settling.give_back(ctx, one, source) then

@@ -11,7 +11,7 @@ local OF_CRAWL = {
   requests_of = 'requests:', incidents_of = 'incidents:', pulse = 'pulse',
   leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock',
   image_events = 'image_metadata_updates', probe_events = 'image_probes',
-  link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages',
+  link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages', media_events = 'page_media',
   halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
   ordered_by_of = 'ordered_by:', readers = 'readers',
 }

@@ -7,7 +7,8 @@ local readers = {}
 
 function state.EVENT_STREAMS(ctx)
   local K = ctx.K
-  return {K.image_events, K.probe_events, K.link_rot_events, K.failed_events, K.page_events, K.halted_events, K.resumed_events}
+  return {K.image_events, K.probe_events, K.link_rot_events, K.failed_events, K.page_events, K.media_events, K.halted_events,
+    K.resumed_events}
 end
 
 -- Whether Redis has no memory left for others.
