@@ -46,10 +46,10 @@ def _flags(targets: Mapping[str, type[Target]]) -> list[str]:
 class Command(cli.Command):
     """Append all new events to FILE, one JSON object a line, each exactly once. FILE.position, beside it,
     remembers the last one. With the plug-in datasets, FOLDER:parquet makes a dataset: Parquet files with a row
-    for each image, exactly once; FOLDER:webdataset writes tar files of the thumbnails, or the originals, with
-    such a Parquet file beside each. A FOLDER may be s3://BUCKET/PREFIX. With the plug-in kafka, --kafka sends
-    each event to the topic of its name, at least once. Each of these is a reader: the crawl keeps its unread
-    events. --readers lists all readers, --forget gives one up.
+    for each image, exactly once; FOLDER:pages one with a row for each page; FOLDER:webdataset writes tar files of
+    the thumbnails, or the originals, with such a Parquet file beside each. A FOLDER may be s3://BUCKET/PREFIX.
+    With the plug-in kafka, --kafka sends each event to the topic of its name, at least once. Each of these is a
+    reader: the crawl keeps its unread events. --readers lists all readers, --forget gives one up.
     """
 
     arguments = "[options] FILE | WHERE:FORM | --readers | --forget NAME"

@@ -70,22 +70,43 @@ class S3Storage:
         head = self.head(name, 403, 404)
         return head is not None and bool(head["ContentLength"] == size)
 
-    def upload(self, name: str, file: Path) -> None:
-        """Put a WARC file of any size, in parts if it is large; the object appears as a whole."""
+    def upload(self, name: str, file: Path, content_type: str = "application/warc") -> None:
+        """Put a file of any size, in parts if it is large; the object appears as a whole."""
         from boto3.s3.transfer import TransferConfig
 
         self.client.upload_file(
             str(file),
             self.bucket,
             self.prefix + name,
-            ExtraArgs={"ContentType": "application/warc"},
+            ExtraArgs={"ContentType": content_type},
             Config=TransferConfig(use_threads=False),
         )
 
-    def read(self, name: str) -> bytes:
-        """Get the object."""
-        body: bytes = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
-        return body
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Get the object, or what it has of a part; FileNotFoundError where a part is of no object."""
+        from botocore.exceptions import ClientError
+
+        part = {} if length is None else {"Range": f"bytes={offset}-{offset + length - 1}"}
+        try:
+            found = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name, **part)
+        except ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if part and status == 404:
+                raise FileNotFoundError(name) from error
+            if part and status == 416:  # it ends before
+                return b""
+            raise
+        body: bytes = found["Body"].read()
+        is_whole = length is None or found["ResponseMetadata"]["HTTPStatusCode"] == 206
+        return body if is_whole else body[offset : offset + (length or 0)]
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the sizes of objects, in bytes, by their names: those that have nothing but `folder` before."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=self.prefix + folder, Delimiter="/"
+        )
+        found = (one for page in pages for one in page.get("Contents", ()))
+        return {one["Key"].removeprefix(self.prefix): one["Size"] for one in found}
 
     def head(self, name: str, *none: int) -> Any:
         """Return what S3 says of an object, None if that is one of the statuses `none`."""

@@ -56,7 +56,7 @@ def _is_smaller(event: Mapping[str, Any], square: int) -> bool:
 
 
 class Dataset(Sink):
-    """Writes the events of images, probes, link rot and failures as the rows of numbered parts.
+    """Writes the events of images, or of pages, with their link rot and failures as the rows of numbered parts.
 
     The Parquet file of a part appears whole and in one step, under a number that is given once. Its footer says
     which entry of each stream is the last in it, and nothing else does: a process that starts reads the newest
@@ -100,7 +100,7 @@ class Dataset(Sink):
         with self._parts.opened():
             identity, name = await asyncio.to_thread(self._identity)
             keys = self._state.keys
-            streams = (keys.image_events, keys.probe_events, keys.link_rot_events, keys.failed_events)
+            streams = [getattr(keys, name) for name in self._form.streams]
             self.streams = StreamReader(self._state, name, self._parts.place, identity, streams)
             async with self.streams.held() as (stood, noted):
                 await self._begin(stood, noted)
@@ -206,18 +206,21 @@ class Dataset(Sink):
     async def _take(self, entries: list[EventEntry]) -> None:
         """Take entries, in parts as they become full."""
         found = [(entry, event_of(entry)) for entry in entries]
-        spider = self._state.keys.spider
-        self._form.look_up([event for _, event in found if event and event.get("spider", "images") == spider])
+        self._form.look_up([event for _, event in found if event and self._is_row(event)])
         left = iter(found)
         while await asyncio.to_thread(self._fill, left):
             await self.commit()
+
+    def _is_row(self, event: Mapping[str, Any]) -> bool:
+        spider = self._form.spider
+        return bool(event.get("spider", spider) == spider)
 
     def _fill(self, left: Iterator[tuple[EventEntry, dict[str, Any] | None]]) -> bool:
         """Take entries until the part is due, or there are no more; tell whether it is due."""
         for entry, event in left:
             if event is None:
                 self.skipped += 1
-            elif event.get("spider", "images") == self._state.keys.spider:
+            elif self._is_row(event):
                 self._form.add(self._count, entry.name, event)
                 self.written += 1
                 self.smaller += _is_smaller(event, self.square)

@@ -45,6 +45,40 @@ SCHEMA = pa.schema(
         ("analysis", pa.string()),
     ]
 )
+# Of events of pages, under their own names
+PAGES = pa.schema(
+    [
+        ("event", _DICTIONARY),
+        ("url", pa.string()),
+        ("source", _DICTIONARY),
+        ("status", pa.int16()),
+        ("statuses", pa.list_(pa.int16())),
+        ("final_url", pa.string()),
+        ("redirects", pa.int16()),
+        ("attempts", pa.int32()),
+        ("fetch_s", pa.float64()),
+        ("content_type", _DICTIONARY),
+        ("size", pa.int64()),
+        ("wire_size", pa.int64()),
+        ("digest", pa.string()),
+        ("title", pa.string()),
+        ("language", _DICTIONARY),
+        ("licence", _DICTIONARY),
+        ("links", pa.int32()),
+        ("images", pa.int32()),
+        ("depth", pa.int16()),
+        ("fetched_at", pa.timestamp("ms", tz="UTC")),
+        ("record", pa.string()),
+        ("revisit", _DICTIONARY),
+        ("found_on", pa.string()),
+        ("discovered_at", pa.timestamp("ms", tz="UTC")),
+        ("outlinks", pa.list_(pa.struct([(name, pa.string()) for name in ("url", "text", "rel")]))),
+        ("spider", _DICTIONARY),
+        ("kind", _DICTIONARY),
+        ("reason", pa.string()),
+        ("extra", pa.string()),
+    ]
+)
 UNCHANGED = "unchanged"
 STATUSES: Mapping[str, str] = {
     "image_metadata_updates": "ok",
@@ -81,6 +115,17 @@ def row_of(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
     row["extra"] = _json(_extra(event))
     row["analysis"] = _json(event.get("analysis"))
     return row
+
+
+def page_row_of(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of an event of the spider `pages`, by the names of the columns of `PAGES`."""
+    return {column: event.get(column) for column in PAGES.names} | {
+        "event": name,
+        "fetched_at": _moment(event.get("fetched_at") or event.get("time")),
+        "discovered_at": _moment(event.get("discovered_at")),
+        "record": _json(event.get("record")),
+        "extra": _json(event.get("extra")),
+    }
 
 
 KINDS: Mapping[str, pa.DataType] = {
@@ -150,10 +195,10 @@ def _moment(value: Any) -> int | None:
 
 
 class Rows:
-    """Rows on their way into a file, most of them in Arrow's memory. `more` are columns beside `SCHEMA`."""
+    """Rows on their way into a file, most of them in Arrow's memory. `more` are columns beside `schema`."""
 
-    def __init__(self, more: Mapping[str, pa.DataType] | None = None) -> None:
-        self.schema = SCHEMA
+    def __init__(self, more: Mapping[str, pa.DataType] | None = None, schema: pa.Schema = SCHEMA) -> None:
+        self.schema = schema
         for name, kind in (more or {}).items():
             self.schema = self.schema.append(pa.field(name, kind))
         self._new: list[dict[str, Any]] = []

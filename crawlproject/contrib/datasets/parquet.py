@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crawlproject.contrib.datasets.event_rows import Rows, kept_of, row_of
+from crawlproject.contrib.datasets.event_rows import PAGES, SCHEMA, Rows, kept_of, page_row_of, row_of
 from crawlproject.contrib.datasets.parts import Parts
 from crawlproject.errors import CrawlprojectError
 from crawlproject.storage.blobs import described
@@ -42,13 +42,19 @@ def writing(parts: Parts) -> Iterator[None]:
 
 
 class ParquetFile:
-    """The Parquet file of a part, as it is being written. `more` are columns beside those of events."""
+    """The Parquet file of a part, as it is being written. `more` are columns beside those of `schema`."""
 
-    def __init__(self, parts: Parts, number: int, more: Mapping[str, pa.DataType] | None = None) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        number: int,
+        more: Mapping[str, pa.DataType] | None = None,
+        schema: pa.Schema = SCHEMA,
+    ) -> None:
         self.rows = 0
         self.name = name_of(number)
         self._parts = parts
-        self._group = Rows(more)
+        self._group = Rows(more, schema)
         with writing(parts):
             self._writer = pq.ParquetWriter(
                 parts.create(self.name), self._group.schema, compression="zstd", compression_level=3
@@ -82,6 +88,9 @@ class ParquetForm:
     """
 
     name = "parquet"
+    spider = "images"  # whose events are rows, of these streams (`Keys`)
+    streams: tuple[str, ...] = ("image_events", "probe_events", "link_rot_events", "failed_events")
+    schema = SCHEMA
     first = ""  # the ending of what is put before the Parquet file, which makes the part; "" for nothing
 
     def __init__(self, parts: Parts, most: int, kept: Mapping[str, pa.DataType] | None = None) -> None:
@@ -106,8 +115,12 @@ class ParquetForm:
 
         """
         if self._file is None:
-            self._file = ParquetFile(self._parts, number, self._kept)
-        self._file.add(row_of(name, event) | kept_of(event, self._kept))
+            self._file = ParquetFile(self._parts, number, self._kept, self.schema)
+        self._file.add(self.row_of(name, event))
+
+    def row_of(self, name: str, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the row of an event."""
+        return row_of(name, event) | kept_of(event, self._kept)
 
     def is_full(self) -> bool:
         """Tell whether the part must not become larger."""
@@ -131,3 +144,16 @@ class ParquetForm:
 
     def void(self, number: int) -> None:
         """Have `put` make an empty part, and `complete` empty what was put first by a process that died."""
+
+
+class PagesForm(ParquetForm):
+    """The form of parts with a row for each event of the spider `pages`, under the names of the event."""
+
+    name = "pages"
+    spider = "pages"
+    streams = ("page_events", "link_rot_events", "failed_events")
+    schema = PAGES
+
+    def row_of(self, name: str, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the row of an event."""
+        return page_row_of(name, event)

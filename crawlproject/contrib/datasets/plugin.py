@@ -6,6 +6,7 @@ PLUGIN = Plugin(
     commands="crawlproject.contrib.datasets.commands",
     readers={
         "parquet": "crawlproject.contrib.datasets.targets.ParquetTarget",
+        "pages": "crawlproject.contrib.datasets.targets.PagesTarget",
         "webdataset": "crawlproject.contrib.datasets.targets.WebDatasetTarget",
     },
 )

@@ -1,4 +1,4 @@
-"""`scrapy events FOLDER:parquet` and `FOLDER:webdataset`."""
+"""`scrapy events FOLDER:parquet`, `FOLDER:pages` and `FOLDER:webdataset`."""
 
 from __future__ import annotations
 
@@ -107,6 +107,20 @@ class ParquetTarget(Target):
         from crawlproject.contrib.datasets.parquet import ParquetForm
 
         return ParquetForm(parts, self.rows, self.kept), {}
+
+
+class PagesTarget(ParquetTarget):
+    """Parquet files, with a row for each event of the spider `pages`."""
+
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: ParquetTarget.options[name] for name in ("rows", "every")
+    }
+
+    def form(self, shard: State, parts: Parts) -> tuple[ParquetForm, dict[str, Any]]:
+        """Return the form of the parts, and what is noted of the dataset."""
+        from crawlproject.contrib.datasets.parquet import PagesForm
+
+        return PagesForm(parts, self.rows), {}
 
 
 class WebDatasetTarget(ParquetTarget):

@@ -45,37 +45,13 @@ class FolderPacks(FolderStorage):
 class S3Packs(S3Storage):
     """Packs as objects of a bucket."""
 
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Get a part of the object, or all of it."""
-        from botocore.exceptions import ClientError
-
-        if length is None:
-            return super().read(name)
-        try:
-            found = self.client.get_object(
-                Bucket=self.bucket, Key=self.prefix + name, Range=f"bytes={offset}-{offset + length - 1}"
-            )
-        except ClientError as error:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status == 404:
-                raise FileNotFoundError(name) from error
-            if status == 416:  # it ends before
-                return b""
-            raise
-        body: bytes = found["Body"].read()
-        is_part = found["ResponseMetadata"]["HTTPStatusCode"] == 206
-        return body if is_part else body[offset : offset + length]
-
     def exists(self, name: str) -> bool:
         """Tell whether the object is there."""
         return self.head(name, 404) is not None
 
     def names(self, folder: str) -> list[str]:
         """List the objects."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket, Prefix=f"{self.prefix}{folder}/"
-        )
-        return [found["Key"].removeprefix(self.prefix) for page in pages for found in page.get("Contents", ())]
+        return list(self.sizes(f"{folder}/"))
 
     def remove(self, name: str) -> None:
         """Delete the object."""

@@ -30,6 +30,7 @@ class WarcSettings:
 
 PLUGIN = Plugin(
     settings=WarcSettings,
+    commands="crawlproject.contrib.warc.commands",
     checks={"pages_store": "crawlproject.contrib.warc.store.check_page_store"},
     scrapy={"ITEM_PIPELINES": {"crawlproject.contrib.warc.pipeline.PageStorePipeline": 200}},
 )

@@ -14,7 +14,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -24,13 +24,22 @@ from isal import isal_zlib
 from crawlproject.storage.blobs import sync
 
 OPEN = ".open"  # the subfolder, and the ending
-
-_GZIP = 31  # zlib's name for: with gzip's header and trailer
+GZIP = 31  # zlib's name for: with gzip's header and trailer
 _READ_SIZE = 65_536  # bytes; what follows a member in it is copied for each member
+
+_BEGINNING = 524_288  # bytes of a record, decompressed: the heads of the longest (net/connections.py)
 _NAME = re.compile(r"pages-\d{14}-\d{5,}-[A-Za-z0-9-]{1,40}-[0-9a-f]{12}\.warc\.gz")
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname().partition(".")[0])[:40] or "host"
 _PROCESS = os.urandom(6).hex()
 _numbers = itertools.count(1)
+
+
+class Member(NamedTuple):
+    """A gzip member of a segment, which is a record: its place, in bytes, and the beginning of the record."""
+
+    offset: int
+    length: int
+    begins: bytes
 
 
 class TakenOver(NamedTuple):
@@ -117,7 +126,9 @@ def take_over(folder: Path) -> Iterator[TakenOver]:
             if file is None:
                 continue
             size = os.fstat(file).st_size
-            members, end = whole_members(file)
+            members = end = 0
+            for member in members_in(path):
+                members, end = members + 1, member.offset + member.length
             os.ftruncate(file, end)
             os.fsync(file)
             if members > 1:
@@ -132,13 +143,23 @@ def take_over(folder: Path) -> Iterator[TakenOver]:
 def closed_segment(folder: Path, name: str) -> Iterator[Path | None]:
     """Lock a closed segment; None if another worker has it, or it is gone."""
     path = folder / name
-    with _locked(path, os.O_RDONLY) as file:
+    with _locked(path, os.O_RDWR) as file:  # NFS locks only what may be written
         yield None if file is None else path
 
 
 def closed_segments(folder: Path) -> list[str]:
     """Return the names of the closed segments in a folder, oldest first."""
-    return sorted(entry.name for entry in os.scandir(folder) if _NAME.fullmatch(entry.name))
+    return segments_among(path.name for path in folder.iterdir())
+
+
+def segments_among(names: Iterable[str]) -> list[str]:
+    """Return those of some names that segments have, oldest first."""
+    return sorted(name for name in names if _NAME.fullmatch(name))
+
+
+def index_of(segment: str) -> str:
+    """Return the name of a segment's index, beside it."""
+    return segment.removesuffix(".warc.gz") + ".cdxj"
 
 
 def size_of(folder: Path) -> int:
@@ -152,22 +173,25 @@ def size_of(folder: Path) -> int:
     return total
 
 
-def whole_members(file: int) -> tuple[int, int]:
-    """Return how many whole gzip members a file begins with, and where the last of them ends."""
-    members = end = position = 0
-    member = None
-    while data := os.pread(file, _READ_SIZE, position):
-        position += len(data)
-        while data:
-            member = member or isal_zlib.decompressobj(_GZIP)
-            try:
-                member.decompress(data)  # and checks its sum at its end
-            except isal_zlib.error:  # type: ignore[misc]  # its type is not known
-                return members, end
-            data = member.unused_data
-            if member.eof:
-                members, end, member = members + 1, position - len(data), None
-    return members, end
+def members_in(path: Path) -> Iterator[Member]:
+    """Yield the whole gzip members that a file begins with."""
+    with path.open("rb") as file:
+        offset = position = 0
+        member, begins = None, b""
+        while data := file.read(_READ_SIZE):
+            position += len(data)
+            while data:
+                member = member or isal_zlib.decompressobj(GZIP)
+                try:
+                    found = member.decompress(data)  # and checks its sum at its end
+                except isal_zlib.error:  # type: ignore[misc]  # its type is not known
+                    return
+                if len(begins) < _BEGINNING:
+                    begins += found[:_BEGINNING]
+                data = member.unused_data
+                if member.eof:
+                    yield Member(offset, position - len(data) - offset, begins)
+                    offset, member, begins = position - len(data), None, b""
 
 
 @contextmanager

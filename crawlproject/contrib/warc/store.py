@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
+from crawlproject.contrib.warc.index import write_index
 from crawlproject.contrib.warc.plugin import WarcSettings
 from crawlproject.contrib.warc.records import Exchange, Place, members, warcinfo
 from crawlproject.contrib.warc.segments import (
@@ -23,7 +24,9 @@ from crawlproject.contrib.warc.segments import (
     Segment,
     closed_segment,
     closed_segments,
+    index_of,
     make_folder,
+    segments_among,
     size_of,
     take_over,
     write_synced,
@@ -316,13 +319,38 @@ class PageStore:
                 "Closed the segment of pages %s, which was left open: %d bytes, %d of half a record cut off",
                 *taken,
             )
-        if self.bucket is None:
-            return
-        for name in closed_segments(self.folder):
+        there = {path.name for path in self.folder.iterdir()}
+        for name in segments_among(there):
+            if self.bucket is None and index_of(name) in there:
+                continue
             with closed_segment(self.folder, name) as file:
-                if file is not None:
-                    self.bucket.upload(name, file)
-                    file.unlink()
+                if file is not None and self.bucket is None:
+                    self._index(file)
+                elif file is not None and self.bucket is not None:
+                    self._upload(file, self.bucket)
+
+    def _upload(self, file: Path, bucket: S3Storage) -> None:
+        """Upload a segment and its index, and remove both here."""
+        index = None
+        try:
+            index = self._index(file)
+        except OSError as error:  # as on a full disk, which the upload gives room
+            logger.warning("%s is uploaded without an index (%s): run scrapy index", file.name, described(error))
+        bucket.upload(file.name, file)
+        if index is not None:
+            bucket.upload(index.name, index, "text/plain")
+            index.unlink()
+        file.unlink()
+
+    def _index(self, file: Path) -> Path:
+        """Return the index of a closed segment; make it if there is none."""
+        index = file.with_name(index_of(file.name))
+        if not index.exists():
+            made, size = self.folder / OPEN / index.name, file.stat().st_size
+            if (end := write_index(file, made)) < size:
+                logger.warning("%s is damaged from byte %d on: its index ends there", file.name, end)
+            made.rename(index)
+        return index
 
     def _say(self, sweep: asyncio.Future[None]) -> None:
         """Log what is wrong with the sweeps when that begins, and when it ends."""
@@ -337,7 +365,7 @@ class PageStore:
             logger.warning(
                 "Closed segments of pages in %s cannot be %s (%s); they stay there; trying again",
                 self.place,
-                f"uploaded{where}" if where else "taken over",
+                f"uploaded{where}" if where else "taken over and indexed",
                 self._trouble,
             )
         else:

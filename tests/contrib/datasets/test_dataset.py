@@ -19,14 +19,14 @@ import pytest
 import redis
 
 from crawlproject.contrib.datasets.dataset import ABOUT, Dataset
-from crawlproject.contrib.datasets.event_rows import SCHEMA
-from crawlproject.contrib.datasets.parquet import FOOTER, ParquetForm
+from crawlproject.contrib.datasets.event_rows import PAGES, SCHEMA
+from crawlproject.contrib.datasets.parquet import FOOTER, PagesForm, ParquetForm
 from crawlproject.contrib.datasets.parts import FolderParts
 from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.streams import readers as streams
 from crawlproject.streams.readers import readers
-from tests.sinks.events import KEYS, emit, gone, image
+from tests.sinks.events import KEYS, dead_letter, emit, gone, image
 from tests.sinks.running import ends_before, has_died, let_leases_end, run
 from tests.streams.records import write
 
@@ -123,6 +123,39 @@ def test_each_event_is_a_row_of_one_schema(client: redis.Redis, tmp_path: Path) 
         "identifier": "id.5", "url": "http://a.org/5.jpg", "source": "museum", "status": "failed",
         "http_status": 503, "reason": "status 503 (after 3 attempts)", "attempts": 3, "fetch_ms": 1500,
     }  # fmt: skip
+
+
+def test_each_event_of_a_page_is_a_row_under_the_names_of_the_event(client: redis.Redis, tmp_path: Path) -> None:
+    link = {"url": "http://b.org/", "text": "馬", "rel": "nofollow"}
+    page = {
+        "event": "pages", "url": "http://a.org/", "source": "a.org", "status": 200, "statuses": [301, 200],
+        "size": 2**33, "title": "A page", "depth": "far", "fetched_at": "2026-11-22T06:44:34.200+00:00",
+        "discovered_at": "2026-11-22T06:44:33+00:00", "record": {"warc": "x"}, "outlinks": [link],
+    }  # fmt: skip
+    client.xadd(KEYS.page_events, {"event": json.dumps(page)})
+    for spider in ("pages", "images"):
+        client.xadd(KEYS.link_rot_events, {"event": json.dumps(gone(1, spider=spider))})
+        client.xadd(KEYS.failed_events, dead_letter(2, spider=spider))  # type: ignore[arg-type]
+    emit(client, [0])
+
+    async def written(state: State) -> int:
+        one = Dataset(state, FolderParts(tmp_path), PagesForm(FolderParts(tmp_path), 9), every=600.0)
+        async with one.opened():
+            await one.drain()
+            await one.finish()
+        return one.written
+
+    assert run(client, written) == 3
+    [path] = parts(tmp_path)
+    assert pq.read_schema(path).equals(PAGES)
+    rows = {row["event"]: row for row in pq.read_table(path).to_pylist()}
+    moment = datetime(2026, 11, 22, 6, 44, 34, 200_000, UTC)
+    assert rows["pages"] == dict.fromkeys(PAGES.names) | page | {
+        "depth": None, "fetched_at": moment, "discovered_at": moment.replace(second=33, microsecond=0),
+        "record": '{"warc":"x"}',
+    }  # fmt: skip
+    assert (rows["link_rot"]["status"], rows["link_rot"]["fetched_at"]) == (410, moment)
+    assert (rows["failed"]["kind"], rows["failed"]["reason"]) == ("http_5xx", "status 503 (after 3 attempts)")
 
 
 def test_a_probe_is_a_row_that_says_what_is_known(client: redis.Redis, tmp_path: Path) -> None:

@@ -16,12 +16,14 @@ import pytest
 from scrapy.settings import Settings
 
 from crawlproject import runtime
+from crawlproject.contrib.warc import index as warc_index
 from crawlproject.contrib.warc import store as warc_store
 from crawlproject.contrib.warc.records import Place
-from crawlproject.contrib.warc.segments import OPEN, closed_segments
+from crawlproject.contrib.warc.segments import OPEN, closed_segments, index_of
 from crawlproject.contrib.warc.store import PageStore, check_page_store
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.storage import blobs
+from tests.contrib.warc.test_index import theirs
 from tests.contrib.warc.warc_reading import all_records, at, exchange, segments, text
 from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.waiting import until_async
@@ -121,6 +123,22 @@ async def test_a_file_is_closed_at_its_age_though_no_page_comes(
     assert len(segments(tmp_path)) == 2
 
 
+async def test_closed_files_get_an_index_whoever_closed_them(tmp_path: Path) -> None:
+    async with opened(tmp_path) as dead:
+        await write(dead, 1, 2)
+        assert dead._segment
+        dead._segment.leave()  # killed
+        dead._segment = None
+        async with opened(tmp_path) as store:
+            await write(store, 3)
+            await until_async(lambda: len(list(tmp_path.glob("*.cdxj"))) == 1)
+    files = segments(tmp_path)
+    assert len(files) == 2
+    for file in files:
+        assert (tmp_path / index_of(file.name)).read_bytes() == theirs([file])
+    assert list((tmp_path / OPEN).iterdir()) == []
+
+
 # Outages
 
 
@@ -197,8 +215,8 @@ class Bucket:
         store.config = replace(store.config, **changed)
         return store
 
-    def names(self) -> list[str]:
-        return sorted(entry.key for entry in self.bucket.objects.all())
+    def names(self, ending: str = ".warc.gz") -> list[str]:
+        return sorted(entry.key for entry in self.bucket.objects.all() if entry.key.endswith(ending))
 
     def fetched(self, folder: Path) -> Path:
         """Return a folder with what is in the bucket."""
@@ -230,6 +248,23 @@ async def test_closed_files_are_uploaded_and_removed_here(
     for number, place in enumerate(places):
         assert at(folder, place).payload == text(number)
     assert not [path for path in bucket.spool.rglob("*") if path.is_file()]
+    assert bucket.names(".cdxj") == [f"crawl/{index_of(file.name)}" for file in segments(folder)]
+    indices = [bucket.bucket.Object(name).get()["Body"].read() for name in bucket.names(".cdxj")]
+    assert [line for index in indices for line in index.splitlines(keepends=True)] == [
+        line for file in segments(folder) for line in theirs([file]).splitlines(keepends=True)
+    ]
+
+
+async def test_a_segment_that_cannot_be_indexed_is_uploaded_all_the_same(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(warc_index, "_SORT_MEMORY", "none")
+    store = bucket.store()
+    await write(store, 1)
+    await store.close(60)
+    assert kept(bucket.fetched(tmp_path / "fetched")) == [text(1)]
+    assert bucket.names(".cdxj") == []
+    assert "is uploaded without an index (OSError: sort: " in caplog.text
 
 
 @pytest.mark.parametrize("mode", [503, "drop"])
@@ -273,7 +308,7 @@ async def test_a_full_spool_is_an_outage_until_it_is_uploaded(
             number += 1
             assert number < 100
     assert number > 5
-    spool = sum(path.stat().st_size for path in bucket.spool.rglob("*") if path.is_file())
+    spool = sum(path.stat().st_size for path in bucket.spool.rglob("*.warc.gz*"))
     assert 20_000 <= spool < 25_000
     with pytest.raises(StorageDown):
         await write(store, 200)

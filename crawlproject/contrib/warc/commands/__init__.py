@@ -1,0 +1,1 @@
+"""The commands `scrapy index` and `scrapy page`."""
