@@ -106,7 +106,9 @@ class Leader:
         if fence is None:
             return
         await self._follow_overrides(fence)
-        await self._look_at_watchlist(fence)
+        for _ in range(_WATCHES_A_TICK):
+            if await self.state.scripts.watch(fence) < _MORE:
+                break
         maxlen, drop = self.state.bounds.stream_maxlen, self.config.events_unread == "drop"
         reason, dropped = await self.state.scripts.trim(fence, maxlen=maxlen, drop=drop)
         if dropped:
@@ -116,11 +118,6 @@ class Leader:
             if reason:
                 of, part = ("", "") if self.state.count == 1 else (f" of {shown(self.state)}", "its part of ")
                 logger.warning("Unread events%s have reached %sCRAWL_STREAM_MAXLEN: %s", of, part, reason)
-
-    async def _look_at_watchlist(self, fence: int) -> None:
-        for _ in range(_WATCHES_A_TICK):
-            if await self.state.scripts.watch(fence) < _MORE:
-                break
 
     async def _take_over(self) -> None:
         """Begin with the rates of the last catalogue that a leader could read."""
@@ -152,8 +149,9 @@ class Leader:
         await asyncio.sleep(_UNREAD_S)
         if self._fence is None:
             return
-        self._unread_cursor, sources = await source_table.scan_sources(self.state, self._unread_cursor)
-        found = await source_table.unread_keys(self.state, sources)
+        keys = self.state.keys
+        self._unread_cursor, sources = await source_table.scan(self.state, keys.rates, self._unread_cursor)
+        found = await source_table.unread_keys(self.state, list(sources))
         new = [key for key in found if key not in self._unread]
         self._unread.update(new)
         if new:
@@ -244,7 +242,7 @@ class Leader:
         """Take out what the catalogue no longer names; return how many sources, None if another leads by now."""
         count, cursor, more = 0, 0, True
         while more:
-            cursor, sources = await source_table.scan_catalogue(self.state, cursor)
+            cursor, sources = await source_table.scan(self.state, self.state.keys.catalogue, cursor)
             async with self._writing:
                 gone = catalogue.without_sources(sources)
                 stored = await source_table.stored(self.state, gone) if gone else []
@@ -260,7 +258,7 @@ class Leader:
             count, more = count + len(gone), cursor != 0
         more = True
         while more:
-            cursor, hosts = await source_table.scan_hosts(self.state, cursor)
+            cursor, hosts = await source_table.scan(self.state, self.state.keys.hosts, cursor)
             domains = catalogue.without_hosts(hosts)
             if domains and not await self.state.scripts.forget(fence, [], domains):
                 return None
@@ -298,10 +296,10 @@ class Leader:
             await self._compare(fence, overridden[first : first + _PAGE])
         seen = 0
         while True:
-            self._cursor, found = await source_table.scan_sources(self.state, self._cursor)
+            self._cursor, found = await source_table.scan(self.state, self.state.keys.rates, self._cursor)
             seen += len(found)
             if found:
-                await self._compare(fence, found)
+                await self._compare(fence, list(found))
             if self._cursor == 0 or seen >= _SOURCES_A_TICK:
                 return
 

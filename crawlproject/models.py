@@ -341,22 +341,20 @@ class Fetch:
 
 @dataclass(slots=True)
 class FetchedImage:
-    """Item of the spider: a body that should be a picture. The thumbnail pipeline turns it into an event."""
+    """Item of the spider: a body that should be a picture. The thumbnail pipeline turns it into an event.
 
-    identifier: str
-    url: str
-    source: str
-    content_type: str | None
-    fetched_at: str
-    fetch: Fetch
+    `said` are the fields of that which request and headers tell, `codings` the body's content codings, in the
+    order in which they were applied.
+    """
+
+    said: Mapping[str, Any]
     body: bytes = field(repr=False)
-    codings: tuple[str, ...] = ()  # the body's content codings, in the order in which they were applied
-    opt_out: tuple[str, ...] = ()
-    tls_failure: str | None = None
-    found: Mapping[str, Any] = field(default_factory=dict)  # by the names in `OF_FOUND`
-    extra: Mapping[str, Any] | None = None
-    etag: str | None = None
-    last_modified: str | None = None
+    codings: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The source in its event."""
+        return str(self.said["source"])
 
 
 class Event:

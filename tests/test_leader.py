@@ -106,11 +106,11 @@ async def test_what_is_deleted_of_the_catalogue_is_written_again_at_once(
     redis, keys = scheduler.state.redis, scheduler.state.keys
 
     async def is_whole() -> bool:
-        return bool(await redis.exists(keys.catalogue, keys.hosts) == 2)
+        return bool(await redis.exists(keys.catalogue, keys.hosts, keys.rates) == 3)
 
     async with leading(scheduler, catalogue(tmp_path / "c", museum=500_000_000)):
         monkeypatch.setattr(leaders, "_REFRESH_S", 1800.0)
-        for key in (keys.catalogue, keys.hosts):
+        for key in (keys.catalogue, keys.hosts, keys.rates):
             await until_async(is_whole)
             await asyncio.sleep(0.2)  # it waits for the next reading
             await redis.delete(key)
@@ -122,7 +122,6 @@ async def test_a_bad_row_changes_nothing_for_its_source_and_nothing_for_others(
 ) -> None:
     redis, keys = scheduler.state.redis, scheduler.state.keys
     path = catalogue(tmp_path / "c", museum=500_000_000, flickr=5_000)
-    await redis.sadd(keys.sources, "museum")
     async with leading(scheduler, path):
         await until_async(lambda: redis.hexists(keys.hosts, "museum.org"))
         rows = [{"source_name": "museum", "image_count": -1}, {"source_name": "louvre", "image_count": 1}]
@@ -284,7 +283,7 @@ async def test_an_order_without_the_prefix_is_told_once_with_the_key_that_is_mea
 
     async with leading(scheduler):
         await redis.set("override_rate:elsewhere", "5")  # of no source that is known
-        await redis.sadd(keys.sources, "museum")
+        await redis.hset(keys.rates, "museum", "0.2")
         await until_async(lambda: found(0))
         assert not caplog.records
         await redis.set("override_rate:museum", "5")

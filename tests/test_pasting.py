@@ -53,8 +53,8 @@ async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
 
 
 async def test_none_of_it_gets_into_metrics_and_alerts(state: State) -> None:
-    for key in (state.keys.halted, state.keys.sources):
-        await state.redis.sadd(key, "museum", *HOSTILE)
+    await state.redis.sadd(state.keys.halted, "museum", *HOSTILE)
+    await state.redis.hset(state.keys.rates, mapping=dict.fromkeys(["museum", *HOSTILE], "1"))
     overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30.0, most=99)
     assert isinstance(overview, Overview)
     assert overview.sources == ["museum"]

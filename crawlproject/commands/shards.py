@@ -80,7 +80,7 @@ async def _status_of(state: State) -> dict[str, Any]:
     keys = state.keys
     async with client.pipeline(transaction=False) as pipe:
         pipe.get(keys.leader)
-        pipe.scard(keys.sources)
+        pipe.hlen(keys.rates)
         pipe.hget(keys.counters, "outstanding")
         pipe.info("memory")
         pipe.info("replication")

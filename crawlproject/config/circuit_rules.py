@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from crawlproject.config.parsers import Parser, number, share, whole
 
 _LONGEST_WINDOW_S = 3600  # a twelfth of it counts up to 65,535 results: 200 a second, the highest rate by size
+
+
+def _rule(default: float, parse: Parser) -> Any:
+    return field(default=default, metadata={"parse": parse})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,25 +25,14 @@ class CircuitRules:
     periods in a row without a success. `errors` and `open` are settings, too (`CRAWL_CIRCUIT_*`).
     """
 
-    window: float = 60.0
-    samples: int = 5
-    errors: float = 0.1
-    open: float = 60.0
-    open_max: float = 3600.0
-    probes: int = 3
-    halt_after: int = 50
-    halt_periods: int = 5
-
-    PARSERS: ClassVar[Mapping[str, Parser]] = {
-        "window": number(1, _LONGEST_WINDOW_S),
-        "samples": whole(0),
-        "errors": share,
-        "open": number(0, above=True),
-        "open_max": number(0, above=True),
-        "probes": whole(1, 1000),
-        "halt_after": whole(1),
-        "halt_periods": whole(1),
-    }
+    window: float = _rule(60.0, number(1, _LONGEST_WINDOW_S))
+    samples: int = _rule(5, whole(0))
+    errors: float = _rule(0.1, share)
+    open: float = _rule(60.0, number(0, above=True))
+    open_max: float = _rule(3600.0, number(0, above=True))
+    probes: int = _rule(3, whole(1, 1000))
+    halt_after: int = _rule(50, whole(1))
+    halt_periods: int = _rule(5, whole(1))
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,12 +42,12 @@ class CircuitRules:
             ValueError: a name is unknown or a value invalid; the message names it.
 
         """
-        parsed = {}
+        parsed, rules = {}, {one.name: one.metadata["parse"] for one in fields(cls)}
         for name, value in values.items():
-            if name not in cls.PARSERS:
-                raise ValueError(f"{name} is not a circuit rule; the rules are {', '.join(cls.PARSERS)}")
+            if name not in rules:
+                raise ValueError(f"{name} is not a circuit rule; the rules are {', '.join(rules)}")
             try:
-                parsed[name] = cls.PARSERS[name](value)
+                parsed[name] = rules[name](value)
             except ValueError as error:
                 raise ValueError(f"{name}={value!r} must be {error}") from None
         return parsed

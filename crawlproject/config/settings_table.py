@@ -27,6 +27,7 @@ from crawlproject.config.parsers import (
     ports,
     servers,
     shard_numbers,
+    share,
     sizes,
     storage,
     text,
@@ -254,7 +255,7 @@ class Config:
     )
     circuit_errors: float = setting(
         0.1,
-        CircuitRules.PARSERS["errors"],
+        share,
         "share of errors above which it opens",
         unit="0 to 1",
     )

@@ -41,7 +41,6 @@ from crawlproject.politeness.outcomes import (
     MOST_DELIVERIES,
     Becomes,
     Failure,
-    GiveUp,
     Outcome,
     Sample,
     decide,
@@ -260,15 +259,14 @@ class LeaseKeeper(Extension):
         """Return the settlement that has a request tried again, or makes it a dead letter."""
         meta, status = request.meta, failure.status
         counts = _counts(failure.outcome) | ({} if status is None else {"fetched": 1})
-        learned = _evidence(failure.outcome, request, status, _hold_of(failure))
+        asked = failure.retry_after if failure.outcome.slows else None
+        learned = _evidence(failure.outcome, request, status, min(asked, LONGEST_DELAY_S) if asked else None)
         verdict = decide(failure, meta.get(RETRIES, 0), meta.get(FREE_RETRIES, 0), self.config, random.random())
-        if isinstance(verdict, GiveUp):
+        if isinstance(verdict, str):
             learned["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
             learned["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
             attempt = _attempt(request, failure.outcome, status)
-            return _dead_letter(
-                lease, codec.paced_as(request), verdict.reason, counts, attempt, learned, failure.facts
-            )
+            return _dead_letter(lease, codec.paced_as(request), verdict, counts, attempt, learned, failure.facts)
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         return Settlement(
             lease.id,
@@ -348,12 +346,6 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
         "slows": outcome.slows,
         "hold": hold,
     }
-
-
-def _hold_of(failure: Failure) -> float | None:
-    """Return the seconds for which the source is held: its Retry-After, up to `LONGEST_DELAY_S`."""
-    asked = failure.retry_after if failure.outcome.slows else None
-    return min(asked, LONGEST_DELAY_S) if asked else None
 
 
 def _dead_letter(

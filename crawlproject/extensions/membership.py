@@ -71,12 +71,10 @@ class Membership(Extension):
         if differs and self._differed:
             await leases.reconcile()
         self._differed = differs
-        lost = reply.lost
-        while lost:
-            for worker, returned, dead in lost:
-                logger.warning("Worker %s is silent: %d leases returned, %d dead letters", worker, returned, dead)
+        while reply.lost is not None:
+            logger.warning("Worker %s is silent: %d leases returned, %d dead letters", *reply.lost)
             await asyncio.sleep(_LOST_PAUSE_S)
-            lost = (await beat(join=False)).lost
+            reply = await beat(join=False)
 
     async def _may_join(self) -> bool:
         """Tell whether the crawl has as many shards as this worker knows; else stop this worker.

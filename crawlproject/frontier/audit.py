@@ -31,6 +31,12 @@ _KINDS = {  # what keys of a spider begin with (state/keys.py) to what mend.lua 
     "leases": "workers",
     "in_hand": "workers",
 }
+_SOURCES = 3  # place of what was mended in the answers of mend.lua
+_MENDED = (
+    "sources with work were not due where they should be",
+    "workers with leases or seeds were not known",
+    "entries of other indexes were missing",
+)
 _LISTS = {"queues", "overflows", "extents"}
 
 
@@ -41,10 +47,7 @@ class _Frontier:
     state: State
     before: Counters  # when the sweep began
     held: int  # leases of all workers, then
-    sums: list[int] = field(default_factory=lambda: [0, 0, 0])
-    sources: int = 0
-    workers: int = 0
-    others: int = 0
+    sums: list[int] = field(default_factory=lambda: [0] * 6)  # of the answers of mend.lua
 
 
 class Audit:
@@ -114,31 +117,22 @@ class Audit:
         by_kind: defaultdict[str, list[bytes]] = defaultdict(list)
         for kind, name in names:
             by_kind[kind].append(name)
-        mended = await frontier.state.scripts.mend(by_kind)
-        frontier.sums = [a + b for a, b in zip(frontier.sums, mended.sums, strict=True)]
-        frontier.sources += mended.sources
-        frontier.workers += mended.workers
-        frontier.others += mended.others
-        return len(names) if 2 * mended.sources < len(names) else 0
+        counts = await frontier.state.scripts.mend(by_kind)
+        frontier.sums = [a + b for a, b in zip(frontier.sums, counts, strict=True)]
+        return len(names) if 2 * counts[_SOURCES] < len(names) else 0
 
     async def _end(self) -> None:
         """Set the counters, and say what was mended."""
         for frontier in self._frontiers.values():
-            wrong = await frontier.state.scripts.recount(frontier.before, frontier.held, frontier.sums)
-            mended = [
-                f"{number} {what}"
-                for number, what in (
-                    (frontier.sources, "sources with work were not due where they should be"),
-                    (frontier.workers, "workers with leases or seeds were not known"),
-                    (frontier.others, "entries of other indexes were missing"),
-                )
-                if number
-            ] + [f"{name} was {was} and is {now}" for name, was, now in wrong]
-            if mended:
+            seen, mended = frontier.sums[:_SOURCES], zip(frontier.sums[_SOURCES:], _MENDED, strict=True)
+            wrong = await frontier.state.scripts.recount(frontier.before, frontier.held, seen)
+            said = [f"{number} {what}" for number, what in mended if number]
+            said += [f"{name} was {was} and is {now}" for name, was, now in wrong]
+            if said:
                 logger.warning(
                     "The audit has mended the frontier of %s, as somebody has deleted or changed keys: %s",
                     frontier.state.keys.spider,
-                    "; ".join(mended),
+                    "; ".join(said),
                 )
         self._frontiers.clear()
 

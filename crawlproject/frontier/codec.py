@@ -415,11 +415,6 @@ def named_source(request: Request) -> str | None:
     return source if domain_of_url(request.url) == domain_of_url(seed_url(request)) else None
 
 
-def deliveries_of(entry: bytes) -> int:
-    """Return how often the stored request was lost."""
-    return entry[1] if len(entry) >= _HEADER else 0
-
-
 def with_deliveries(entry: bytes, deliveries: int) -> bytes:
     """Return the stored request with its deliveries set."""
     return entry[:1] + bytes((min(deliveries, 255),)) + entry[2:]

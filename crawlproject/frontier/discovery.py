@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
@@ -47,44 +47,28 @@ class Link:
     found_on: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
-    """What became of links: new; seen before; beyond the budget of their source; beyond the bound of the
-    overflows, or of the frontier (`without_room`); of an unknown source where those are refused, or not to be
-    stored; excluded; beyond the bound of sitemaps (`left_out`); on their way to another shard (`forwarded`).
+_BECAME = {  # by the letters of discover.lua
+    "a": "admitted",
+    "k": "known",  # seen before
+    "b": "over_budget",  # of their source
+    "r": "refused",  # an unknown source where those are refused, or not to be stored
+    "x": "excluded",
+    "s": "left_out",  # beyond the bound of sitemaps
+    "o": "forwarded",  # on their way to another shard
+    "w": "without_room",  # beyond the bound of the overflows, or of the frontier
+}
+
+_Batch = dict[tuple[str | None, str], tuple[LinkGroup, list[int]]]  # by source named and domain; with their hashes
+
+
+class Discovered(Counter[str]):
+    """How many links became what, by the names in `_BECAME`.
 
     `uncounted` has those of them that Redis has not counted: what this worker has decided without it, and what
     was left out.
     """
 
-    admitted: int = 0
-    known: int = 0
-    over_budget: int = 0
-    without_room: int = 0
-    refused: int = 0
-    excluded: int = 0
-    left_out: int = 0
-    forwarded: int = 0
-    uncounted: Mapping[str, int] = field(default_factory=dict, compare=False)
-
-
-_FIELDS = {
-    "a": "admitted",
-    "k": "known",
-    "b": "over_budget",
-    "r": "refused",
-    "x": "excluded",
-    "s": "left_out",
-    "o": "forwarded",
-    "w": "without_room",
-}
-
-
-class _Batch(NamedTuple):
-    """Links of one call, by the source that they name and their domain; the hashes they are known by here."""
-
-    groups: dict[tuple[str | None, str], LinkGroup]
-    hashes: dict[tuple[str | None, str], list[int]]
+    uncounted: Counter[str]
 
 
 class Discovery:
@@ -131,18 +115,17 @@ class Discovery:
         now = asyncio.get_running_loop().time()
         if now >= self._forget_at:
             self._forget(now)
-        counts: Counter[str] = Counter()
-        uncounted: Counter[str] = Counter()
+        found, uncounted = Discovered(), Counter[str]()
         for batch in self._batches(links, uncounted):
-            if not await self._send(batch, now, counts, sitemaps):
+            if not await self._send(batch, now, found, sitemaps):
                 return None
-        if counts["left_out"]:
-            uncounted["left_out"] = counts.pop("left_out")
-        return Discovered(**counts + uncounted, uncounted=uncounted)
+        found.update(uncounted)
+        found.uncounted = uncounted + Counter(left_out=found["left_out"])
+        return found
 
     def _batches(self, links: Iterable[Link], uncounted: Counter[str]) -> Iterable[_Batch]:
         """Yield the links that Redis has to be asked about, at most `LINKS_A_CALL` at once; count the others."""
-        batch, size = _Batch({}, {}), 0
+        batch, size = _Batch(), 0
         for link in links:
             number = hash((_known_as(link), link.url))
             if self._known[number & (_TABLE - 1)] == number:
@@ -152,26 +135,20 @@ class Discovery:
                 uncounted["refused"] += 1
                 continue
             host = host_of_url(link.url)
-            group = (link.source, domain_of(host))
-            self._add(batch, group, link, host, number)
+            domain = domain_of(host)
+            if (name := (link.source, domain)) not in batch:
+                batch[name] = LinkGroup(domain, link.source), []
+            group, hashes = batch[name]
+            group.entries.append(self.stored(link))
+            group.digests.append(digest_of(_known_as(link), link.url))
+            group.hosts.append("" if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
+            hashes.append(number)
             size += 1
             if size == LINKS_A_CALL:
                 yield batch
-                batch, size = _Batch({}, {}), 0
+                batch, size = _Batch(), 0
         if size:
             yield batch
-
-    def _add(self, batch: _Batch, group: tuple[str | None, str], link: Link, host: str, number: int) -> None:
-        found = batch.groups.get(group)
-        if found is None:
-            source, domain = group
-            found = batch.groups[group] = LinkGroup(domain, source)
-            batch.hashes[group] = []
-        found.entries.append(self.stored(link))
-        found.digests.append(digest_of(_known_as(link), link.url))
-        domain = found.domain
-        found.hosts.append("" if host in {domain, f"www.{domain}"} else zlib.crc32(host.encode()))
-        batch.hashes[group].append(number)
 
     def stored(self, link: Link) -> bytes:
         """Return the stored form of the request for a link; `codec.decode` reads it."""
@@ -192,13 +169,12 @@ class Discovery:
         self,
         batch: _Batch,
         now: float,
-        counts: Counter[str],
+        found: Discovered,
         sitemaps: tuple[str, int] | None,
     ) -> bool:
-        groups = list(batch.groups.values())
         try:
             letters = await self._scripts.discover(
-                groups,
+                [group for group, _ in batch.values()],
                 budget=self._budget,
                 most_outstanding=self._most_outstanding,
                 sitemaps=sitemaps,
@@ -208,9 +184,9 @@ class Discovery:
             raise
         if letters is None:
             return False
-        numbers = [number for hashes in batch.hashes.values() for number in hashes]
+        numbers = [number for _, hashes in batch.values() for number in hashes]
         for letter, number in zip(letters, numbers, strict=True):
-            counts[_FIELDS[letter]] += 1
+            found[_BECAME[letter]] += 1
             if letter in "ako":
                 self._known[number & (_TABLE - 1)] = number
         self._warn(letters)

@@ -25,10 +25,10 @@ from crawlproject.frontier.shares import Pace, Shares
 from crawlproject.models import LEASE, LED_BY, PACED_AS, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.outcomes import delay as backoff
-from crawlproject.politeness.slots import HORIZON_S, tolerance
+from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.robots.cache import SOON_S, RobotsCache
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.calls import LeaseReply, Settlement, Stray
+from crawlproject.state.calls import LeaseReply, Settlement
 from crawlproject.state.client import State
 from crawlproject.texts import printable
 
@@ -39,7 +39,6 @@ _SETTLE_BATCH = 200
 PATIENCE_S = 0.75  # that settlements may wait which are not needed soon: until every other lease call
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
-_MAX_STAT_SOURCES = 1000
 
 
 class _Waiting(NamedTuple):
@@ -94,7 +93,6 @@ class LeaseQueue:
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for: float | None = None
-        self._sources: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -309,13 +307,9 @@ class LeaseQueue:
             reply = await self._lease()
             urls = []
             arrived = asyncio.get_running_loop().time()
-            for grant in reply.grants:
-                latest = grant.slot + tolerance(grant.rate)
-                deliveries = codec.deliveries_of(grant.entry)
-                lease = Lease(grant.id, grant.slot, latest, deliveries, grant.entry, grant.at, grant.rate)
+            for lease in reply.grants:
                 self.leases[lease.id] = lease
-                has_room = self.shares.grant(lease.source, grant.rate)
-                if not has_room:
+                if not self.shares.grant(lease.source, lease.rate):
                     self._turn_away(lease)
                     continue
                 if (request := self._decoded(lease)) is None:
@@ -347,24 +341,23 @@ class LeaseQueue:
             horizon=HORIZON_S,
         )
 
-    def _send_home(self, stray: Stray) -> None:
+    def _send_home(self, stray: Lease) -> None:
         """Return a request that waited with a source that it does not belong to by now to where it belongs."""
-        waited_with = stray.id.partition(":")[2]
         try:
             request = codec.decode(stray.entry, self.spider)
         except BadEntry as error:
-            self._add(_undecodable(stray.id, stray.entry, error))
+            self._add(_undecodable(stray, error))
         else:
             self.stats.inc_value("frontier/sent_home")
             domain, name = domain_of_url(request.url), codec.named_source(request)
-            self._add(Settlement(stray.id, waited_with, stray.entry, domain=domain, name=name, stray=True))
+            self._add(Settlement(stray.id, stray.source, stray.entry, domain=domain, name=name, stray=True))
 
     def _decoded(self, lease: Lease) -> Request | None:
         """Return the request of a lease; None if it cannot be decoded, and becomes a dead letter."""
         try:
             return codec.decode(lease.entry, self.spider)
         except BadEntry as error:
-            self.settle(lease, _undecodable(lease.id, lease.entry, error))
+            self.settle(lease, _undecodable(lease, error))
             return None
 
     @property
@@ -418,23 +411,8 @@ class LeaseQueue:
             self._return_waiting(held_back)
 
     def _count(self, settlement: Settlement, known: bool) -> None:
-        if not known:
-            self.stats.inc_value("frontier/settled_stale")
-            return
-        if settlement.event is not None or settlement.done:
-            self.stats.inc_value("frontier/done")
-        elif settlement.dead is not None:
-            self.stats.inc_value("frontier/dead")
-        else:
-            self.stats.inc_value("frontier/returned")
-        source = settlement.source
-        if settlement.counts and source not in self._sources:
-            if len(self._sources) < _MAX_STAT_SOURCES:
-                self._sources.add(source)
-            else:
-                source = "(others)"
-        for name, count in settlement.counts.items():
-            self.stats.inc_value(f"crawl/{source}/{name}", count)
+        ended = "done" if settlement.event or settlement.done else "dead" if settlement.dead else "returned"
+        self.stats.inc_value(f"frontier/{ended if known else 'settled_stale'}")
 
     async def reconcile(self) -> int:
         """Give back leases that Redis counts as this worker's but that never arrived; return their number.
@@ -494,9 +472,8 @@ class LeasedErrback:
         return one
 
 
-def _undecodable(lease_id: str, entry: bytes, error: BadEntry) -> Settlement:
+def _undecodable(lease: Lease, error: BadEntry) -> Settlement:
     """Return the end of a lease whose request cannot be decoded: a dead letter."""
-    source = lease_id.partition(":")[2]
-    shown = printable(source)
+    shown = printable(lease.source)
     logger.error("Dead letter of source %s: %s", shown, printable(str(error)), extra={"source": shown})
-    return Settlement(lease_id, source, entry, dead=str(error), counts={"failed": 1})
+    return Settlement(lease.id, lease.source, lease.entry, dead=str(error), counts={"failed": 1})

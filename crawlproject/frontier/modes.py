@@ -43,8 +43,8 @@ class Mode(ABC):
 
     @abstractmethod
     def item(self, said: Mapping[str, Any], response: Response, request: Request) -> Any:
-        """Return an `Event`, or an `imaging.messages.Inspected`; `said` are those fields of a `FetchedImage` that
-        the headers tell.
+        """Return an `Event`, or an `imaging.messages.Inspected`; `said` are the fields of an event
+        that request and headers tell.
         """
 
 

@@ -205,7 +205,7 @@ class FrontierScheduler(Runtime, Scheduler):
         moved = os.environ.pop(MOVES_TO, None)
         self.state = State(self.config, spider.name, None if moved is None else int(moved))
         await self.state.open(serves=not self._is_alone)
-        self.crawler.signals.connect(self._disconnect, signal=signals.engine_stopped)
+        self.crawler.signals.connect(self.state.close, signal=signals.engine_stopped)
         capacity = self.crawler.settings.getint("CONCURRENT_REQUESTS")
         self.resolver = resolver_of_process(self.config)
         self.robots = RobotsCache(self.crawler, self.config, self.state, self.resolver, self.shutdown)
@@ -281,9 +281,6 @@ class FrontierScheduler(Runtime, Scheduler):
             )
             logger.info(said, events)  # as_called: in a project of a user's, `scrapy crawl` has its own log format
 
-    async def _disconnect(self) -> None:
-        await self.state.close()
-
     def _wake(self) -> None:
         """Have the engine call `next_request` now; otherwise it does so every 5 s."""
         engine = self.crawler.engine
@@ -304,23 +301,18 @@ class FrontierScheduler(Runtime, Scheduler):
     async def _lease(self) -> None:
         if self.shutdown.has_begun:
             self._stop_in_time()
-            await asyncio.sleep(_LOOK_S)
-            return
-        if self.leasing.paused:
+        elif self.leasing.paused:
             self._report("paused", self.leasing.paused)
             self.queue.give_back_waiting()
-            await asyncio.sleep(_LOOK_S)
-            return
-        if len(self._new) > _MOST_NEW:
+        elif len(self._new) > _MOST_NEW:
             self._report("paused", f"more than {_MOST_NEW} requests wait to be stored")
-            await asyncio.sleep(_LOOK_S)
+        elif not self._is_full() and self.state.clock.valid_from <= local_time():
+            await self._fill()
             return
-        if (doubt := self.state.clock.valid_from - local_time()) > 0:
-            await asyncio.sleep(min(doubt, _LOOK_S))
-            return
-        if self._is_full():
-            await asyncio.sleep(_LOOK_S)
-            return
+        await asyncio.sleep(_LOOK_S)
+
+    async def _fill(self) -> None:
+        """Lease what there is room for, and wait until the next call."""
         if asyncio.get_running_loop().time() >= self._ended_at + self._patience():
             await self._end_leases()  # back to back the two calls cost Redis less
         self.leasing.wanted.clear()

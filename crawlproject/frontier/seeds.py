@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 LONGEST_IDENTIFIER = 1_024  # characters
 
-FORWARDED = b"\1"  # begins a seed that another shard has sent: see the Lua module `shards`
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
 
 YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
@@ -252,7 +251,7 @@ class SeedReader:
         try:
             if line[:1] == TOO_LONG and line[1:].isdigit():
                 raise BadSeed(f"a line of {int(line[1:]) / 1e6:,.1f} MB was not read: 1 MiB is the most")
-            return new_request(self.request_of(line.removeprefix(FORWARDED)), self.spider)
+            return new_request(self.request_of(line), self.spider)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
 

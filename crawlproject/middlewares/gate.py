@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -26,23 +25,14 @@ from crawlproject.errors import (
     StaleConnection,
 )
 from crawlproject.frontier.scheduler import scheduler_of
+from crawlproject.middlewares import Middleware
 from crawlproject.models import IDENTIFIER, LEASE, OPT_OUT, PASSAGE, SLOT, SOURCE, Lease, Slot
 from crawlproject.net.send_slot import Passage, take_send_slot
 from crawlproject.politeness.robots_txt import refusal_for_opt_outs
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault
 
 
-class _Check:
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the middleware of `crawler`."""
-        return cls(crawler)
-
-
-class AddressMiddleware(_Check):
+class AddressMiddleware(Middleware):
     """Lets a request pass if its URL and its host's addresses may be crawled (politeness/addresses.py).
 
     This middleware gives a clear reason early; the guarantee is the resolver's (net/resolver.py),
@@ -77,7 +67,7 @@ class AddressMiddleware(_Check):
         return None
 
 
-class RobotsMiddleware(_Check):
+class RobotsMiddleware(Middleware):
     """Lets a request pass if the robots.txt of its host allows it (RFC 9309) and declares no opt-out for it.
 
     A request without a lease (`scrapy shell`) waits for the verdict here.
@@ -131,7 +121,7 @@ class RobotsMiddleware(_Check):
             request.meta[OPT_OUT] = sorted(declared)
 
 
-class TokenMiddleware(_Check):
+class TokenMiddleware(Middleware):
     """Lets a request pass if its slot has come and is unused; sits next to the downloader.
 
     A leased request brings its slot along. If the slot is spent or missed, the request goes back to the frontier,

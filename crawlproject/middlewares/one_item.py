@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from scrapy import Request
-from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from crawlproject.errors import Stopped
 from crawlproject.frontier.scheduler import scheduler_of
+from crawlproject.middlewares import Middleware
 from crawlproject.models import GONE, GONE_STATUSES, IDENTIFIER, LEASE, REVISIT
 from crawlproject.pages.revisits import Look
 from crawlproject.politeness.versions import CONDITIONS
@@ -17,19 +15,11 @@ from crawlproject.state import source_table
 from crawlproject.state.client import REDIS_TROUBLE
 
 
-class RevisitMiddleware:
+class RevisitMiddleware(Middleware):
     """Sends what the address that answered the last time has called its version, to that address alone.
 
     A page that is not in the content store yet is asked for without a condition.
     """
-
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the middleware of `crawler`."""
-        return cls(crawler)
 
     def process_request(self, request: Request) -> None:
         """Set the conditions; a request that was redirected may have those of where it came from."""
@@ -42,16 +32,8 @@ class RevisitMiddleware:
                 request.headers.update(look.conditions)
 
 
-class GoneMiddleware:
+class GoneMiddleware(Middleware):
     """Notes with a request what its source's row of the catalogue calls link rot, if it matters for the answer."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Return the middleware of `crawler`."""
-        return cls(crawler)
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Return the response.

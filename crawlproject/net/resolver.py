@@ -11,7 +11,6 @@ import random
 import socket
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import aiodns
 import pycares
 from scrapy.exceptions import CannotResolveHostError
+from scrapy.utils.datatypes import LocalCache
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IHostnameResolver, IHostResolution
 from zope.interface import implementer
@@ -109,13 +109,13 @@ class Resolver:
             nat64=settings.nat64_prefixes,
             is_own=is_own,
         )
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._answers = LocalCache[str, Answer](_MAX_NAMES)
         self._lookups: dict[str, asyncio.Task[None]] = {}
         self._resolver: aiodns.DNSResolver | None = None
         self.outage = ""
         self._answered_at = -math.inf  # when a name server last answered
         self._recovered_at = -math.inf  # when the last outage ended
-        self._good: OrderedDict[str, str] = OrderedDict()  # domain to its host that resolved last
+        self._good = LocalCache[str, str](_MAX_GOOD)  # domain to its host that resolved last
         self._wanted: list[str] = []  # hosts that were asked for last
         self._probing: asyncio.Task[bool] | None = None
         self._recovery: asyncio.Task[None] | None = None
@@ -234,10 +234,8 @@ class Resolver:
                 answer = Answer(
                     (), f"{host[:253]} does not resolve: {text}", now() + _RETRY_FAILED_S, now() + _FAILURE_KEPT_S
                 )
+        self._answers.pop(host, None)  # it comes last
         self._answers[host] = answer
-        self._answers.move_to_end(host)
-        while len(self._answers) > _MAX_NAMES:
-            self._answers.popitem(last=False)
 
     # Outages of the name servers
 
@@ -287,11 +285,8 @@ class Resolver:
             self.outage, self._recovered_at = "", self._answered_at
             logger.info("Name servers answer again")
         if resolved:
-            domain = domain_of(resolved)
-            self._good[domain] = resolved
-            self._good.move_to_end(domain)
-            if len(self._good) > _MAX_GOOD:
-                self._good.popitem(last=False)
+            self._good.pop(domain_of(resolved), None)
+            self._good[domain_of(resolved)] = resolved
 
     def _begin_outage(self, why: str) -> None:
         if not self.outage:

@@ -8,7 +8,7 @@ import math
 import os
 import random
 import socket
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.utils._download_handlers import normalize_bind_address
+from scrapy.utils.datatypes import LocalCache
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Factory, Protocol
@@ -66,7 +67,7 @@ class Route:
         self._bind = normalize_bind_address(crawler.settings.get("DOWNLOAD_BIND_ADDRESS"))
         self._under_way: Counter[str] = Counter()  # by domain
         self._failed: dict[str, tuple[str, str]] = {}  # domain -> URL and source, since the last response
-        self._answered: OrderedDict[str, tuple[str, str]] = OrderedDict()  # the same of the last that did
+        self._answered = LocalCache[str, tuple[str, str]](_REMEMBERED)  # the same of the last that did
         self._peer: Any = None  # the address of the last
         self._answered_at = self._recovered_at = -math.inf
         self._trials = 0  # that failed
@@ -95,10 +96,8 @@ class Route:
                 del self._under_way[domain]
         self._note_answer()
         self._peer = response.ip_address
+        self._answered.pop(domain, None)  # it comes last
         self._answered[domain] = (request.url, source)
-        self._answered.move_to_end(domain)
-        if len(self._answered) > _REMEMBERED:
-            self._answered.popitem(last=False)
         return response
 
     async def _judge(self, error: Exception, began: float) -> None:

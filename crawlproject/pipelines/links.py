@@ -264,9 +264,9 @@ class LinksPipeline:
             found = await frontier.admit(part, sitemaps=sitemaps)
             if found is None:
                 raise _NoCatalogue
-            if found.forwarded:
-                self.crawler.stats.inc_value("links/forwarded", found.forwarded)
-            all_stored = all_stored and not found.over_budget + found.without_room + found.forwarded
+            if found["forwarded"]:
+                self.crawler.stats.inc_value("links/forwarded", found["forwarded"])
+            all_stored = all_stored and not any(map(found.get, ("over_budget", "without_room", "forwarded")))
             if counts is not None:
                 for name, number in found.uncounted.items():
                     counts[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number

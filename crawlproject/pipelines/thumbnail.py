@@ -7,7 +7,7 @@ import hashlib
 import io
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -158,29 +158,18 @@ class ThumbnailPipeline:
                 original = original_name(digest.hexdigest(), analysis.facts.format)
                 await self.originals.write(original, body, once=True)
             del body
-            thumbnails = await self._store(item.identifier, analysis.thumbnails)
+            thumbnails = await self._store(item.said["identifier"], analysis.thumbnails)
         except StorageDown as error:
             return Failure(STORAGE_UNAVAILABLE, str(error))
         return ImageEvent(
-            identifier=item.identifier,
-            url=item.url,
-            source=item.source,
+            **item.said,
             **analysis.facts.named(),
-            content_type=item.content_type,
             thumbnail=thumbnails[0].name if thumbnails else None,
-            fetched_at=item.fetched_at,
             status=200,
-            **asdict(item.fetch),
-            opt_out=item.opt_out,
-            tls_failure=item.tls_failure,
-            extra=item.extra,
-            **item.found,
             thumbnails=thumbnails,
             original=original,
             analysis=analysis.results,
             analysis_errors=analysis.errors,
-            etag=item.etag,
-            last_modified=item.last_modified,
         )
 
     async def _store(self, identifier: str, thumbnails: tuple[Thumbnail, ...]) -> tuple[StoredThumbnail, ...]:

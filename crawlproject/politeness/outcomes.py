@@ -213,15 +213,8 @@ class Retry:
     free_retries: int
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Make it a dead letter."""
-
-    reason: str
-
-
-def decide(failure: Failure, retries: int, free_retries: int, config: Config, chance: float) -> Retry | GiveUp:
-    """Return whether an attempt that ended in `failure` is repeated.
+def decide(failure: Failure, retries: int, free_retries: int, config: Config, chance: float) -> Retry | str:
+    """Return how an attempt that ended in `failure` is repeated; why not, if it becomes a dead letter.
 
     `retries` and `free_retries` count the failed attempts before this one. Back-off is exponential from
     `CRAWL_RETRY_DELAY` with jitter: `chance`, from 0 to 1, spreads it from half to all of its length
@@ -235,7 +228,7 @@ def decide(failure: Failure, retries: int, free_retries: int, config: Config, ch
         retries += 1
     else:
         tried = retries + free_retries
-        return GiveUp(failure.reason + (f" (after {tried + 1} attempts)" if tried else ""))
+        return failure.reason + (f" (after {tried + 1} attempts)" if tried else "")
     return Retry(delay(retries + free_retries, failure.retry_after or 0.0, config, chance), retries, free_retries)
 
 

@@ -69,12 +69,10 @@ class _Pending:
     task: asyncio.Task[None]
 
     def __init__(self, token: str) -> None:
-        loop = asyncio.get_running_loop()
-        self.since = self.wanted = loop.time()
+        self.since = self.wanted = asyncio.get_running_loop().time()
         self.token = token
         self.looks = 0  # that found nothing
         self.again = 0.0  # when it looks again
-        self.looked: asyncio.Future[None] = loop.create_future()  # the first look is over
 
 
 class RobotsCache:
@@ -138,9 +136,9 @@ class RobotsCache:
             copy = self._copies.get(key)
             has_room = key in self._pending or len(self._pending) < _MAX_PENDING
             if has_room and (copy is None or copy.renew <= now):
-                looked = self._want(key).looked
+                task = self._want(key).task
                 if copy is None or copy.until <= now + _PREPARE_S:
-                    unknown.add(looked)
+                    unknown.add(task)
         if unknown:
             await asyncio.wait(unknown, timeout=_PREPARE_S)
 
@@ -205,14 +203,10 @@ class RobotsCache:
                     wait = _LOOK_MAX_S
                 if wait is None:
                     return
-                if not pending.looked.done():
-                    pending.looked.set_result(None)
                 pending.again = loop.time() + wait
                 await asyncio.sleep(wait)
         finally:
             del self._pending[key]
-            if not pending.looked.done():
-                pending.looked.set_result(None)
 
     async def _look(self, key: tuple[str, str], pending: _Pending) -> float | None:
         """Get a robots.txt, and what it redirects to; return None, or after how many seconds to look again."""

@@ -177,7 +177,7 @@ class ImagesSpider(OneItemSpider):
             **self.who(request),
             "content_type": declared_type(response),
             "fetched_at": utc_now(),
-            "fetch": Fetch.of(request, response.url),
+            **asdict(Fetch.of(request, response.url)),
             "opt_out": tuple(request.meta.get(OPT_OUT, ())),
             "tls_failure": request.meta.get(TLS_FAILURE),
             "extra": request.meta.get(EXTRA),
@@ -187,7 +187,7 @@ class ImagesSpider(OneItemSpider):
         if (mode := mode_of(request)) is not None:
             return mode.item(said, response, request)
         codings = content_codings(response.headers.getlist("Content-Encoding"))
-        return FetchedImage(**said, body=response.body, codings=codings, found=request.meta.get(FOUND, {}))
+        return FetchedImage(said | request.meta.get(FOUND, {}), response.body, codings)
 
 
 def declared_type(response: Response) -> str | None:

@@ -168,7 +168,7 @@ class Keys:
     waiting_spiders = _OfCrawl(
         "Hash, TTL 1 h: source to until when its next slots are left to which spider (µs, blank, spider)."
     )
-    rates = _OfCrawl("Hash: source to its rate limit in force (rps), overrides included.")
+    rates = _OfCrawl("Hash: every known source to its rate limit in force (rps), overrides included.")
     catalogue = _OfCrawl(
         "Hash: source to its row: the rate computed from its size (rps), the domains that it is bound to, with "
         "blanks around each (none: to any), and its options (JSON: circuit, gone, robots, hosts), with tabs "
@@ -177,7 +177,6 @@ class Keys:
     override_rate_of = _OfCrawl(
         "Prefix + source, string: the operator's rate (rps); `5 over-robots` lifts the delay of robots.txt."
     )
-    sources = _OfCrawl("Set: every known source, from the catalogue or from a seed.")
     hosts = _OfCrawl("Hash: registrable domain to the source that the catalogue gives it.")
     circuit_of = _OfCrawl(
         "Prefix + source, msgpack: the state of its circuit, and what slows or holds it; TTL 1 d where nothing "

@@ -21,17 +21,15 @@ _PAGES_A_LOOK = 20  # at the rates of all sources
 
 async def known_sources(state: State) -> list[str]:
     """Return all sources of a shard that the catalogue names or that a seed has led to, sorted."""
-    names = {name async for name in state.redis.sscan_iter(state.keys.sources, count=_PAGE)}
-    names |= {name async for name, _ in state.redis.hscan_iter(state.keys.catalogue, count=_PAGE)}
-    # Each shard has the whole catalogue.
+    names = {name async for name, _ in state.redis.hscan_iter(state.keys.rates, count=_PAGE)}
+    # Those of another shard have a limit here while their requests wait for it.
     return sorted(name for name in map(_text, names) if state.shard_for(name) is state)
 
 
-async def scan_sources(state: State, cursor: int) -> tuple[int, list[str]]:
-    """Return the cursor of the next page and this page of the known sources, perhaps empty; 0 begins and ends."""
-    page: Any = await state.redis.sscan(state.keys.sources, cursor, count=_PAGE)
-    following, names = page
-    return following, [_text(name) for name in names]
+async def scan(state: State, key: str, cursor: int) -> tuple[int, dict[str, str]]:
+    """Return the cursor of the next page of a hash, and this page, perhaps empty; 0 begins and ends."""
+    following, page = await state.redis.hscan(key, cursor, count=_PAGE)
+    return following, {_text(name): _text(value) for name, value in page.items()}
 
 
 async def unread_keys(state: State, sources: list[str]) -> dict[str, tuple[str, str]]:
@@ -66,19 +64,19 @@ async def unread_keys(state: State, sources: list[str]) -> dict[str, tuple[str, 
 
 async def count_sources(state: State) -> int:
     """Return how many sources of a shard are known."""
-    found: int = await state.redis.scard(state.keys.sources)
+    found: int = await state.redis.hlen(state.keys.rates)
     return found
 
 
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     """Return those of `sources` of a shard that no seed has led to, and neither catalogue nor an order names."""
     async with state.redis.pipeline(transaction=False) as pipe:
-        for names in (state.keys.sources, state.keys.halted, state.keys.temp_halted):
+        for names in (state.keys.halted, state.keys.temp_halted):
             pipe.smismember(names, sources)
-        pipe.hmget(state.keys.catalogue, sources)
+        for names in (state.keys.rates, state.keys.catalogue):
+            pipe.hmget(names, sources)
         pipe.mget([state.keys.override_rate_of + source for source in sources])
-        *sets, rows, overrides = await pipe.execute()
-    known = zip(sources, *sets, rows, overrides, strict=True)
+        known = zip(sources, *await pipe.execute(), strict=True)
     return [source for source, *found in known if not any(found)]
 
 
@@ -126,21 +124,10 @@ async def has_rates(state: State) -> bool:
     return bool(await state.redis.hlen(state.keys.catalogue))
 
 
-async def count_rows(state: State) -> tuple[int, int]:
-    """Return how many sources and how many domains of the catalogue Redis holds."""
-    return await state.redis.hlen(state.keys.catalogue), await state.redis.hlen(state.keys.hosts)
-
-
-async def scan_catalogue(state: State, cursor: int) -> tuple[int, list[str]]:
-    """Return the cursor of the next page and this page of the sources with a row; 0 begins and ends."""
-    following, page = await state.redis.hscan(state.keys.catalogue, cursor, count=_PAGE)
-    return following, [_text(source) for source in page]
-
-
-async def scan_hosts(state: State, cursor: int) -> tuple[int, dict[str, str]]:
-    """Return the cursor of the next page and this page of the catalogue's domains with their sources."""
-    following, page = await state.redis.hscan(state.keys.hosts, cursor, count=_PAGE)
-    return following, {_text(domain): _text(source) for domain, source in page.items()}
+async def count_rows(state: State) -> list[int]:
+    """Return how many sources and domains of the catalogue, and how many limits, Redis holds."""
+    keys = state.keys
+    return [await state.redis.hlen(key) for key in (keys.catalogue, keys.hosts, keys.rates)]
 
 
 async def sources_of_domains(state: State, domains: list[str]) -> list[str | None]:

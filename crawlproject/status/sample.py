@@ -29,7 +29,6 @@ _BATCH = 200  # sources a call
 _SUMMED = (
     *("outstanding", "seeds", "overflow", "dead", "alive", "known", "due", "ready", "spilled"),
     *("halted", "halted_for_a_while", "sources", "totals"),
-    *("latencies", "fetches", "fetch_us", "parses", "parse_us"),
 )  # of an Overview, over all shards
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES, SITE_ERRORS
-from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Overview
+from crawlproject.state.calls import HISTOGRAMS, LATENCY_BOUNDS, Overview, histogram
 from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
@@ -118,9 +118,11 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
     def rate(*names: str) -> float:
         return round(sum(map(grown, names)) / interval, 3)
 
-    def quantiles(what: str, then: Sequence[int], now: Sequence[int], bounds: Sequence[float]) -> dict[str, Any]:
-        taken = list(map(increase, then, now))
-        return {f"{what}_p{percent}_s": quantile(percent / 100, taken, bounds) for percent in (50, 95, 99)}
+    def quantiles(name: str) -> dict[str, Any]:
+        taken = list(map(increase, histogram(before.overview.totals, name), histogram(totals, name)))
+        return {
+            f"{name}_p{percent}_s": quantile(percent / 100, taken, HISTOGRAMS[name]) for percent in (50, 95, 99)
+        }
 
     success, error = rate(*SUCCESSES), rate(*(f"error_{kind}" for kind in SITE_ERRORS))
     link_rot = rate("link_rot")
@@ -154,9 +156,9 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "retry_rps": rate("retried"),
         "bytes": totals.get("bytes", 0),
         "bytes_per_s": rate("bytes"),
-        **quantiles("latency", before.overview.latencies, overview.latencies, LATENCY_BOUNDS),
-        **quantiles("fetch", before.overview.fetches, overview.fetches, LATENCY_BOUNDS),
-        **quantiles("parse", before.overview.parses, overview.parses, PARSE_BOUNDS),
+        **quantiles("latency"),
+        **quantiles("fetch"),
+        **quantiles("parse"),
         "errors": _errors(totals),
         "errors_now": {kind: count for kind in ERROR_KINDS if (count := grown(f"error_{kind}"))},
         "outstanding": overview.outstanding,

@@ -173,7 +173,7 @@ def _row(
         state=status.state,
         eta_s=0.0 if not work else None if hold.seconds is None else hold.seconds + work * interval_of(status),
         next_slot_s=round(max(status.next_slot - status.now, status.paced_until - status.now, 0.0), 6),
-        hosts=[one._asdict() | {"host": one.host or None} for one in status.hosts],
+        hosts=status.hosts,
         spilled=status.spilled,
         links={name: number for name in LINK_RESULTS if (number := done[f"links_{name}"])},
         delay_s=status.delay,

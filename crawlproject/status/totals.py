@@ -8,7 +8,7 @@ from typing import Any
 
 from crawlproject.frontier.contents import count_leases
 from crawlproject.sources.rates import limit_of
-from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS
+from crawlproject.state.calls import HISTOGRAMS, histogram
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
@@ -25,7 +25,7 @@ _OF_ALL = (
     *LINKS,
     *("overflow_lost", "sitemaps", "sitemaps_left_out", "revisits", "revisits_unchanged"),
 )
-_READ = ("alive", "seeds", "overflow", "outstanding", "dead", "totals", "latencies", "fetches", "parses")
+_READ = ("alive", "seeds", "overflow", "outstanding", "dead", "totals")
 _PAGE = 1000  # fields a call
 
 
@@ -55,12 +55,8 @@ async def totals(state: State) -> dict[str, Any]:
         sources |= {name: row for name, row in rows.items() if state.shard_for(name) is shard}
     of = {name: summed([getattr(one, name) for one in overviews]) for name in _READ}
     times = {
-        f"{name}_p{percent}_s": quantile(percent / 100, of[counts], bounds)
-        for name, counts, bounds in (
-            ("latency", "latencies", LATENCY_BOUNDS),
-            ("fetch", "fetches", LATENCY_BOUNDS),
-            ("parse", "parses", PARSE_BOUNDS),
-        )
+        f"{name}_p{percent}_s": quantile(percent / 100, histogram(of["totals"], name), bounds)
+        for name, bounds in HISTOGRAMS.items()
         for percent in (50, 95, 99)
     }
     return {

@@ -14,6 +14,6 @@ class DeadlyPipeline:
 
     def process_item(self, item: Any) -> Any:
         """Return the item, or do not return."""
-        if isinstance(item, FetchedImage) and item.identifier.endswith("deadly"):
+        if isinstance(item, FetchedImage) and item.said["identifier"].endswith("deadly"):
             os.kill(os.getpid(), signal.SIGKILL)
         return item

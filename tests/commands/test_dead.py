@@ -122,7 +122,7 @@ async def test_a_retry_moves_what_is_selected_back_into_the_crawl(scrapy: Scrapy
     requests = [codec.decode(grant.entry, SPIDER) for grant in reply.grants]
     assert sorted(request.meta[IDENTIFIER] for request in requests) == ["1", "2", "3"]
     assert all(RETRIES not in request.meta for request in requests)
-    assert all(codec.deliveries_of(grant.entry) == 0 for grant in reply.grants)
+    assert all(grant.deliveries == 0 for grant in reply.grants)
 
 
 async def test_more_than_one_page(scrapy: Scrapy, state: State) -> None:

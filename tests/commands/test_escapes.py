@@ -44,7 +44,7 @@ def plant(url: str) -> None:
     nasty = NASTY.encode()
     with redis.Redis.from_url(url) as client:
         client.xadd(KEYS.dead, {"source": NASTY, "reason": NASTY, "time": NASTY, "seed": NASTY})
-        client.sadd(KEYS.sources, "museum", NASTY)
+        client.hset(KEYS.rates, mapping=dict.fromkeys(["museum", NASTY], "0.2"))
         client.hset(KEYS.hosts, "museum.org", NASTY)
         for source in ("museum", NASTY):
             client.set(KEYS.override_rate_of + source, NASTY)

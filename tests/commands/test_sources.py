@@ -37,7 +37,6 @@ def listed(scrapy: Scrapy, *args: str) -> Rows:
 
 async def test_every_source_of_the_catalogue_or_a_seed_is_a_row(scrapy: Scrapy, frontier: Frontier) -> None:
     await frontier.catalogue({"museum": rate_for(12_000_000), "idle": rate_for(100_000_000)})
-    await frontier.redis.srem("crawl:sources", "idle")  # the catalogue alone names it
     await frontier.feed("museum", 8)
     await frontier.feed("nobody.org", 2)
     image, rotten, dead, later, *_ = [lease for lease in await frontier.lease(99) if lease.endswith(":museum")]
@@ -82,7 +81,7 @@ async def test_the_time_left_is_that_of_the_workers_settings(scrapy: Scrapy, fro
     worker = State(replace(frontier.state.config, pages_delay=2.0), "pages")
     await worker.open()
     try:
-        await frontier.redis.sadd(worker.keys.sources, "museum.org")
+        await frontier.redis.hset(worker.keys.rates, "museum.org", "0.2")
         await frontier.redis.rpush(f"{worker.keys.queue_of}1:museum.org", *[b"\x01\x00\x01x"] * 3)
         assert listed(scrapy, "--spider", "pages")["museum.org"]["eta_s"] == 3 * 70  # of this shell: nobody works
         await worker.scripts.heartbeat("w", join=True, timeout=30, max_deliveries=3)
@@ -110,7 +109,7 @@ async def test_of_pages_the_table_has_spilled_requests_links_and_budget(
 ) -> None:
     state = frontier.state.beside("pages")
     keys, redis = state.keys, frontier.redis
-    await redis.sadd(keys.sources, "museum.org")
+    await redis.hset(keys.rates, "museum.org", "0.2")
     await redis.rpush(f"{keys.queue_of}1:museum.org", *[b"\x01\x00\x01x"] * 3)
     await redis.rpush(f"{keys.overflow_of}1:museum.org", *[b"\x01\x00\x01x"] * 5)
     await redis.rpush(f"{keys.extents_of}0:museum.org", f"packs/1-ab:0:100:{DIGEST}:64")

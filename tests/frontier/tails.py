@@ -49,7 +49,7 @@ async def discover(state: State, count: int, site: str = SITE, first: int = 0, p
         [Link(url(n, site), priority=priority) for n in range(first, first + count)]
     )
     assert found is not None
-    assert found.admitted == count
+    assert found["admitted"] == count
 
 
 async def counters(state: State) -> tuple[int, int, int]:

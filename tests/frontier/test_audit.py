@@ -11,7 +11,8 @@ from crawlproject import config
 from crawlproject.frontier import audit as audit_module
 from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.codec import with_deliveries
-from crawlproject.state.calls import Grant, Revisit
+from crawlproject.models import Lease
+from crawlproject.state.calls import Revisit
 from crawlproject.state.client import State
 from tests.frontier.tails import SITE, MemoryStore, counters, discover, spilled
 from tests.leading import lead
@@ -37,7 +38,7 @@ class Crawl:
         self.state = state
         self.overflow = MemoryStore(state)
         self.ended: Counter[bytes] = Counter()
-        self.held: list[Grant] = []
+        self.held: list[Lease] = []
         self.fence = 0
 
     async def begin(self) -> None:
@@ -100,7 +101,7 @@ async def sweep(state: State) -> None:
         await audit.step()
 
 
-MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist", "sources")
+MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist")
 
 
 @pytest.mark.parametrize("name", (None, *MENDED, "active", "window_of"))

@@ -188,7 +188,7 @@ async def test_a_lease_ends_once(state: State) -> None:
     assert not worker.queue.give_back(lease)
     await worker.queue.flush()
     assert await worker.redis.xlen(state.keys.link_rot_events) == 1
-    assert worker.stat("crawl/museum/link_rot") == 1
+    assert worker.stat("frontier/done") == 1
 
 
 async def test_only_what_was_written_to_a_connection_costs_the_spiders_own_delay(state: State) -> None:

@@ -206,8 +206,8 @@ async def test_a_silent_name_server_is_given_up_and_delays_no_other_name(
     assert resolver.failure("http://silent.org/") == reason
 
 
-async def test_the_number_of_names_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_NAMES", 10)
+async def test_the_number_of_names_is_bounded(resolver: Resolver) -> None:
+    resolver._answers.limit = 10
     for number in range(15):
         await resolver.look_up(f"http://{number}.museum.org/")
     assert [resolver.knows(f"http://{number}.museum.org/") for number in (4, 5, 14)] == [False, True, True]

@@ -8,6 +8,7 @@ import io
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def picture(size: tuple[int, int] = (900, 600), form: str = "JPEG", **more: Any)
 
 def fetched(body: bytes, identifier: str = "6f1c") -> FetchedImage:
     fetch = Fetch(final_url="https://museum.org/a", redirects=0, attempts=1, fetch_s=0.1)
-    return FetchedImage(identifier, "https://museum.org/a", "museum", "image/jpeg", utc_now(), fetch, body)
+    who = {"identifier": identifier, "url": "https://museum.org/a", "source": "museum"}
+    said = {**who, "content_type": "image/jpeg", "fetched_at": utc_now(), **asdict(fetch)}
+    return FetchedImage(said, body)
 
 
 class Memory:
@@ -79,11 +82,11 @@ Make = Callable[..., ThumbnailPipeline]
 async def test_a_picture_gets_facts_and_a_thumbnail_and_loses_its_body(make: Make) -> None:
     store, body = Memory(), picture((900, 600), quality=77)
     asked = fetched(body)
-    asked.opt_out, asked.found = ("noai",), {"found_on": "https://museum.org/", "alt": "A cow"}
+    asked.said = {**asked.said, "opt_out": ("noai",), "found_on": "https://museum.org/", "alt": "A cow"}
     item = await make(store).process_item(asked)
     assert isinstance(item, ImageEvent)
     assert asked.body == b""
-    assert (item.identifier, item.url, item.source, item.status) == ("6f1c", asked.url, "museum", 200)
+    assert (item.identifier, item.url, item.source, item.status) == ("6f1c", asked.said["url"], "museum", 200)
     assert (item.opt_out, item.found_on, item.alt) == (("noai",), "https://museum.org/", "A cow")
     assert (item.width, item.height, item.compression_quality) == (900, 600, 77)
     assert (item.filesize, item.format) == (len(body), "JPEG")

@@ -17,7 +17,6 @@ from crawlproject.politeness.outcomes import MOST_FREE_RETRIES as MOST_FREE
 from crawlproject.politeness.outcomes import (
     Becomes,
     Failure,
-    GiveUp,
     Outcome,
     Retry,
     Sample,
@@ -146,7 +145,7 @@ def test_the_budget_of_attempts(
     verdict = outcomes.decide(failure(outcome), retries, free_retries, settings(CRAWL_MAX_RETRIES=budget), 0.5)
     if expected is None:
         attempts = 1 + retries + free_retries
-        assert verdict == GiveUp("status" if attempts == 1 else f"status (after {attempts} attempts)")
+        assert verdict == ("status" if attempts == 1 else f"status (after {attempts} attempts)")
     else:
         assert isinstance(verdict, Retry)
         assert (verdict.retries, verdict.free_retries) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,9 +58,10 @@ def response(status: int, body: bytes = b"", headers: dict[str, str] | None = No
 def test_200_is_a_body_to_look_at(spider: ImagesSpider, header: str, content_type: str | None) -> None:
     item = spider.parse(response(200, b"body", {"Content-Type": header}))
     assert isinstance(item, FetchedImage)
-    assert (item.identifier, item.url, item.source) == WHO
-    assert (item.body, item.content_type) == (b"body", content_type)
-    assert abs((datetime.now(UTC) - datetime.fromisoformat(item.fetched_at)).total_seconds()) < 5
+    said = item.said
+    assert (said["identifier"], said["url"], said["source"]) == WHO
+    assert (item.body, said["content_type"]) == (b"body", content_type)
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(said["fetched_at"])).total_seconds()) < 5
 
 
 @pytest.mark.parametrize("status", [404, 410])
@@ -98,7 +100,8 @@ def test_an_event_tells_how_its_answer_was_obtained(spider: ImagesSpider) -> Non
     asked = request("https://cdn.org/1", **hops, **{RETRIES: 1, FREE_RETRIES: 3, FETCH_TIME: 0.31678})
     item = spider.parse(Response("https://cdn.org/1", body=b"body", request=asked))
     assert isinstance(item, FetchedImage)
-    assert item.fetch == Fetch(final_url="https://cdn.org/1", redirects=2, attempts=5, fetch_s=0.317)
+    how = Fetch(final_url="https://cdn.org/1", redirects=2, attempts=5, fetch_s=0.317)
+    assert item.said.items() >= asdict(how).items()
     rot = spider.parse(Response("https://cdn.org/1", status=404, request=asked))
     assert isinstance(rot, LinkRotEvent)
     assert (rot.final_url, rot.redirects, rot.attempts, rot.fetch_s) == ("https://cdn.org/1", 2, 5, 0.317)
@@ -143,7 +146,7 @@ def test_what_does_not_forbid_to_keep_a_picture_goes_with_it(
     header: str, noted: dict[str, Any], opt_out: tuple[str, ...]
 ) -> None:
     answer = Response(URL, body=b"body", headers={"X-Robots-Tag": header}, request=request(**noted))
-    assert spider_with("").parse(answer).opt_out == opt_out
+    assert spider_with("").parse(answer).said["opt_out"] == opt_out
 
 
 # Requests

@@ -14,7 +14,8 @@ import pytest_asyncio
 from crawlproject import controls
 from crawlproject.config import CircuitRules
 from crawlproject.controls import halt, set_rate
-from crawlproject.state.calls import Grant, LeaseReply, Scripts, Settlement
+from crawlproject.models import Lease
+from crawlproject.state.calls import LeaseReply, Scripts, Settlement
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.robots_copies import keep_copy
@@ -55,7 +56,7 @@ class Crawl:
     async def lease(self, want: int = 100, horizon: float = 10.0) -> LeaseReply:
         return await self.scripts.lease("w", want, rooms={}, room=1000, horizon=horizon)
 
-    async def settle(self, grants: list[Grant], results: str, **more: Any) -> None:
+    async def settle(self, grants: list[Lease], results: str, **more: Any) -> None:
         """Settle a grant for each character: `.` fine, `x` an error, `o` no sample, `-` given back."""
         sent = []
         for grant, result in zip(grants, results, strict=True):
@@ -197,7 +198,7 @@ async def test_a_probe_that_comes_back_unsent_or_is_lost_with_its_worker_frees_i
     await join(crawl.state, "v")
     clock.advance(10)
     beat = await crawl.scripts.heartbeat("v", join=False, timeout=30, max_deliveries=3)
-    assert beat.lost == [("w", 3, 0)]
+    assert beat.lost == ("w", 3, 0)
     await join(crawl.state)
     assert len((await crawl.lease()).grants) == 3
 

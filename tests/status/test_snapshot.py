@@ -32,11 +32,13 @@ def row(name: str, **more: Any) -> SourceRow:
 
 
 def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
+    totals = dict(more.pop("totals", {}))
+    for name, counts in (("fetch", more.pop("fetches", ())), ("parse", more.pop("parses", ()))):
+        totals |= {f"{name}:{bucket}": count for bucket, count in enumerate(counts)}
     base: dict[str, Any] = {
         "now": now, "leads": True, "outstanding": 0, "seeds": 0, "overflow": 0,
         "dead": 0, "alive": 1, "pause": Pause("", ""), "known": len(sources), "due": 0,
-        "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": {}, "latencies": (0,) * BUCKETS,
-        "fetches": (0,) * BUCKETS, "fetch_us": 0, "parses": (0,) * (len(PARSE_BOUNDS) + 1), "parse_us": 0,
+        "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": totals,
         "sources": [], "ready": 0, "redis_bytes": 0, "spilled": 0,
     }  # fmt: skip
     by_name = {one.row.source: one for one in sources}

@@ -178,7 +178,7 @@ async def test_a_picture_that_could_not_be_stored_goes_back_with_nothing_counted
         response = await case.lease(deliveries=deliveries)
         case.keeper.item_scraped(Failure(outcome=STORAGE_UNAVAILABLE, reason="down"), response)
         (entry,) = await case.delayed()
-        assert codec.deliveries_of(entry) == deliveries
+        assert entry[1] == deliveries
         assert codec.decode(entry, scheduler.spider).url == URL
         assert await case.statuses() == []
         assert await case.dead() == []

@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES
-from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS
+from crawlproject.state.calls import HISTOGRAMS, histogram
 from crawlproject.status.reporter import STALE_S
 from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, quantile
 
@@ -217,16 +217,16 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
     text = "Events that a reader has not read; of the 20 furthest behind."
     unread = (("", events, {"reader": reader}) for reader, events in sample.unread.items())
     yield metric("gauge", "crawl_reader_unread_events", text, *unread)
-    latency_us = overview.totals.get("latency_us", 0)
-    whole = "Time of whole fetches, to the last byte or the time-out."
-    for name, text, buckets, in_all, bounds in (
-        ("crawl_latency_seconds", "Time to the first byte.", overview.latencies, latency_us, LATENCY_BOUNDS),
-        ("crawl_fetch_seconds", whole, overview.fetches, overview.fetch_us, LATENCY_BOUNDS),
-        ("crawl_parse_seconds", "Time of reading a page.", overview.parses, overview.parse_us, PARSE_BOUNDS),
+    for name, text in (
+        ("latency", "Time to the first byte."),
+        ("fetch", "Time of whole fetches, to the last byte or the time-out."),
+        ("parse", "Time of reading a page."),
     ):
-        upto = zip((*(f"{bound:g}" for bound in bounds), "+Inf"), accumulate(buckets), strict=True)
+        buckets, in_all = histogram(overview.totals, name), overview.totals.get(f"{name}_us", 0) / 1e6
+        upto = zip((*(f"{bound:g}" for bound in HISTOGRAMS[name]), "+Inf"), accumulate(buckets), strict=True)
         below = (("_bucket", number, {"le": bound}) for bound, number in upto)
-        yield metric("histogram", name, text, *below, ("_count", sum(buckets), {}), ("_sum", in_all / 1e6, {}))
+        summed: tuple[_Row, ...] = (("_count", sum(buckets), {}), ("_sum", in_all, {}))
+        yield metric("histogram", f"crawl_{name}_seconds", text, *below, *summed)
     for name, text, path in _GAUGES:
         yield metric("gauge", name, text, ("", _value(sample, path), {}))
 

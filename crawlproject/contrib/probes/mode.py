@@ -44,8 +44,7 @@ class Probe(Mode):
         body = response.body[:PROBE_BYTES]
         total, whole = _extent(response, len(body))
         filesize = None if codings else total  # a coded size is not the picture's
-        told: dict[str, Any] = {**dict.fromkeys(_FACTS), **said, **asdict(said["fetch"])}
-        del told["fetch"]
+        told: dict[str, Any] = {**dict.fromkeys(_FACTS), **said}
         if is_unchanged:  # a site need not repeat what it was asked by
             filesize = known.filesize if known.filesize >= 0 else None
             told |= {name: told[name] or getattr(known, name) or None for name in ("etag", "last_modified")}

@@ -175,7 +175,7 @@ def _guessed(source: str, status: SourceStatus, hosts: Sequence[str]) -> list[st
     `hosts` are those of the catalogue; others were seen in the last minutes.
     """
     urls = []
-    for host in (*hosts, *(one.host for one in status.hosts), source):
+    for host in (*hosts, *(one["host"] or "" for one in status.hosts), source):
         for scheme in ("https", "http"):
             try:
                 url = robots_url(f"{scheme}://{host}/")

@@ -3,8 +3,9 @@
 Each is a file in state/lua/functions/, named by a verb; what stands before it says what it takes and answers.
 """
 
-from crawlproject.state.calls.crawl import LEADER_TTL_S, CrawlScripts, Histograms, Overview, Pause
+from crawlproject.state.calls.crawl import LEADER_TTL_S, CrawlScripts, Overview, Pause, histogram
 from crawlproject.state.calls.frontier import (
+    HISTOGRAMS,
     LATENCY_BOUNDS,
     PARSE_BOUNDS,
     Budget,
@@ -12,19 +13,16 @@ from crawlproject.state.calls.frontier import (
     DropReply,
     EnqueueReply,
     FrontierScripts,
-    Grant,
     HeartbeatReply,
     Idleness,
     LeaseReply,
     LinkGroup,
     Lost,
-    Mended,
     NewRequest,
     Rejected,
     Revisit,
     Settlement,
     SettleReply,
-    Stray,
 )
 from crawlproject.state.calls.overflow import Due, Extent, OverflowScripts, Tail, Wanted, digest_of
 from crawlproject.state.calls.readers import ReaderScripts
@@ -33,7 +31,6 @@ from crawlproject.state.calls.sources import (
     ROBOTS_LOCK_S,
     Attribution,
     RobotsReply,
-    SeenHost,
     SlotReply,
     SourceScripts,
     SourceStatus,

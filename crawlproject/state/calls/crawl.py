@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgpack
 
-from crawlproject.state.calls.frontier import LATENCY_BOUNDS, PARSE_BOUNDS
+from crawlproject.state.calls.frontier import HISTOGRAMS
 from crawlproject.state.clock import MICROS
 from crawlproject.state.functions import Caller
 
@@ -21,29 +21,9 @@ class Pause(NamedTuple):
     reason: str
 
 
-class Histograms(NamedTuple):
-    """How long all sources took, by bucket of `LATENCY_BOUNDS`: to the first byte; whole fetches; their sum (µs).
-
-    `parses` is the same of reading pages, by bucket of `PARSE_BOUNDS`.
-    """
-
-    latencies: tuple[int, ...]
-    fetches: tuple[int, ...]
-    fetch_us: int
-    parses: tuple[int, ...]
-    parse_us: int
-
-    @classmethod
-    def of(cls, fields: Mapping[str, int]) -> Self:
-        """Return the histograms in the fields of `Keys.totals`."""
-        numbers = range(len(LATENCY_BOUNDS) + 1)
-        return cls(
-            tuple(fields.get(f"latency:{number}", 0) for number in numbers),
-            tuple(fields.get(f"fetch:{number}", 0) for number in numbers),
-            fields.get("fetch_us", 0),
-            tuple(fields.get(f"parse:{number}", 0) for number in range(len(PARSE_BOUNDS) + 1)),
-            fields.get("parse_us", 0),
-        )
+def histogram(totals: Mapping[str, int], name: str) -> list[int]:
+    """Return one of `HISTOGRAMS` out of the totals of all sources."""
+    return [totals.get(f"{name}:{number}", 0) for number in range(len(HISTOGRAMS[name]) + 1)]
 
 
 class Overview(NamedTuple):
@@ -63,11 +43,6 @@ class Overview(NamedTuple):
     halted: list[str]
     halted_for_a_while: list[str]
     totals: dict[str, int]
-    latencies: tuple[int, ...]
-    fetches: tuple[int, ...]
-    fetch_us: int
-    parses: tuple[int, ...]
-    parse_us: int
     sources: list[str]
     ready: int
     redis_bytes: int
@@ -113,7 +88,6 @@ class CrawlScripts(Caller):
         if reply is None:
             return None
         found: dict[str, Any] = msgpack.unpackb(reply, unicode_errors="replace")
-        found |= Histograms.of(dict(found["totals"]))._asdict()
         found |= {"halted": sorted(found["halted"]), "halted_for_a_while": sorted(found["halted_for_a_while"])}
         return Overview(
             **found

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from crawlproject.models import Requested
+from crawlproject.models import Lease, Requested
+from crawlproject.politeness.slots import tolerance
 from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.functions import Caller, set_fields, texts
 
 _LONGEST_HOST = 100  # characters that are noted of it
 _SPREAD_US = 1500  # between the slots of sources that are all free now: what starting one takes
-# Upper bounds of the buckets of latency (to the first byte, or of a whole fetch), in seconds; one more is open.
+# Upper bounds of the buckets of durations, in seconds; one more is open.
 LATENCY_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 30.0, 60.0)
-# The same of the time that reading a page takes.
 PARSE_BOUNDS = (
     0.0005,
     0.001,
@@ -35,42 +35,24 @@ PARSE_BOUNDS = (
     1.0,
     5.0,
 )
+# In the totals of all sources: to the first byte, of whole fetches, of reading a page; beside sums (`latency_us`)
+HISTOGRAMS = {"latency": LATENCY_BOUNDS, "fetch": LATENCY_BOUNDS, "parse": PARSE_BOUNDS}
 _DROPPED_A_CALL = 500  # requests: some milliseconds
 PLACES_A_PART = 65_536  # of the table of texts: 590 KB
-
-
-class Grant(NamedTuple):
-    """A lease: its id, its send slot, its source's rate, the stored request.
-
-    `slot` is on this worker's clock (s); `at` is the same on Redis' (µs).
-    """
-
-    id: str
-    slot: float
-    rate: float
-    entry: bytes
-    at: int
-
-
-class Stray(NamedTuple):
-    """A lease of a request that waited with a source that it does not belong to by now: its id, the request."""
-
-    id: str
-    entry: bytes
 
 
 class LeaseReply(NamedTuple):
     """Answer to `lease`. `state` is "ok", "lapsed", or the kind of a pause, whose `reason` is a sentence then.
 
     `next_due` is the moment, on this worker's clock, at which the next source has work and a free slot, None when
-    there is none. `strays` have no slots: they must not go out.
+    there is none. `strays` have no slots: their requests waited with a source that they do not belong to by now.
     """
 
     state: str
     reason: str
     next_due: float | None
-    grants: list[Grant]
-    strays: list[Stray]
+    grants: list[Lease]
+    strays: list[Lease]
 
 
 class EnqueueReply(NamedTuple):
@@ -143,21 +125,12 @@ class Idleness(NamedTuple):
     marks: tuple[bytes, ...]
 
 
-class Mended(NamedTuple):
-    """Answer to `mend`: the sums of what it has seen (outstanding, overflow, spilled), and what it has mended."""
-
-    sums: tuple[int, int, int]
-    sources: int
-    workers: int
-    others: int
-
-
 class HeartbeatReply(NamedTuple):
-    """Answer to `heartbeat`: whether the worker is still registered, its leases, and who was found dead."""
+    """Answer to `heartbeat`: whether the worker is still registered, its leases, who was found dead if anybody."""
 
     alive: bool
     leases: int
-    lost: list[Lost]
+    lost: Lost | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,16 +355,17 @@ class FrontierScripts(Caller):
         )
         self._observe(sent, ran)
         kind, reason = texts(state)
-        grants, strays = [], []
+        grants, strays = list[Lease](), list[Lease]()
         for source, generation, number, slot, step, rate, entries in batches:
             ending = f".{generation.decode()}:{source.decode()}"
             for place, entry in enumerate(entries):
-                lease = f"{int(number) + place}{ending}"
+                deliveries = entry[1] if len(entry) > 1 else 0
+                lease = Lease(f"{int(number) + place}{ending}", 0.0, 0.0, deliveries, entry)
                 if slot:
-                    at = int(slot) + round(place * float(step))
-                    grants.append(Grant(lease, self._clock.local(at), float(rate), entry, at))
-                else:
-                    strays.append(Stray(lease, entry))
+                    lease.at, lease.rate = int(slot) + round(place * float(step)), float(rate)
+                    lease.slot = self._clock.local(lease.at)
+                    lease.latest = lease.slot + tolerance(lease.rate)
+                (grants if slot else strays).append(lease)
         return LeaseReply(kind, reason, self._clock.local(int(due)) if due else None, grants, strays)
 
     async def settle(self, worker: str, settlements: Sequence[Settlement]) -> SettleReply:
@@ -423,8 +397,7 @@ class FrontierScripts(Caller):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        found = zip(lost[::3], lost[1::3], lost[2::3], strict=True)
-        return HeartbeatReply(bool(alive), leases, [Lost(one.decode(), *counts) for one, *counts in found])
+        return HeartbeatReply(bool(alive), leases, Lost(lost[0].decode(), *lost[1:]) if lost else None)
 
     async def alive(self, *, timeout: float) -> list[str]:
         """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
@@ -463,13 +436,14 @@ class FrontierScripts(Caller):
             all_dropped += dropped
         return all_dropped
 
-    async def mend(self, found: Mapping[str, Sequence[bytes]]) -> Mended:
-        """Mend what is derived from the keys found, of which `found` has the ends by kind; see mend.lua."""
+    async def mend(self, found: Mapping[str, Sequence[bytes]]) -> list[int]:
+        """Mend what is derived from the keys found, of which `found` has the ends by kind.
+
+        Return what it has seen (outstanding, overflow, spilled) and mended (sources, workers, others).
+        """
         kinds = ("queues", "delayed", "overflows", "extents", "revisits", "workers")
-        outstanding, overflow, spilled, *mended = await self._run(
-            "mend", **{kind: list(found.get(kind, ())) for kind in kinds}
-        )
-        return Mended((outstanding, overflow, spilled), *mended)
+        counts: list[int] = await self._run("mend", **{kind: list(found.get(kind, ())) for kind in kinds})
+        return counts
 
     async def recount(self, before: Sequence[int], held: int, found: Sequence[int]) -> list[tuple[str, int, int]]:
         """Set the counters to what there is; return those that were wrong: their names, before and after.
@@ -478,8 +452,7 @@ class FrontierScripts(Caller):
         it has seen; see recount.lua.
         """
         reply = await self._run("recount", before=list(before), held=held, found=list(found))
-        rows = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
-        return [(name.decode(), int(was), int(now)) for name, was, now in rows]
+        return [(name.decode(), was, now) for name, was, now in reply]
 
     async def was_seen(self, digest: bytes) -> bool:
         """Tell whether a request was ever enqueued."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from crawlproject.state.functions import Caller
 
@@ -73,8 +73,8 @@ class OverflowScripts(Caller):
         return Due(
             int(now),
             kept.decode(),
-            [Wanted(name, rank, reference) for name, rank, reference in _of_sources(wanted)],
-            [Tail(name, rank, entries) for name, rank, entries in _of_sources(tails)],
+            [Wanted(name.decode(errors="surrogateescape"), *rest) for name, *rest in wanted],
+            [Tail(name.decode(errors="surrogateescape"), *rest) for name, *rest in tails],
         )
 
     async def spill_commit(self, pack: str, began: int, extents: Sequence[Extent]) -> list[bool]:
@@ -93,8 +93,3 @@ class OverflowScripts(Caller):
     async def sweep_packs(self, names: Sequence[str]) -> list[str]:
         """Return those of the packs `names` that may be removed."""
         return [name.decode() for name in await self._run("sweep_packs", names=list(names))]
-
-
-def _of_sources(flat: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:
-    for source, rank, value in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-        yield source.decode(errors="surrogateescape"), rank, value

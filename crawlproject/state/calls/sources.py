@@ -22,23 +22,16 @@ _ELSEWHERE = 2  # answer of `acquire` for a source that is in another shard
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 
 
-class SeenHost(NamedTuple):
-    """A host that a source was seen on in the last minutes, with successes and errors; "": all but the first 8."""
-
-    host: str
-    successful: int
-    errors: int
-
-
 class SourceStatus(NamedTuple):
     """What a source may do at present, and why: rates in requests a second, times on Redis' clock in seconds.
 
     `limit` is the rate in force, `by_size` the catalogue's, `override` the operator's limit as it is written;
     `effective` is what is left of the limit by `factor` (for the reason `why`) and by `robots_delay`
     (seconds; not where the limit is `over_robots`). `held_until` is 0 when nothing holds it. `waiting` are
-    requests beyond its share of the frontier. `hosts` are those that its results of the last minutes came from. If
-    all errors came from one of several hosts, that is `failing_host`, else "". `delay` is what this spider keeps
-    itself between its requests to the source (s, 0: none), `paced_until` when it may send the next one for that.
+    requests beyond its share of the frontier. `hosts` are those that its results of the last minutes came from,
+    each with its `successful` and `errors`; None stands for all but the first eight. If all errors came from one
+    of several hosts, that is `failing_host`, else "". `delay` is what this spider keeps itself between its
+    requests to the source (s, 0: none), `paced_until` when it may send the next one for that.
     `spilled` are those of the waiting ones that are in extents (CRAWL_OVERFLOW_STORE), not in Redis.
     """
 
@@ -56,7 +49,7 @@ class SourceStatus(NamedTuple):
     generation: int
     waiting: int
     over_robots: bool
-    hosts: list[SeenHost]
+    hosts: list[dict[str, Any]]
     failing_host: str
     paced_until: float = 0.0
     delay: float = 0.0
@@ -75,12 +68,13 @@ class SourceStatus(NamedTuple):
             found[name] = float(found[name])
         if "override" in found:
             found["override"] = found["override"].encode(errors="surrogateescape")
-        hosts = [SeenHost(host, *results) for host, results in sorted(dict(found.pop("hosts")).items(), key=_last)]
+        hosts = [
+            {"host": host or None, "successful": fine, "errors": errors}
+            for host, (fine, errors) in sorted(
+                dict(found.pop("hosts")).items(), key=lambda one: (not one[0], one[0])
+            )
+        ]
         return cls(source, hosts=hosts, **found)
-
-
-def _last(item: tuple[str, Any]) -> tuple[bool, str]:
-    return not item[0], item[0]  # those without a name of their own come last
 
 
 class Attribution(NamedTuple):

@@ -104,7 +104,7 @@ def paint(folder: Path, number: int) -> None:
 
 def test_an_operator_chooses_between_two_spiders_or_sees_both(crawl: Crawl, page: Any, tmp_path: Path) -> None:
     of_images, of_pages = Keys("crawl", "images"), Keys("crawl", "pages")
-    crawl.redis.sadd(of_images.sources, "museum.org")
+    crawl.redis.hset(of_images.rates, "museum.org", "0.2")
     crawl.redis.hset(of_images.totals, mapping={"thumbnails": 12, "admitted": 40})
     crawl.redis.hset(of_images.counts, "museum.org", msgpack.packb({"thumbnails": 12}))
     one = Monitor(crawl.environ, tmp_path / "both.log")
@@ -272,7 +272,7 @@ def fill(crawl: Crawl, sources: int) -> None:
     names = [f"archive-{number:03}" for number in range(sources)]
     rows = [{"source_name": name, "image_count": 9_000 * number} for number, name in enumerate(names)]
     (crawl.folder / "catalogue.json").write_text(json.dumps(rows))
-    crawl.redis.sadd(KEYS.sources, *names)
+    crawl.redis.hset(KEYS.rates, mapping=dict.fromkeys(names, "0.2"))
     crawl.redis.sadd(KEYS.halted, names[3])
     for name in names[:9]:
         crawl.redis.rpush(KEYS.statuses_of + name, *[200] * 40, *[404] * 6, *[503] * 4)
@@ -355,7 +355,7 @@ def test_a_password_is_required_once(monitor: Monitor, page: Any) -> None:
 def test_pages_in_the_background_leave_the_connections_of_the_browser_to_the_one_in_use(
     crawl: Crawl, monitor: Monitor, page: Any
 ) -> None:
-    crawl.redis.sadd(KEYS.sources, "museum")
+    crawl.redis.hset(KEYS.rates, "museum", "0.2")
     monitor.start()
     turn = """(hidden) => {
         Object.defineProperty(document, "hidden", {value: hidden, configurable: true});

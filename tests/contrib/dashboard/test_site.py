@@ -211,7 +211,7 @@ def test_a_body_without_end_is_not_read(shared: Client) -> None:
 @pytest.mark.skipif("report" not in offered("pages_of_source"), reason="that plug-in was deleted")
 def test_the_report_of_a_source_is_a_page_that_may_load_and_run_nothing(shared: Client) -> None:
     with redis.Redis.from_url(shared.monitor.environ["REDIS_URL"]) as client:
-        client.sadd(KEYS.sources, "museum")
+        client.hset(KEYS.rates, "museum", "0.2")
     status, headers, body = shared.ask("GET", "/report?source=museum")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     policy = headers["Content-Security-Policy"]
@@ -434,7 +434,8 @@ def test_an_open_page_gets_every_reading_once_and_what_has_happened(monitor: Mon
     client = Client(monitor)
     client.open()
     with redis.Redis.from_url(redis_url) as db:
-        db.sadd(KEYS.sources, "museum", *(f"source{number}" for number in range(500)))  # more than a socket takes
+        names = ["museum", *(f"source{number}" for number in range(500))]  # more than a socket takes
+        db.hset(KEYS.rates, mapping=dict.fromkeys(names, "0.2"))
         db.xadd(KEYS.link_rot_events, {"event": json.dumps({"source": "museum", "url": line, "status": 404})})
         db.xadd(KEYS.dead, {"reason": line, "seed": "http://u:secret@museum.example/\x1b[2J"})
         events = read_events(client, PATIENCE_S)
@@ -457,7 +458,7 @@ def test_a_page_gets_the_spiders_that_its_address_names(redis_url: str, folder: 
     with redis.Redis.from_url(redis_url) as db:
         db.hset(KEYS.totals, "thumbnails", 3)
         db.hset(pages.totals, "pages", 9)
-        db.sadd(KEYS.sources, "museum")
+        db.hset(KEYS.rates, "museum", "0.2")
         db.rpush(f"{pages.overflow_of}1:museum", "x")
         db.hset(pages.counters, "overflow", 1)
         monitor = monitored(redis_url, folder)

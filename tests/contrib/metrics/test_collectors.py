@@ -88,7 +88,7 @@ def test_how_long_whole_fetches_take_is_shown_of_all_and_of_sources_with_labels(
     taken = [0] * BUCKETS
     taken[7] = 3
     sources = (source(name, successful=number, fetches=taken) for number, name in enumerate("abc"))
-    text = scraped({"images": sample_at(1.0, *sources, fetches=tuple(taken), fetch_us=1_500_000)})
+    text = scraped({"images": sample_at(1.0, *sources, fetches=taken, totals={"fetch_us": 1_500_000})})
     quantiles = {(name, part): took for name in "bc" for part, took in (("0.5", 0.5), ("0.99", 0.598))}
     assert found(text, "crawl_source_fetch_seconds", "source", "quantile") == quantiles
     assert [found(text, f"crawl_fetch_seconds_{part}")[()] for part in ("count", "sum")] == [3, 1.5]
@@ -98,10 +98,10 @@ def test_the_fate_of_links_and_the_reach_of_the_frontier_are_exported() -> None:
     parses = [0] * (len(PARSE_BOUNDS) + 1)
     parses[0], parses[2] = 3, 1
     links = {"admitted": 5, "known": 70, "over_budget": 6, "without_room": 4, "refused": 0, "excluded": 0}
-    totals = {f"links_{name}": number for name, number in links.items()} | {"overflow_lost": 2}
+    totals = {f"links_{name}": number for name, number in links.items()} | {"overflow_lost": 2, "parse_us": 2_500}
     totals |= {"not_html_pdf": 3}
     of_a = source("a", successful=1, counts={"links_known": 60})
-    one = sample_at(1.0, of_a, totals=totals, parses=tuple(parses), parse_us=2_500, due=9, ready=4)
+    one = sample_at(1.0, of_a, totals=totals, parses=parses, due=9, ready=4)
     text = scraped({"pages": replace(one, spider="pages")})
     assert found(text, "crawl_links_total", "result") == links
     assert found(text, "crawl_not_html_total", "type") == {**dict.fromkeys(NOT_HTML_TYPES, 0), "pdf": 3}

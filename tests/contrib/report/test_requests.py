@@ -9,8 +9,8 @@ import pytest
 
 from crawlproject.config import CircuitRules
 from crawlproject.contrib.report.requests import Hour, read_requests
-from crawlproject.models import Requested
-from crawlproject.state.calls import Grant, Settlement
+from crawlproject.models import Lease, Requested
+from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
@@ -25,9 +25,9 @@ async def moment(state: State) -> int:
     return int((seconds - 20) * SECOND + 1000)
 
 
-async def leased(state: State, count: int) -> list[Grant]:
+async def leased(state: State, count: int) -> list[Lease]:
     """Lease so many requests; after a long pause, as of a busy machine, nothing goes out for half a second."""
-    grants: list[Grant] = []
+    grants: list[Lease] = []
     while len(grants) < count:
         await lead(state)
         await join(state)

@@ -28,10 +28,12 @@ async def put_hour(state: State, source: str, ago: int, values: list[Any]) -> in
 
 
 async def test_hours_are_added_up(state: State) -> None:
-    old = await put_hour(state, "museum", 500, [11, 1000, 0, 10_000, 2, 7, 1000, "200", 9, "404", 2, "robots", 4])
-    late = await put_hour(state, "museum", 2, [21, 500, 1000, 11_000, 9, 3, 5000, "200", 21, "txt", 1])
-    await put_hour(state, "museum", 1, [0, 0, 3_600_000, 0, 0, 0, 0, "-dns", 3, "lost", 2, "opt_out", 1])
-    await put_hour(state, "museum", 2161, [99, 99, 0, 1, 99, 0, 99_000, "200", 99])  # over 90 days ago
+    old = await put_hour(
+        state, "museum", 500, [11, 1000, 0, 10_000, 2, 7, 1000, {"200": 9, "404": 2, "robots": 4}]
+    )
+    late = await put_hour(state, "museum", 2, [21, 500, 1000, 11_000, 9, 3, 5000, {"200": 21, "txt": 1}])
+    await put_hour(state, "museum", 1, [0, 0, 3_600_000, 0, 0, 0, 0, {"-dns": 3, "lost": 2, "opt_out": 1}])
+    await put_hour(state, "museum", 2161, [99, 99, 0, 1, 99, 0, 99_000, {"200": 99}])  # over 90 days ago
     said = await site_report(state, "museum")
     totals = said["totals"]
     assert [hour["requests"] for hour in said["hours"]] == [11, 21, 0]

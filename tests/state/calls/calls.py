@@ -10,9 +10,9 @@ from typing import Any
 import msgpack
 
 from crawlproject.frontier.codec import digest_of
-from crawlproject.models import Slot
+from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S
-from crawlproject.state.calls import EnqueueReply, Grant, LeaseReply, NewRequest, Overview, Settlement, Stray
+from crawlproject.state.calls import EnqueueReply, LeaseReply, NewRequest, Overview, Settlement
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
@@ -97,11 +97,11 @@ async def lease(
     return reply
 
 
-def source_of(grant: Grant | Stray) -> str:
+def source_of(grant: Lease) -> str:
     return grant.id.partition(":")[2]
 
 
-async def settle(state: State, *grants: Grant | Stray, worker: str = "w", **end: Any) -> list[bool]:
+async def settle(state: State, *grants: Lease, worker: str = "w", **end: Any) -> list[bool]:
     """End leases of a worker, all in this way; return which of them were there."""
     ends = [Settlement(grant.id, source_of(grant), **end) for grant in grants]
     return (await state.scripts.settle(worker, ends)).settled

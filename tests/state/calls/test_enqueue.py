@@ -96,7 +96,6 @@ async def test_an_unknown_source_gets_the_minimum_or_is_refused(state: State) ->
     assert letter[b"reason"] == b"unknown source: nowhere.example"
     assert await state.scripts.enqueue("w", items[1:]) == (1, 0, 0, 0, 0, 0, [])
     assert await db(state).hget(state.keys.rates, "nowhere.example") == b"0.20000000000000001"
-    assert await db(state).sismember(state.keys.sources, "nowhere.example")
 
 
 async def test_seeds_wait_on_the_processing_list_for_a_pulse_and_while_dead_letters_are_at_their_bound(

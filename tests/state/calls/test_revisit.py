@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from crawlproject.state.calls import Grant, Revisit
+from crawlproject.models import Lease
+from crawlproject.state.calls import Revisit
 from crawlproject.state.client import State
 from tests.leading import lead
 from tests.settings_of_functions import within
@@ -32,7 +33,7 @@ async def end(state: State, plan: Revisit) -> None:
     assert await settle(state, grant, done=True, status="200", fine=True, revisit=plan) == [True]
 
 
-async def grants(state: State) -> list[Grant]:
+async def grants(state: State) -> list[Lease]:
     return (await lease(state, 1)).grants
 
 

@@ -173,7 +173,7 @@ class Command(cli.Command):
                 said = await making.run(state, feeding, workers, has_parts=has_parts)
                 redis: Any = state.redis
                 for source in rates:
-                    if not await redis.sismember(state.keys.sources, source):
+                    if not await redis.hexists(state.keys.rates, source):
                         said["remarks"].append(f"--rate {source}: no image is of a source of that name")
                 return said
 

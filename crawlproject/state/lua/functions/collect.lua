@@ -29,10 +29,10 @@ register('collect', function(ctx, K, A)
 
   local halted = redis.call('SRANDMEMBER', K.halted, A.most)
   local for_a_while = redis.call('SRANDMEMBER', K.temp_halted, A.most)
-  local known = redis.call('SCARD', K.sources)
+  local known = redis.call('HLEN', K.rates)
   choose(halted)
   choose(for_a_while)
-  if known <= A.most then choose(redis.call('SMEMBERS', K.sources)) end
+  if known <= A.most then choose(redis.call('HKEYS', K.rates)) end
   choose(redis.call('ZREVRANGE', K.active, 0, A.most - 1))
   local due, ready = 0, 0
   for _, key in ipairs(ctx.due_sets) do

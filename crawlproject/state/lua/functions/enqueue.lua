@@ -9,8 +9,8 @@
 --    bound (seeds).
 --
 -- What belongs to another shard waits for that one here (the shards). Is the list full, seeds go back to where they came
--- from, and `unstored` has the numbers of other items, which are to come again. A seed that another shard has forwarded to this
--- one is not forwarded again at once: its request waits here for a while, until both know the same catalogue.
+-- from, and `unstored` has the numbers of other items, which are to come again. Between shards that know different catalogues a
+-- seed goes to and fro.
 --
 -- What is excluded is counted, and that is all: it is neither a dead letter nor seen.
 --
@@ -32,16 +32,16 @@ register('enqueue', function(ctx, K, A)
   exclusions.look_up(ctx, names)
 
   local admitted, duplicates, dead, returned, excluded_of = 0, 0, 0, {}, {}
-  local forwarded, unstored, stayed = 0, {}, {}
+  local forwarded, unstored = 0, {}
 
   local function reject(seed, entry, source, reason)
-    dead_letters.add(ctx, seed and 'seed' or 'entry', seed and shards.as_pushed(seed) or entry, source, reason, 0)
+    dead_letters.add(ctx, seed and 'seed' or 'entry', seed or entry, source, reason, 0)
     dead = dead + 1
   end
 
   -- Has an item wait for the shard of its source.
   local function forward(seed, item, shard, index)
-    if shards.send(ctx, shard, seed and 'seed' or 'request', seed and {seed = shards.as_forwarded(seed)} or item) then
+    if shards.send(ctx, shard, seed and 'seed' or 'request', seed and {seed = seed} or item) then
       forwarded = forwarded + 1
     elseif seed then
       returned[#returned + 1] = seed
@@ -50,29 +50,12 @@ register('enqueue', function(ctx, K, A)
     end
   end
 
-  -- Stores a request that is new: in its queue, its overflow, or, for a source of another shard, here until both shards agree.
-  local function store(item, source, index, is_queued, is_elsewhere)
-    if not seen_filter.admits(ctx, item) then
-      duplicates = duplicates + 1
-      return
-    end
-    rates.register(ctx, source)
-    admitted = admitted + 1
-    if not is_elsewhere then return queues.add(ctx, source, item.entry, is_queued) end
-    queues.delay(ctx, source, item.entry, text(ctx.now) .. '.' .. index, STAYS_US)
-    queues.count(ctx, 'outstanding', 1)
-    stayed[source] = true
-  end
-
   for index, item in ipairs(A.items) do
     local seed, source, name, entry = seeds[index], sources[index], item.source, item.entry
-    local is_elsewhere = source and shards.is_elsewhere(ctx, source)
     local unknown = name and rates.refused(ctx, name) and name or source and rates.refused(ctx, source) and source
     if item.reason then
       reject(seed, nil, source or '', item.reason)
-    elseif is_elsewhere and seed and shards.is_forwarded(seed) then
-      store(item, source, index, false, true)
-    elseif is_elsewhere then
+    elseif source and shards.is_elsewhere(ctx, source) then
       forward(seed, item, shards.shard_of(ctx, source), index)
     elseif exclusions.has_request(ctx, source, entry, name) then
       excluded_of[source] = (excluded_of[source] or 0) + 1
@@ -84,15 +67,18 @@ register('enqueue', function(ctx, K, A)
         or not is_queued and tails + ctx.added.waiting < A.overflow_maxlen
       if seed and not has_room then
         returned[#returned + 1] = seed
+      elseif seen_filter.admits(ctx, item) then
+        rates.register(ctx, source)
+        queues.add(ctx, source, entry, is_queued)
+        admitted = admitted + 1
       else
-        store(item, source, index, is_queued)
+        duplicates = duplicates + 1
       end
     end
   end
   seen_filter.save(ctx)
 
   local touched = queues.save(ctx)
-  for source in pairs(stayed) do touched[source] = true end
   for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
   if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
   for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.add(K.totals, name, count) end

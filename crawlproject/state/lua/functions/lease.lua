@@ -55,8 +55,7 @@ register('lease', function(ctx, K, A)
   local holds_suspect, put_off = A.suspect, 0
   local looked_at, had, others_had = {}, {}, {} -- sources; for how long they have slots by this call (us), and by others before
   local inhabited = {} -- places of due sets that are not empty
-  local is_full, stays_full = has_overflows and ctx.counters.outstanding >= A.high_water, {}
-  local dropped_of = {} -- sources that this call has dropped requests of
+  local is_full, rid_of = ctx.counters.outstanding >= A.high_water, {} -- sources of which this call has requests dropped or moved
 
   -- What is due of each tier, the fastest first: the source with the greatest wait x weight of its class first. So no class starves,
   -- and of two that are short of slots the higher one waits half as long. Sources that may get no more stay at the head of a
@@ -146,7 +145,7 @@ register('lease', function(ctx, K, A)
   end
 
   local function drop(source, entries)
-    dropped_of[source] = true
+    rid_of[source] = true
     exclusions.drop(ctx, source, 'excluded', entries)
     queues.count(ctx, 'outstanding', -#entries)
   end
@@ -187,12 +186,7 @@ register('lease', function(ctx, K, A)
       end
     end
     if #dropped > 0 then drop(source, dropped) end
-    if #strays > 0 and is_full then -- what waits in its overflow may not take their places: so the very last one waits, too
-      stays_full[source] = true
-      if #stays == 0 and queues.backlog_of(ctx, source) == 0 and queues.has_overflow(ctx, source) then
-        queues.delay(ctx, source, table.remove(strays), text(number) .. '.full', 1000000)
-      end
-    end
+    if #strays > 0 then rid_of[source] = true end
     hand_out(source, strays, 0, nil, 0, 0) -- of no generation: none is a probe
     spare = spare - (#entries - #stays)
     return stays
@@ -241,7 +235,7 @@ register('lease', function(ctx, K, A)
     end
     looked_at[source] = true
     -- One that comes a moment before its delayed requests are ready takes nothing: nothing takes the place of that.
-    if has_overflows and not stays_full[source] and (given > 0 or dropped_of[source] or not is_full) then queues.promote(ctx, source) end
+    if has_overflows and (given > 0 or rid_of[source] or not is_full) then queues.promote(ctx, source) end
     return given
   end
 

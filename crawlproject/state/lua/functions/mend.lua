@@ -42,9 +42,8 @@ register('mend', function(ctx, K, A)
     for _, name in ipairs(names) do queues.promote(ctx, name:sub(3)) end
   end
   local unscheduled, unwatched = due_index.mend(ctx, sources), 0
-  if #sources > 0 then others = others + redis.call('SADD', K.sources, unpack(sources)) end
   for _, source in ipairs(sources) do
-    rates.register(ctx, source)
+    if rates.register(ctx, source) then others = others + 1 end
     if circuits.is_troubled(ctx, source) then others = others + redis.call('SADD', K.watchlist, source) end
   end
   for _, source in ipairs(A.revisits) do

@@ -2,7 +2,7 @@
 -- taken away: spill_commit.lua and take_extent.lua do that.
 --
 -- A: most (sources at most); folder (of the store, for the packs of this crawl, if it has none yet).
--- Reply: {now (s), the folder, {source, rank of the priority, reference, source, ...}, {source, rank, {request, ...}, source, ...}}
+-- Reply: {now (s), the folder, {{source, rank of the priority, reference}, ...}, {{source, rank, {request, ...}}, ...}}
 --    An extent that was dropped is wanted, too, under no source ('') and rank 0.
 --
 -- Nobody else is told of these sources for CLAIM_US; then whoever asks, if they are still not done.
@@ -11,10 +11,6 @@ register('overflow_take', function(ctx, K, A)
 
   redis.call('SET', K.pack_folder, A.folder, 'NX')
   local wanted, tails, left = {}, {}, MOST_BYTES
-
-  local function add(list, source, rank, value)
-    for _, part in ipairs({source, rank, value}) do list[#list + 1] = part end
-  end
 
   -- Reads the head of a list that is long enough for an extent; returns whether it was.
   local function read_tail(source, rank, list)
@@ -28,14 +24,14 @@ register('overflow_take', function(ctx, K, A)
         entries[#entries + 1], left = entry, left - #entry
       end
     end
-    if #entries > 0 then add(tails, source, rank, entries) end
+    if #entries > 0 then tails[#tails + 1] = {source, rank, entries} end
     return true
   end
 
   for _, source in ipairs(redis.call('ZRANGEBYSCORE', K.overflow_due, '-inf', text(ctx.now), 'LIMIT', 0, A.most)) do
     if left <= 0 then break end
     local rank, reference = queues.needed_extent(ctx, source)
-    if rank then add(wanted, source, rank, reference) end
+    if rank then wanted[#wanted + 1] = {source, rank, reference} end
     local has_work = rank ~= nil
     for place, list in ipairs(queues.overflow_lists_of(ctx, source)) do has_work = read_tail(source, place, list) or has_work end
     if has_work then
@@ -45,6 +41,6 @@ register('overflow_take', function(ctx, K, A)
     end
   end
   local dropped = redis.call('LINDEX', packs.dropped(ctx), 0)
-  if dropped then add(wanted, '', 0, dropped) end
+  if dropped then wanted[#wanted + 1] = {'', 0, dropped} end
   return {text(math.floor(ctx.now / 1000000)), redis.call('GET', K.pack_folder), wanted, tails}
 end, {'allow-oom'})

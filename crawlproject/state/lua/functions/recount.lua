@@ -2,7 +2,7 @@
 --
 -- A: before (the counters as they were when it began: outstanding, overflow, spilled, lease); held (how many leases there were
 --    then); found (the sums of what it has seen in queues and overflows: of overflows and spilled, as mend.lua has them).
--- Reply: for each that was changed its name, what it was, what it is.
+-- Reply: {name, what it was, what it is} of each that was changed.
 --
 -- What moves while the audit looks makes its sums inexact: while anything does, a counter is set only where it is far off, or
 -- negative. Neither the end of a crawl nor a slot depends on it (idle.lua).
@@ -16,9 +16,9 @@ register('recount', function(ctx, K, A)
     local moved, off = math.abs(was - A.before[index]), math.abs(found - was)
     if off > moved + math.max(100, found / 50) or off > 0 and (was < 0 or is_at_rest and moved == 0) then
       redis.call('HSET', K.counters, name, text(found))
-      for _, value in ipairs({name, text(was), text(found)}) do reply[#reply + 1] = value end
+      reply[#reply + 1] = {name, was, found}
     end
   end
-  statistics.add(K.totals, 'mended', #reply / 3)
+  statistics.add(K.totals, 'mended', #reply)
   return reply
 end, {'allow-oom'})

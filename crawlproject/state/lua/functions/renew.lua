@@ -24,7 +24,7 @@ register('renew', function(ctx, K, A)
     return ctx.now <= A.missed + A.late and {text(ctx.now), text(A.missed), string.format('%.17g', rate)} or none
   end
   if A.lease then
-    local _, generation = grants.parts_of(A.lease)
+    local generation = grants.parts_of(A.lease)
     local leases = K.leases_of .. A.worker
     if generation ~= circuits.of(ctx, source).generation or redis.call('HEXISTS', leases, A.lease) == 0 then return none end
   end

@@ -26,10 +26,7 @@ register('set_rates', function(ctx, K, A)
       audit.note_override(ctx, source, rates.of(ctx, source), 'size')
     end
     if row[3] ~= '' then redis.call('HSET', K.catalogue, source, row[3]) end
-    if is_own then
-      redis.call('SADD', K.sources, source)
-      due_index.schedule(ctx, source)
-    end
+    if is_own then due_index.schedule(ctx, source) end
   end
   due_index.save(ctx)
   for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end

@@ -1,5 +1,9 @@
 local settling = {}
 
+-- The counters of a histogram in the totals, by bucket.
+local function buckets(name) return memo(function(bucket) return name .. ':' .. bucket end) end
+local LATENCIES, FETCHES, PARSES = buckets('latency'), buckets('fetch'), buckets('parse')
+
 function state.counts() return {} end -- of a settlement's call: source -> name -> number
 function state.heard() return {} end -- sources that a status was noted of
 function state.touched() return {} end -- sources to be scheduled anew
@@ -25,11 +29,11 @@ function settling.learn(ctx, one)
     local micros = math.floor(one.latency * 1000000)
     statistics.note(ctx.counts, payer, 'answers', 1)
     statistics.note(ctx.counts, payer, 'latency_us', micros)
-    statistics.note(ctx.counts, '', 'latency:' .. one.latency_bucket, 1)
+    statistics.note(ctx.counts, '', LATENCIES(one.latency_bucket), 1)
     if ctx.A.latency_backoff then samples.note_latency(ctx, payer, micros) end
   end
   if one.fetch_s then
-    statistics.note(ctx.counts, '', 'fetch:' .. one.fetch_bucket, 1)
+    statistics.note(ctx.counts, '', FETCHES(one.fetch_bucket), 1)
     statistics.note(ctx.counts, '', 'fetch_us', math.floor(one.fetch_s * 1000000))
     samples.note_fetch(ctx, payer, one.fetch_bucket)
   end
@@ -109,7 +113,7 @@ function settling.note(ctx, one, source)
   settling.report(ctx, one)
   for name, number in pairs(one.counts or {}) do statistics.note(ctx.counts, source, name, number) end
   if one.parse_s then
-    statistics.note(ctx.counts, '', 'parse:' .. one.parse_bucket, 1)
+    statistics.note(ctx.counts, '', PARSES(one.parse_bucket), 1)
     statistics.note(ctx.counts, '', 'parse_us', math.floor(one.parse_s * 1000000))
   end
   if one.revisit then
@@ -127,7 +131,7 @@ function settling.look_up(ctx, leases, settlements)
   local ids, names, chosen = {}, {}, {}
   for index, one in ipairs(settlements) do
     ids[index] = one.id
-    local _, generation, payer = grants.parts_of(one.id)
+    local generation, payer = grants.parts_of(one.id)
     one.generation, one.payer = generation, payer
     if payer and not chosen[payer] then
       chosen[payer] = true

@@ -3,7 +3,7 @@
 -- Those of the crawl, behind its tag and a colon.
 local OF_CRAWL = {
   slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', catalogue = 'catalogue',
-  override_rate_of = 'override_rate:', sources = 'sources', hosts = 'hosts',
+  override_rate_of = 'override_rate:', hosts = 'hosts',
   circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
   temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
   watchlist = 'troubled', robots_of = 'robots:', robots_stored = 'robots_stored',

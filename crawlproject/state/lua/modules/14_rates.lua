@@ -88,11 +88,9 @@ end
 -- Whether the catalogue does not name a source, and such are to be refused.
 function rates.refused(ctx, source) return ctx.A.refuse_unknown and redis.call('HEXISTS', ctx.K.catalogue, source) == 0 end
 
--- Makes a source known that the catalogue does not name.
+-- Makes a source known that the catalogue does not name; returns whether it was not.
 function rates.register(ctx, source)
-  if ctx.registered[source] then return end
-  if redis.call('HSETNX', ctx.K.rates, source, string.format('%.17g', ctx.A.min_rate)) == 1 then
-    redis.call('SADD', ctx.K.sources, source)
-  end
+  if ctx.registered[source] then return false end
   ctx.registered[source] = true
+  return redis.call('HSETNX', ctx.K.rates, source, string.format('%.17g', ctx.A.min_rate)) == 1
 end

@@ -34,7 +34,7 @@ end
 
 -- The name of a source for JSON: one that only an operator has spelled may not be UTF-8.
 function audit.shown_name(ctx, source)
-  return redis.call('SISMEMBER', ctx.K.sources, source) == 1 and source or (source:gsub('[\128-\255]', '?'))
+  return redis.call('HEXISTS', ctx.K.rates, source) == 1 and source or (source:gsub('[\128-\255]', '?'))
 end
 
 -- Adds an event to the trail, and to `stream` if it has one.

@@ -6,19 +6,19 @@
 -- the seeds on the dead worker's processing list go back to the seed list, in order.
 local grants = {}
 
--- What a lease id says: its number, the generation of its source's circuit when it was granted, and that source.
+-- What a lease id says, behind its number: the generation of its source's circuit when it was granted, and that source.
 function grants.parts_of(id)
-  local dot, colon = id:find('.', 1, true), id:find(':', 1, true)
-  if not dot or not colon then return nil end
-  return tonumber(id:sub(1, dot - 1)), tonumber(id:sub(dot + 1, colon - 1)), id:sub(colon + 1)
+  local generation, source = id:match('^%d+%.(%d+):(.*)$')
+  return tonumber(generation), source
 end
 
 -- A worker's leases as {number, generation, source, entry}, the newest first: put back in this order they keep theirs.
 function grants.of_worker(ctx, worker)
   local fields, leases = redis.call('HGETALL', ctx.K.leases_of .. worker), {}
   for index = 1, #fields, 2 do
-    local digits, generation, source = grants.parts_of(fields[index])
-    leases[#leases + 1] = {number = digits, generation = generation, source = source, entry = fields[index + 1]}
+    local generation, source = grants.parts_of(fields[index])
+    leases[#leases + 1] = {number = tonumber(fields[index]:match('^%d+')), generation = generation, source = source,
+      entry = fields[index + 1]}
   end
   table.sort(leases, function(a, b) return a.number > b.number end)
   return leases

@@ -16,8 +16,6 @@ local shards = {}
 -- one that stands with the wrong source (lease.lua). So long waits, too, what the full list of its shard does not take.
 local STAYS_US = 60000000
 
-local FORWARDED = '\1' -- begins a seed that another shard has sent
-
 -- shard -> length of the list for it
 function state.foreign() return {} end
 
@@ -48,9 +46,3 @@ function shards.waiting(ctx)
   end
   return count
 end
-
-function shards.is_forwarded(seed) return seed:sub(1, 1) == FORWARDED end
-
-function shards.as_forwarded(seed) return shards.is_forwarded(seed) and seed or FORWARDED .. seed end
-
-function shards.as_pushed(seed) return shards.is_forwarded(seed) and seed:sub(2) or seed end
