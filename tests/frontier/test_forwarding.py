@@ -262,6 +262,16 @@ async def test_with_catalogues_that_disagree_it_waits_and_comes_home(
     assert not await arrived(shards[1])
 
 
+async def test_no_slot_is_given_to_a_source_of_another_shard_however_it_has_come_here(
+    shards: tuple[State, ...],
+) -> None:
+    here, url = shards[0], f"http://{OWN[1]}/"
+    await db(here).rpush(f"{here.keys.queue_of}0:{OWN[1]}", entry(url))
+    await db(here).zadd(here.keys.due[-1], {OWN[1]: 0})
+    reply = await lease(here)
+    assert (reply.grants, [url_of(stray.entry) for stray in reply.strays]) == ([], [url])
+
+
 @pytest.mark.parametrize("kind", [found, redirected], ids=lambda kind: kind.__name__)
 async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind: Kind) -> None:
     expected = await kind(shards[0])

@@ -17,7 +17,7 @@ import pytest
 import trustme
 from OpenSSL import SSL
 from twisted.internet import reactor
-from twisted.internet.defer import succeed
+from twisted.internet.defer import CancelledError, succeed
 from twisted.internet.endpoints import wrapClientTLS
 from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -312,10 +312,10 @@ def test_a_site_that_breaks_off_where_a_session_is_resumed_gets_a_full_handshake
     ready: list[Any] = []
     failed: list[Failure] = []
 
-    def connect() -> None:
+    def connect() -> Any:
         secure: Any = wrapClientTLS(creator, endpoint)  # type: ignore[arg-type]
         got = pool._newConnection(("https", b"museum.org", 443), secure)
-        got.addCallbacks(ready.append, failed.append)
+        return got.addCallbacks(ready.append, failed.append)
 
     connect()
     endpoint.made[0].connectionLost(Failure(ConnectionLost()))
@@ -337,3 +337,7 @@ def test_a_site_that_breaks_off_where_a_session_is_resumed_gets_a_full_handshake
     answered(factory, site)
     answered(factory, site)
     assert site.resumed == [False] * 4 + [True]
+    connect().cancel()  # a site that hangs there: the request is tried again, as after any time-out
+    assert failed[1].check(CancelledError)
+    answered(factory, site)
+    assert site.resumed == [False] * 4 + [True, False]

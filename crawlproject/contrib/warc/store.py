@@ -31,6 +31,7 @@ from crawlproject.contrib.warc.segments import (
     take_over,
     write_synced,
 )
+from crawlproject.contrib.warc.store_reading import Folder
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.runtime import Breaker
 from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, ended, folder_of, refusing
@@ -349,7 +350,7 @@ class PageStore:
             made, size = self.folder / OPEN / index.name, file.stat().st_size
             if (end := write_index(file, made)) < size:
                 logger.warning("%s is damaged from byte %d on: its index ends there", file.name, end)
-            made.rename(index)
+            Folder(self.folder).put(made)  # whole, also after a power cut
         return index
 
     def _say(self, sweep: asyncio.Future[None]) -> None:
