@@ -12,7 +12,7 @@ from scrapy.utils.test import get_crawler
 from crawlproject.frontier import codec
 from crawlproject.frontier.discovery import Discovery, Link
 from crawlproject.frontier.seeds import parse_seed
-from crawlproject.models import AGAIN, MOST_DEPTH, SCOPE, SITEMAP, SOURCE, LinkRotEvent
+from crawlproject.models import AGAIN, MOST_DEPTH, SCOPE, SITEMAP, SOURCE, VIA, LinkRotEvent
 from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.politeness.outcomes import Failure
 from crawlproject.spiders.pages import PagesSpider
@@ -41,6 +41,7 @@ def test_the_request_of_a_seed(
     spider: PagesSpider, line: str, url: str, priority: int, meta: dict[str, Any]
 ) -> None:
     request = spider.request_for(parse_seed(line))
+    meta = meta | {VIA: request.meta[VIA]}  # the time
     assert (request.url, request.priority, request.meta) == (url, priority, meta)
     stored = codec.decode(codec.encode(request, spider), spider)
     assert (stored.url, stored.priority, stored.meta) == (url, priority, meta)

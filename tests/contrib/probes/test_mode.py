@@ -23,7 +23,7 @@ from crawlproject.politeness.outcomes import KEPT_BACK, Failure
 from crawlproject.spiders.images import ImagesSpider
 from tests.imaging.test_messages import DIGEST, EXIF, FALSE_FACTS, JOB, WRONG
 from tests.spiders.test_images import URL, request, spider
-from tests.test_docs import rows
+from tests.test_docs import keys
 
 __all__ = ["spider"]
 
@@ -96,5 +96,5 @@ def test_what_cannot_be_is_no_answer_of_a_decoder(spider: ImagesSpider, false: d
 
 def test_its_event_is_documented_field_for_field() -> None:
     text = (Path(probes.__file__).parent / "README.md").read_text(encoding="utf-8")
-    named = [row[0].strip("`") for row in rows(text.split("## The event image_probes\n")[1].split("\n## ")[0])]
-    assert named == ["event", *(field.name for field in fields(ProbeEvent))]
+    named = keys(text.split("## The event image_probes\n")[1].split("\n## ")[0])
+    assert named == [field.name for field in fields(ProbeEvent)]
