@@ -103,7 +103,7 @@ class Config:
     exclude: str | None = setting(
         None,
         text,
-        "a file of domains and sources that nothing goes out to, one a line; read again when it changes",
+        "a file of domains and sources that get no requests, one a line; read again when it changes",
     )
     contact: str | None = setting(
         None, contact, "URL or mailto: in the User-Agent; required by `crawlproject crawl`"
@@ -129,8 +129,8 @@ class Config:
     redis_wait: str = setting(
         "forwarded",
         choice("forwarded", "all"),
-        "what a replica must have before the crawl goes on, where a master has one: what is forwarded to another "
-        "shard (`forwarded`), or `all` that workers write",
+        "writes that must reach a replica, where a master has one, before the crawl continues: those that forward "
+        "work to other shards (`forwarded`), or `all`",
     )
     max_retries: int = setting(1, whole(0, 100), "further attempts after a temporary failure", unit="attempts")
     retry_delay: float = setting(
@@ -197,7 +197,7 @@ class Config:
     pages_media: tuple[str, ...] = setting(
         (),
         media,
-        "`audio`, `video` or both: those that pages embed under an open licence are reported, and not downloaded",
+        "`audio`, `video` or both: openly licensed ones that pages embed are reported, not downloaded",
     )
     pages_revisit: float = setting(
         0,
@@ -217,7 +217,7 @@ class Config:
     thumbnail_mode: str = setting(
         "keep_ratio_largest",
         choice(*THUMBNAIL_MODES),
-        "what the size is of: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
+        "measure of the size: " + ", ".join(f"{of} (`{name}`)" for name, of in THUMBNAIL_MODES.items()),
     )
     thumbnail_enlarge: bool = setting(False, flag, "enlarge smaller images to the size")
     thumbnail_format: str = setting(
@@ -234,7 +234,7 @@ class Config:
     analyses: tuple[str, ...] = setting(
         (),
         analyses,
-        "functions that look at each image, as `module:function`, and whose results go into its event",
+        "functions that analyse each image, as `module:function`; their results go into its event",
     )
     decode_processes: int = setting(
         2,

@@ -21,8 +21,8 @@ class OverflowSettings:
     store: str | None = config.setting(
         None,
         optional(storage),
-        "where most of what waits beyond the windows of sources is kept, the same for all workers: a folder or "
-        "`s3://bucket/prefix/`; none: it stays in Redis. While it is down leasing pauses when a fifth of "
+        "where most requests beyond the windows of sources wait, the same for all workers: a folder or "
+        "`s3://bucket/prefix/`; none: in Redis. While it is down, leasing pauses when a fifth of "
         "`CRAWL_OVERFLOW_MAXLEN` wait in Redis",
     )
 
