@@ -163,7 +163,7 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
 async def keeper(worker: FrontierScheduler) -> Membership:
     """What keeps that worker's membership; it does nothing by itself."""
     one = Membership.from_crawler(worker.crawler)
-    one.config = replace(one.config, heartbeat_timeout=60)
+    one.config = replace(one.config, heartbeat_timeout=6)  # a beat each second
     one.spider_opened()
     await one.spider_closed()
     return one
