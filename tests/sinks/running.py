@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -85,11 +86,15 @@ def has_died(redis_url: str, act: Callable[[redis.Redis], object]) -> bool:
     """Fork, and have the child act with a client of its own; return whether it died before its end."""
     child = os.fork()
     if child:
-        return os.waitpid(child, 0)[1] != 0
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert ended in {0, -signal.SIGKILL}, ended  # otherwise it says what it met
+        return ended != 0
     try:
         with redis.Redis.from_url(redis_url) as own:
             act(own)
         os._exit(0)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(1)
 

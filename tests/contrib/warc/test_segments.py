@@ -13,6 +13,7 @@ import pytest
 from scrapy.settings import Settings
 
 from crawlproject.contrib.warc import records as warc
+from crawlproject.contrib.warc import segments as warc_segments
 from crawlproject.contrib.warc import store as warc_store
 from crawlproject.contrib.warc.records import Place, warcinfo
 from crawlproject.contrib.warc.segments import (
@@ -232,6 +233,7 @@ def test_a_worker_killed_at_any_line_loses_nothing_it_acknowledged(
     line, first, died = 0, 0, True
     while died:
         numbers = range(first, first + 20)
+        monkeypatch.setattr(warc_segments, "_PROCESS", os.urandom(6).hex())  # a fork draws none of its own
         act = ends_before(TRACED, line, lambda _, numbers=numbers: asyncio.run(keep(folder, told, numbers)))  # type: ignore[misc]
         died = has_died(redis_url, act)
         first += 20
