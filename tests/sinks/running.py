@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from crawlproject import config
+from crawlproject import config, threads
 from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from tests.streams.records import records, write
@@ -89,6 +89,7 @@ def has_died(redis_url: str, act: Callable[[redis.Redis], object]) -> bool:
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert ended in {0, -signal.SIGKILL}, ended  # otherwise it says what it met
         return ended != 0
+    threads._idle.clear()  # a fork has none of its parent's threads
     try:
         with redis.Redis.from_url(redis_url) as own:
             act(own)
