@@ -24,6 +24,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from benchmarks.name_server import Zone, served
 from crawlproject import config
 from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.net.resolver import Resolver
 from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state import embedded
 from crawlproject.state.client import State
@@ -212,6 +213,15 @@ def _forks() -> Iterator[None]:
     yield
     if forks.cache_info().currsize:
         forks().stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_resolver_left() -> Iterator[None]:
+    """Leave no test the resolver of the process that a failed one has not closed: it waits in that one's loop."""
+    yield
+    reactor: Any = sys.modules.get("twisted.internet.reactor")
+    if isinstance(getattr(reactor, "nameResolver", None), Resolver):
+        reactor.installResolver(reactor.resolver)
 
 
 class Scrapy(Protocol):

@@ -20,13 +20,13 @@ _WIDE = 200  # characters of a line, where that is no terminal
 
 
 class Command(cli.Command):
-    """Survey all that was crawled, from files and folders that scrapy events has written: which pages and images
-    are alive, gone, forbidden or failed, by status and source; content types, sizes, depth, languages, links, and
-    reasons. Of each URL the last event counts. Prints tables, and with --html writes a page with plots.
+    """Survey a whole crawl, from files and folders that scrapy events has written: pages and images alive, gone,
+    forbidden or failed, by status and source; content types, sizes, depth, languages, links, and reasons. Each URL
+    counts once, by its last event. Prints tables, and with --html writes a page with plots.
     """
 
     arguments = "[options] FILE|FOLDER..."
-    summary = "Survey all that was crawled: what is alive, what kind of content, what was refused"
+    summary = "Survey a whole crawl: URLs alive and gone, kinds of content, refusals"
     examples = (
         "scrapy survey results.jsonl --html survey.html",
         "scrapy stats --spider pages | scrapy survey results.jsonl out/ --stats -",
