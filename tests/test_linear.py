@@ -189,7 +189,7 @@ def fault(run: Callable[[Any], object], made: Callable[[int], Any], most: float)
     )
 
 
-@pytest.mark.parametrize(("pattern", "how", "most"), patterns())
+@pytest.mark.parametrize(("pattern", "how", "most"), list(patterns()))
 def test_a_pattern_takes_time_linear_in_the_length_of_the_text(
     pattern: re.Pattern[Any], how: str, most: float
 ) -> None:
