@@ -106,7 +106,8 @@ def _hour(
     peak: int,
     peak_at: int,
     rate: int,
-    kinds: Mapping[str, int],
+    *kinds: Any,
 ) -> Hour:
+    counts = dict(zip(kinds[::2], kinds[1::2], strict=True))
     sent = begin + first / 1000, begin + last / 1000
-    return Hour(begin, requests, received, *sent, peak, begin + peak_at, rate / 1000, kinds)
+    return Hour(begin, requests, received, *sent, peak, begin + peak_at, rate / 1000, counts)

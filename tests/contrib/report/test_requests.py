@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgpack
 import pytest
 
 from crawlproject.config import CircuitRules
@@ -96,6 +97,19 @@ async def test_requests_count_once_where_they_were_sent(crawl: State) -> None:
     assert hour.kinds == {"200": 4, "timeout": 2}
     assert found.hours[-1].rate == 60.0
     assert (await read_requests(crawl, "other")).hours == []
+
+
+async def test_an_hour_in_which_another_version_has_counted_goes_on(crawl: State) -> None:
+    at = await moment(crawl)
+    hour = at // SECOND // 3600
+    # As each version writes it: two may run side by side.
+    before = msgpack.packb([3, 10, 0, 1, 1, 0, 1000, "200", 1, "timeout", 2])
+    key = f"{crawl.keys.requests_of}{hour // 96}:museum"
+    await db(crawl).hset(key, str(hour % 96), before)
+    await send(crawl, [at])
+    assert msgpack.unpackb(await db(crawl).hget(key, str(hour % 96)))[7:] == ["200", 2, "timeout", 2]
+    [found] = (await read_requests(crawl, "museum")).hours
+    assert (found.requests, found.kinds) == (4, {"200": 2, "timeout": 2})
 
 
 async def test_what_was_not_sent_is_no_request(crawl: State) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from html import unescape
+from itertools import chain
 from typing import Any
 
 import msgpack
@@ -26,7 +27,8 @@ async def put_hour(state: State, source: str, ago: int, values: list[Any]) -> in
     redis: Any = state.redis
     hour = int(time.time()) // HOUR - ago
     key = f"{state.keys.requests_of}{hour // 96}:{source}"
-    await redis.hset(key, str(hour % 96), msgpack.packb(values))
+    *numbers, kinds = values
+    await redis.hset(key, str(hour % 96), msgpack.packb([*numbers, *chain.from_iterable(kinds.items())]))
     return hour * HOUR
 
 

@@ -110,7 +110,8 @@ end
 --
 -- An hour in which something happened is a field of a hash that holds four days of a source:
 --    {requests, bytes of bodies received, the first and the last of them (ms of the hour), the most in one second, which
---    second that was (of the hour), the highest rate in force (1/1000 rps), kind -> how many}
+--    second that was (of the hour), the highest rate in force (1/1000 rps), kind, how many, kind, ...}
+--    Two versions write to it side by side.
 -- Kinds are what the requests ended in (a status, `timeout`, ...); `-` and what kept one from being sent; `txt`: so many of
 -- them were for a robots.txt; `robots`, `opt_out`: what the site forbids, and was not requested or not kept; `slowed`,
 -- `held`, `opened`, `halted`; `lost`: leases of workers that died, which may have sent their requests.
@@ -126,6 +127,7 @@ local BLOCK_HOURS = 96 -- crawlproject/contrib/report/requests.py reads these ha
 local HOUR_US = 3600000000
 local KEPT_S = 7776000 -- 90 days
 local KEPT_SECONDS = 64
+local FIRST_KIND = 8
 local MOST_KINDS = 24 -- in an hour: beyond, statuses count by their class
 local MOST_INCIDENTS = 24
 local MOST_ROBOTS = 16 -- URLs
@@ -175,21 +177,26 @@ function report.count_in_second(ctx, source, second, many)
   return many
 end
 
--- Adds what was counted of a kind to those of an hour.
-function report.add_kind(kinds, kind, many)
-  if not kinds[kind] and kind:find('^%d%d%d') then
-    local known = 0
-    for _ in pairs(kinds) do known = known + 1 end
-    if known >= MOST_KINDS then kind = kind:sub(1, 1) .. 'xx' end
+-- Adds what was counted of a kind to the values of an hour.
+function report.add_kind(values, kind, many)
+  for place = FIRST_KIND, #values, 2 do
+    if values[place] == kind then
+      values[place + 1] = values[place + 1] + many
+      return
+    end
   end
-  kinds[kind] = (kinds[kind] or 0) + many
+  if #values >= FIRST_KIND + 2 * MOST_KINDS and kind:find('^%d%d%d') then
+    report.add_kind(values, kind:sub(1, 1) .. 'xx', many)
+  else
+    values[#values + 1], values[#values + 2] = kind, many
+  end
 end
 
 function report.save_hour(ctx, at, source, hour)
   local block, field = math.floor(at / BLOCK_HOURS), text(at % BLOCK_HOURS)
   local key = ctx.K.requests_of .. text(block) .. ':' .. source
   local packed = redis.call('HGET', key, field)
-  local values = packed and cmsgpack.unpack(packed) or {0, 0, HOUR_US / 1000, 0, 0, 0, 0, {}}
+  local values = packed and cmsgpack.unpack(packed) or {0, 0, HOUR_US / 1000, 0, 0, 0, 0}
   values[1], values[2] = values[1] + hour.requests, values[2] + hour.bytes
   values[3], values[4] = math.min(values[3], hour.first), math.max(values[4], hour.last)
   values[7] = math.max(values[7], hour.rate)
@@ -197,7 +204,7 @@ function report.save_hour(ctx, at, source, hour)
     many = report.count_in_second(ctx, source, second, many)
     if many > values[5] then values[5], values[6] = many, second % 3600 end
   end
-  for kind, many in pairs(hour.kinds) do report.add_kind(values[8], kind, many) end
+  for kind, many in pairs(hour.kinds) do report.add_kind(values, kind, many) end
   redis.call('HSET', key, field, cmsgpack.pack(values))
   if not packed then redis.call('EXPIREAT', key, text((block + 1) * BLOCK_HOURS * 3600 + KEPT_S)) end
 end
