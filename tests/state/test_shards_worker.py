@@ -153,7 +153,6 @@ async def test_the_first_of_several_workers_moves_to_a_shard_without_any(
         assert closed == ["moved"]
         assert not await second.state.shards[2].join(0)  # one is enough
         assert await second.state.shards[2].workers() == [first.state.worker_id]
-    monkeypatch.setenv(MOVES_TO, "2")
     async with opened(redis_url) as moved:
         assert moved.state.number == 2
         assert MOVES_TO not in os.environ
