@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_WAITING = 256  # leases that wait for their slot: what a worker can start within the horizon, and a bit more
 _SETTLE_BATCH = 200
+_SETTLE_BYTES = 2_000_000  # of events in a batch, or one that is longer: a call of 100 ms for Redis
 PATIENCE_S = 0.75  # that settlements may wait which are not needed soon: until every other lease call
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
@@ -390,8 +391,12 @@ class LeaseQueue:
         self.settled.clear()
         try:
             while self._sending or (count > 0 and self._settlements):
-                while count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH:
+                size = 0
+                while (
+                    count > 0 and self._settlements and len(self._sending) < _SETTLE_BATCH and size < _SETTLE_BYTES
+                ):
                     self._sending.append(self._settlements.popleft())
+                    size += self._sending[-1].size
                     count -= 1
                 await self._send()
         finally:

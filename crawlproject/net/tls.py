@@ -64,6 +64,12 @@ class Sessions:
         """Keep no session of a host for an hour."""
         self._put(host, b"", self._now() + _MAX_AGE_S)
 
+    def break_off(self, connection: SSL.Connection) -> None:
+        """Keep no session of the host of a connection that has no answer, if it resumed one."""
+        host, end = self._new.pop(connection, ((b"", 0), 0.0))
+        if end:
+            self.forget(host)
+
     def keep(self, connection: SSL.Connection) -> None:
         """Keep the session of a connection whose certificate is valid, at its first answer.
 
@@ -166,6 +172,11 @@ class ContextFactory(_ScrapyClientContextFactory):
         if failure is None:
             self.sessions.keep(connection)
         return failure
+
+    def failed(self, connection: Any) -> None:
+        """Offer no session for an hour if a connection that resumed one broke off before its first answer."""
+        if isinstance(connection, SSL.Connection):
+            self.sessions.break_off(connection)
 
 
 def tls_failure(error: DownloadFailedError) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
-from crawlproject.frontier import codec
+from crawlproject.frontier import codec, lease_queue
 from crawlproject.frontier.lease_queue import LeaseQueue
 from crawlproject.models import LEASE, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
@@ -261,6 +262,28 @@ async def test_settlements_that_could_not_be_sent_are_sent_again(state: State) -
     await worker.queue.flush()
     assert await worker.redis.xlen(state.keys.link_rot_events) == 2
     assert await worker.redis.hget(state.keys.counters, "outstanding") == b"0"
+
+
+async def test_long_events_are_settled_in_batches_of_some_megabytes(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await filled(state, "a", "b", "c")
+    settle, batches = state.scripts.settle, list[int]()
+
+    async def counted(worker_id: str, settlements: Sequence[Settlement]) -> Any:
+        batches.append(len(settlements))
+        return await settle(worker_id, settlements)
+
+    monkeypatch.setattr(state.scripts, "settle", counted)
+    monkeypatch.setattr(lease_queue, "_SETTLE_BYTES", 20)
+    for request in await worker.popped(3):
+        lease = request.meta[LEASE]
+        worker.queue.settle(
+            lease, Settlement(lease.id, "museum", event=("image_metadata_updates", "123456789012"))
+        )
+    await worker.queue.flush()
+    assert batches == [2, 1]
+    assert await worker.redis.xlen(state.keys.image_events) == 3
 
 
 async def test_a_lapsed_worker_drops_what_it_has_not_started(state: State) -> None:

@@ -163,6 +163,23 @@ def test_a_session_is_resumed_after_its_connection_broke_off(factory: ContextFac
     assert site.resumed == [False, True]
 
 
+def test_a_site_that_breaks_off_after_a_resumed_handshake_gets_full_ones_for_an_hour(
+    factory: ContextFactory, clock: Clock
+) -> None:
+    site = Site()
+    factory.failed(visit(factory, site))  # no session was resumed
+    answered(factory, site)
+    later = visit(factory, site)
+    factory.answered(later)
+    factory.failed(later)  # it had an answer before
+    factory.failed(visit(factory, site))
+    answered(factory, site)
+    clock.later = 1.1 * _HOUR
+    answered(factory, site)
+    answered(factory, site)
+    assert site.resumed == [False, False, True, True, False, False, True]
+
+
 @pytest.mark.parametrize(("host", "port"), [(b"gallery.org", 443), (b"museum.org", 8443)])
 def test_a_session_is_of_one_host_and_port(factory: ContextFactory, host: bytes, port: int) -> None:
     site = Site("museum.org", "gallery.org")

@@ -224,6 +224,12 @@ class Settlement:
     requested: Requested | None = None
     forbidden: str | None = None
 
+    @property
+    def size(self) -> int:
+        """Characters of its events."""
+        events = self.more_events if self.event is None else (self.event, *self.more_events)
+        return sum(len(event) for _, event in events)
+
     def packed(self) -> dict[str, Any]:
         """Return the fields that are set, and in which bucket each duration is, as settle.lua takes them."""
         found = {name: value for name, value in set_fields(self).items() if value}
