@@ -39,6 +39,7 @@ _MOST_ELSEWHERE = 8  # sitemaps on other domains than the robots.txt that names 
 _LEFT_OUT = "sitemaps_left_out"  # count: sitemaps that were named and are not fetched
 _TEXTS = 4_194_304  # pages whose text is remembered in all, 9 bytes each
 _MOST_HOSTS = 50_000  # whose sitemaps this worker knows to be stored
+_CALLS = 32  # for pages at the same time: each takes a connection to Redis, and this process has 100
 
 
 class _NoCatalogue(Exception):
@@ -63,6 +64,7 @@ class LinksPipeline:
         self.settings = config.load(crawler.settings)
         self.year = datetime.now(UTC).year
         self._with_sitemaps = LocalCache[tuple[str, str], bool](_MOST_HOSTS)  # by robots.txt and scope
+        self._turn = asyncio.Semaphore(_CALLS)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -261,7 +263,8 @@ class LinksPipeline:
         """
         all_stored = True
         while part := list(islice(links, LINKS_A_CALL)):
-            found = await frontier.admit(part, sitemaps=sitemaps)
+            async with self._turn:
+                found = await frontier.admit(part, sitemaps=sitemaps)
             if found is None:
                 raise _NoCatalogue
             if found["forwarded"]:
@@ -278,7 +281,8 @@ class LinksPipeline:
         text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
         state = self.scheduler.state
-        is_new: bool = await state.scripts.note_text(text, address, places=max(_TEXTS // state.count, 1))
+        async with self._turn:
+            is_new: bool = await state.scripts.note_text(text, address, places=max(_TEXTS // state.count, 1))
         return is_new
 
 
