@@ -204,7 +204,8 @@ async def keep(folder: Path, told: Path, numbers: range) -> None:
 def judge(folder: Path, kept: dict[int, Place]) -> None:
     """Every page that was acknowledged can be read, by its place and by three readers, and no record is half."""
     list(take_over(folder))
-    assert open_files(folder) == []
+    # Of a worker that died before it had locked its segment, an empty file stays.
+    assert [file for file in open_files(folder) if file.suffix != ".new" or file.stat().st_size] == []
     for number, place in kept.items():
         record = at(folder, place)
         assert (record.kind, record.payload) == ("response", text(number))
