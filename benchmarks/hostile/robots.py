@@ -13,11 +13,7 @@ from benchmarks.hostile.server import ANY, ENDLESS, Answer, Server, coded, drip,
 
 _LARGEST = 500 * 1024  # bytes that are read of a robots.txt
 _NEIGHBOURS = 60  # pictures of a site that does nothing wrong
-_PATHS = {
-    "short": "",
-    "long": "a" * 500,
-    "longest": "a" * 8_000,
-}  # so that wildcards have something to look through
+_PATHS = {"short": "", "long": "a" * 500, "longest": "a" * 8_000}  # wildcards have something to look through
 _SLOW = ("delays", "digits")  # ask for a minute between requests: of these sites one picture is enough
 
 

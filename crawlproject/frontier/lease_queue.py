@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_WAITING = 256  # leases that wait for their slot: what a worker can start within the horizon, and a bit more
 _SETTLE_BATCH = 200
-_SETTLE_BYTES = 2_000_000  # of events in a batch, or one that is longer: a call of 100 ms for Redis
+_SETTLE_BYTES = 2_000_000  # of events, after which a batch is full: Redis takes 100 ms for it
 PATIENCE_S = 0.75  # that settlements may wait which are not needed soon: until every other lease call
 _MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
 _WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share

@@ -190,7 +190,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
                 raise Stopped(f"aborted: {request.url}") from None
             raise
         except Exception as error:
-            self._tls.failed(sending.carrier)
+            self._tls.failed(sending.carrier, error)
             cause = _cause_of(error, runtime, began)
             result = "network" if isinstance(cause, StaleConnection) else of_exception(cause).noted or result
             if cause is not error:

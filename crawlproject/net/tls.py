@@ -18,6 +18,7 @@ from service_identity.pyopenssl import extract_patterns
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from zope.interface import implementer
 
+from crawlproject.errors import CrawlprojectError
 from crawlproject.politeness.addresses import literal
 
 _MAX_AGE_S = 3600.0  # how long a session is resumed after the host has shown its certificate
@@ -65,7 +66,7 @@ class Sessions:
         self._put(host, b"", self._now() + _MAX_AGE_S)
 
     def break_off(self, connection: SSL.Connection) -> None:
-        """Keep no session of the host of a connection that has no answer, if it resumed one."""
+        """Keep no session of the host of a connection that has had no whole answer, if it resumed one."""
         host, end = self._new.pop(connection, ((b"", 0), 0.0))
         if end:
             self.forget(host)
@@ -173,9 +174,10 @@ class ContextFactory(_ScrapyClientContextFactory):
             self.sessions.keep(connection)
         return failure
 
-    def failed(self, connection: Any) -> None:
-        """Offer no session for an hour if a connection that resumed one broke off before its first answer."""
-        if isinstance(connection, SSL.Connection):
+    def failed(self, connection: Any, error: Exception) -> None:
+        """Offer no session for an hour if the site's first answer on a connection that resumed one failed."""
+        is_ours = isinstance(error, CrawlprojectError)  # as where this worker was too late for its slot
+        if isinstance(connection, SSL.Connection) and not is_ours:
             self.sessions.break_off(connection)
 
 

@@ -25,6 +25,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from crawlproject.errors import SlotMissed
 from crawlproject.net import tls
 from crawlproject.net.connections import BoundedPool
 from crawlproject.net.tls import ContextFactory, Sessions
@@ -166,18 +167,19 @@ def test_a_session_is_resumed_after_its_connection_broke_off(factory: ContextFac
 def test_a_site_that_breaks_off_after_a_resumed_handshake_gets_full_ones_for_an_hour(
     factory: ContextFactory, clock: Clock
 ) -> None:
-    site = Site()
-    factory.failed(visit(factory, site))  # no session was resumed
+    site, broken_off = Site(), ConnectionResetError()
+    factory.failed(visit(factory, site), broken_off)  # no session was resumed
     answered(factory, site)
     later = visit(factory, site)
     factory.answered(later)
-    factory.failed(later)  # it had an answer before
-    factory.failed(visit(factory, site))
+    factory.failed(later, broken_off)  # it had an answer before
+    factory.failed(visit(factory, site), SlotMissed())  # of which the site knows nothing
+    factory.failed(visit(factory, site), broken_off)
     answered(factory, site)
     clock.later = 1.1 * _HOUR
     answered(factory, site)
     answered(factory, site)
-    assert site.resumed == [False, False, True, True, False, False, True]
+    assert site.resumed == [False, False, True, True, True, False, False, True]
 
 
 @pytest.mark.parametrize(("host", "port"), [(b"gallery.org", 443), (b"museum.org", 8443)])

@@ -57,11 +57,11 @@ _OF_BOTH = {
     ),
     "sources": ("Largest sources", f"{_BY_SOURCE} ORDER BY count(*) DESC, source LIMIT {{top}}"),
     "worst_sources": (
-        "Sources with the most that is gone or failed",
+        "Sources with the most URLs gone or failed",
         f"{_BY_SOURCE} HAVING gone + failed > 0 ORDER BY gone + failed DESC, source LIMIT {{top}}",
     ),
     "reasons": (
-        "Reasons of what is forbidden or failed",
+        "Reasons for URLs forbidden or failed",
         "SELECT outcome, kind, reason, count(*) AS urls, count(DISTINCT source) AS sources FROM {of} "
         "WHERE reason IS NOT NULL GROUP BY ALL ORDER BY urls DESC, reason LIMIT {top}",
     ),
@@ -91,7 +91,7 @@ _OF_PAGES = {
         "ORDER BY pages DESC, page LIMIT {top}",
     ),
     "per_page": (
-        "Of each page",
+        "Per page",
         _measured(
             links_in_scope="links",
             outlinks="outlinks",

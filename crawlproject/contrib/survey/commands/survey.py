@@ -16,7 +16,7 @@ from crawlproject.errors import CrawlprojectError
 from crawlproject.texts import counted
 
 _LEAST_MB = 200  # of memory
-_WIDE = 200  # characters of a line, where that is no terminal
+_WIDE = 200  # columns of the output unless stdout is a terminal
 
 
 class Command(cli.Command):
