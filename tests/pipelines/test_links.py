@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from scrapy.http import HtmlResponse
-
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.models import Fetch
 from crawlproject.pages.items import FetchedPage, ReadPage
 from crawlproject.pipelines.links import LinksPipeline
 from tests.leading import lead
-from tests.pages.reading import read
+from tests.pages.reading import fetched, read
 
 
 def page(number: int) -> FetchedPage:
     url = f"https://museum.example/{number}"
     html = f'<p>{number}</p><a href="/{number}/next">next</a><img src="/{number}.jpg">'
-    return FetchedPage(
-        url=url,
-        source="museum.example",
-        response=HtmlResponse(url, body=html.encode()),
-        fetched_at="2026-11-22T12:00:00+00:00",
-        fetch=Fetch(final_url=url, redirects=0, attempts=1, fetch_s=0.1),
-        page=read(html, url=url),
-    )
+    return fetched(html.encode(), url, page=read(html, url=url))
 
 
 async def test_many_pages_at_the_same_time_leave_connections_to_redis_free(scheduler: FrontierScheduler) -> None:

@@ -1,4 +1,4 @@
-"""The end of a lease: the script settle."""
+"""The end of a lease, and dead letters that live again: the scripts settle and take_dead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Settlement, histogram
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, DeadLetter, Settlement, histogram
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in, read_fetches
 from tests.standing_clock import StandingClock
@@ -27,6 +27,7 @@ from tests.state.calls.calls import (
     rule,
     settle,
     source_of,
+    waiting,
 )
 
 
@@ -185,3 +186,30 @@ async def test_a_request_whose_end_fails_is_a_dead_letter_and_delays_no_other_fo
     assert await outstanding(state) == 0
     assert await db(state).xlen(state.keys.image_events) == 2
     assert counts_in(await db(state).hget(state.keys.counts, "museum")) == {"fetched": 2, "failed": 1}
+
+
+async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
+    await begin(state, 100)
+    await put(state, [entry("a", deliveries=2)])
+    (grant,) = (await lease(state)).grants
+    await settle(state, grant, entry=grant.entry, dead="status 403")
+    ((_, letter),) = await db(state).xrange(state.keys.dead)
+    assert letter == {
+        b"entry": entry("a", deliveries=2),
+        b"source": b"museum",
+        b"reason": b"status 403",
+        b"deliveries": b"2",
+    }
+    assert await outstanding(state) == 0
+
+
+async def test_dead_letters_live_again_once(state: State) -> None:
+    await begin(state, 100)
+    one = await db(state).xadd(state.keys.dead, {"entry": entry("a"), "source": "museum", "reason": "x"})
+    two = await db(state).xadd(state.keys.dead, {"seed": "bad", "source": "", "reason": "x"})
+    letters = [DeadLetter(one.decode(), "museum", entry("a")), DeadLetter(two.decode(), "", seed=b"bad")]
+    assert await state.scripts.take_dead(letters) == 2
+    assert await state.scripts.take_dead(letters) == 0
+    assert await outstanding(state) == 1
+    assert await waiting(state) == [b"bad"]
+    assert names(await lease(state)) == ["a"]
