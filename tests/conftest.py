@@ -331,6 +331,20 @@ async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
     await one.state.close()
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files and folders that are synced to disk, in their order."""
+    names: list[str] = []
+    sync = os.fsync
+
+    def note(file: int) -> None:
+        sync(file)
+        names.append(Path(f"/proc/self/fd/{file}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return names
+
+
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
     """The address of an S3 API, without a bucket."""
