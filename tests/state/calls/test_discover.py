@@ -10,13 +10,12 @@ import pytest
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state.calls import Budget, LinkGroup, Scripts
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.state.calls.calls import (
     db,
     entry,
     feed,
     join,
+    lead,
     lease,
     lists_of,
     names,
@@ -24,6 +23,7 @@ from tests.state.calls.calls import (
     requests,
     rule,
     settle,
+    within,
 )
 
 WIDE = Budget(1000, 4, 1_000_000, 100)
