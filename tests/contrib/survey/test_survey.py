@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 import threading
 from contextlib import suppress
@@ -21,11 +20,9 @@ import redis
 from crawlproject.contrib.datasets.dataset import Dataset
 from crawlproject.contrib.datasets.parquet import PagesForm, ParquetForm
 from crawlproject.contrib.datasets.parts import FolderParts
-from crawlproject.contrib.survey.commands.survey import Command
 from crawlproject.contrib.survey.events import OPTIONAL, files_of, opened
 from crawlproject.contrib.survey.figures import survey
 from crawlproject.contrib.survey.page import page
-from crawlproject.errors import CrawlprojectError
 from crawlproject.models import PageEvent
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import State
@@ -335,13 +332,10 @@ def test_what_cannot_be_surveyed_is_said_in_a_sentence(
     assert done.stdout == "" or "--html" in args
 
 
-def test_without_duckdb_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from crawlproject.contrib.survey.commands.survey import _survey
-
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(CrawlprojectError, match=r"pip install 'crawlproject\[survey\]'"):
-        _survey([str(tmp_path)], 20, 1000, None)
-    assert Command.summary
+def test_without_duckdb_the_extra_is_named(scrapy: Scrapy, tmp_path: Path) -> None:
+    (tmp_path / "duckdb.py").write_text("raise ImportError")
+    done = scrapy("survey", lines(tmp_path / "results.jsonl"), PYTHONPATH=str(tmp_path))
+    assert (done.returncode, "pip install 'crawlproject[survey]'" in done.stderr) == (1, True)
 
 
 def test_traps_and_budgets_come_from_the_totals(scrapy: Scrapy, tmp_path: Path) -> None:
