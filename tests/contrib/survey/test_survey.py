@@ -315,7 +315,7 @@ def test_hostile_texts_neither_command_a_terminal_nor_become_markup(scrapy: Scra
     ],
 )
 def test_what_cannot_be_surveyed_is_said_in_a_sentence(
-    scrapy: Scrapy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], sentence: str
+    scrapy: Scrapy, tmp_path: Path, args: list[str], sentence: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
@@ -323,9 +323,7 @@ def test_what_cannot_be_surveyed_is_said_in_a_sentence(
     lines(tmp_path / "other.jsonl", '{"a": 1}')
     lines(tmp_path / "none.jsonl")
     lines(tmp_path / "list.jsonl", a_page("a"))
-    done = scrapy(
-        "survey", *args, cwd=tmp_path, PYTHONPATH=str(ROOT), SCRAPY_SETTINGS_MODULE="crawlproject.settings"
-    )
+    done = scrapy("survey", *args, cwd=tmp_path, SCRAPY_SETTINGS_MODULE="crawlproject.settings")
     assert done.returncode in {1, 2}
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
