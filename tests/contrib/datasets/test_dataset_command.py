@@ -41,6 +41,7 @@ class Making:
         left_out = {"CRAWL_SOURCES", "IMAGES_STORE", "MAX_IDLE_TIME_BEFORE_CLOSE"}
         self.environ = {name: value for name, value in crawl.environ.items() if name not in left_out}
         self.environ |= {"PYTHONPATH": str(ROOT), "SCRAPY_SETTINGS_MODULE": "crawlproject.settings"}
+        self.environ["CRAWL_HEARTBEAT_TIMEOUT"] = "3"  # those of workers that are killed come back soon
 
     def write_list(self) -> list[str]:
         names = [*(f"{number}.jpg" for number in range(COUNT)), "bad.jpg", "slow.jpg"]
