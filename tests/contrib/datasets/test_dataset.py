@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
+from crawlproject.contrib.datasets import parquet
 from crawlproject.contrib.datasets.dataset import ABOUT, Dataset
 from crawlproject.contrib.datasets.event_rows import PAGES, SCHEMA
 from crawlproject.contrib.datasets.parquet import FOOTER, PagesForm, ParquetForm
@@ -217,7 +218,10 @@ def test_values_of_other_types_are_null_and_stop_nothing(client: redis.Redis, tm
     assert {name for name, value in third.items() if value is not None} == {"status"}
 
 
-def test_parts_are_full_and_go_on_where_the_last_ended(client: redis.Redis, tmp_path: Path) -> None:
+def test_parts_are_full_and_go_on_where_the_last_ended(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP", 3)
     emit(client, range(10))
     drain(client, tmp_path)
     assert [pq.read_metadata(path).num_rows for path in parts(tmp_path)] == [4, 4, 2]
@@ -227,6 +231,13 @@ def test_parts_are_full_and_go_on_where_the_last_ended(client: redis.Redis, tmp_
     assert numbers(tmp_path) == list(range(13))
     assert drain(client, tmp_path) == 0
     assert len(parts(tmp_path)) == 4
+
+
+def test_a_name_goes_on_in_a_new_dataset(client: redis.Redis, tmp_path: Path) -> None:
+    for number in range(2):
+        emit(client, range(3 * number, 3 * number + 3))
+        drain(client, tmp_path / str(number), name="archive")
+        assert numbers(tmp_path / str(number)) == list(range(3 * number, 3 * number + 3))
 
 
 def test_the_footer_alone_says_how_far_it_is(client: redis.Redis, tmp_path: Path) -> None:
