@@ -261,8 +261,8 @@ def scrapy(environment: dict[str, str]) -> Scrapy:
     """Run `scrapy ARGS`, with `environ` added to the environment."""
 
     def run(*args: str, stdin: str = "", cwd: Path = ROOT, **environ: str) -> subprocess.CompletedProcess[str]:
-        if cwd == ROOT and "PYTHONPATH" not in environ:
-            return forks().run(args, environment | environ, stdin)
+        if "PYTHONPATH" not in environ:
+            return forks().run(args, environment | environ, stdin, cwd)
         return ran([sys.executable, "-m", "scrapy", *args], cwd, environment | environ, stdin)
 
     return run
