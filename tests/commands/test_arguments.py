@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from crawlproject.texts import printable
-from tests.conftest import ROOT
+from tests.commands.conftest import Frontier
+from tests.conftest import ROOT, Scrapy
 from tests.pasting import HOSTILE, pasted
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
 
 
 async def test_what_operators_type_is_handed_back_quoted(scrapy: Scrapy, frontier: Frontier) -> None:

@@ -7,17 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
 from crawlproject.state import embedded
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
-
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT, Scrapy
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from crawlproject import plugins
 from crawlproject.errors import ConfigError
 from crawlproject.storage.blobs import (
     PROBE,
+    Folder,
     FolderStorage,
     check_storage,
-    is_permanent,
     open_storage,
     original_name,
     thumbnail_name,
@@ -164,8 +164,8 @@ def test_a_folder_that_vanishes_is_an_error_and_not_recreated(tmp_path: Path, wh
     ("error", "lasting"),
     [(errno.EACCES, True), (errno.EROFS, True), (errno.ENOTDIR, True), (errno.ENOSPC, False), (errno.EIO, False)],
 )
-def test_a_folder_tells_permanent_from_temporary_errors(error: int, lasting: bool) -> None:
-    assert is_permanent(OSError(error, "x")) is lasting
+def test_a_folder_tells_permanent_from_temporary_errors(tmp_path: Path, error: int, lasting: bool) -> None:
+    assert Folder(tmp_path).is_permanent(OSError(error, "x")) is lasting
 
 
 def test_a_folder_is_tried_before_the_crawl(tmp_path: Path) -> None:

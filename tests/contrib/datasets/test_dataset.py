@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import resource
 from collections.abc import Iterator
@@ -26,11 +25,11 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.streams import readers as streams
 from crawlproject.streams.readers import readers
+from tests.conftest import ROOT
 from tests.sinks.events import KEYS, dead_letter, emit, gone, image
 from tests.sinks.running import ends_before, has_died, let_leases_end, run
 from tests.streams.records import write
 
-ROOT = Path(__file__).parents[3]
 TRACED = (
     "crawlproject/contrib/datasets/dataset.py",
     "crawlproject/contrib/datasets/parquet.py",
@@ -354,20 +353,12 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(
 ) -> None:
     emit(client, range(400))
 
-    def limit() -> None:
+    def fill(own: redis.Redis) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+        with pytest.raises(CrawlprojectError, match="make room"):
+            drain(own, tmp_path, rows=400)
 
-    child = os.fork()
-    if not child:
-        try:
-            with redis.Redis.from_url(redis_url) as own:
-                limit()
-                drain(own, tmp_path, rows=400)
-        except CrawlprojectError as error:
-            os._exit(7 if "make room" in str(error) else 1)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert not has_died(redis_url, fill)
     let_leases_end(client)
     drain(client, tmp_path, rows=400)
     assert numbers(tmp_path) == list(range(400))

@@ -18,10 +18,11 @@ from crawlproject.contrib.warc import index as warc_index
 from crawlproject.contrib.warc.index import Index, merge_indices, write_index
 from crawlproject.contrib.warc.records import Earlier, Exchange, head, members, payload_digest, warcinfo
 from crawlproject.contrib.warc.segments import index_of
-from crawlproject.contrib.warc.store_reading import Bucket, Folder
 from crawlproject.contrib.warc.stored_pages import read
 from crawlproject.contrib.warc.url_keys import url_key
 from crawlproject.errors import CrawlprojectError
+from crawlproject.storage.blobs import Folder
+from crawlproject.storage.s3 import S3Storage
 from tests.contrib.warc.warc_reading import STARTED, exchange, segments, text
 from tests.storage.s3_gate import Gate, aws, made_bucket
 
@@ -197,7 +198,7 @@ def test_a_bucket_is_indexed_and_merged_as_a_folder_is(gate: Gate, tmp_path: Pat
     for file in files:
         bucket.upload_file(str(file), f"crawl/{file.name}")
     bucket.put_object(Key=f"crawl/within/{files[0].name}", Body=b"of others")
-    store = Bucket(f"s3://{name}/crawl/", aws(gate.url))
+    store = S3Storage(f"s3://{name}/crawl/", aws(gate.url))
     for indexed in (2, 0):
         assert merge_indices(store, print) == {"files": 2, "indexed": indexed}
         assert store.read("index.cdxj") == theirs(files)

@@ -62,7 +62,9 @@ class Command(cli.Command):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the temporary folder is removed
         made = _survey(args, opts.top, opts.memory, _stats(opts.stats))
         if opts.html:
-            _write(made, opts.html)
+            from crawlproject.contrib.survey.page import page
+
+            cli.save(opts.html, page(made), "--html")
         if opts.json:
             print(json.dumps(made, indent=2))
         elif opts.html != "-":
@@ -105,25 +107,13 @@ def _stats(place: str | None) -> dict[str, Any] | None:
     return found
 
 
-def _write(made: dict[str, Any], place: str) -> None:
-    from crawlproject.contrib.survey.page import page
-
-    if place == "-":
-        sys.stdout.buffer.write(page(made))
-        return
-    try:
-        Path(place).write_bytes(page(made))
-    except OSError as error:
-        raise UsageError(f"--html: {error}", print_help=False) from None
-
-
 def _show(made: dict[str, Any]) -> None:
     """Print the tables, by rich's `Text`, which reads no markup; `shown` has made them printable."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from crawlproject.contrib.survey.figures import TABLES, shown, summary, words
+    from crawlproject.contrib.survey.figures import TABLES, shown, summary, text_columns, words
 
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
@@ -138,9 +128,9 @@ def _show(made: dict[str, Any]) -> None:
                 continue
             console.print(Text(f"\n{title} ({subject})", "italic"))
             table = Table(box=None, pad_edge=False)
-            cells = shown(key, rows)
+            cells, texts = shown(key, rows), text_columns(rows)
             for name, column in zip(rows[0], zip(*cells, strict=True), strict=True):
-                if any(isinstance(row[name], str) for row in rows):
+                if name in texts:
                     table.add_column(words(name), no_wrap=True, overflow="ellipsis")
                 else:  # numbers are never cut
                     table.add_column(words(name), justify="right", no_wrap=True, min_width=max(map(len, column)))
