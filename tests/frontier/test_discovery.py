@@ -20,8 +20,7 @@ from crawlproject.spiders.pages import PagesSpider
 from crawlproject.state.calls import Finds, Text
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
-from tests.leading import lead
-from tests.state.calls.calls import db
+from tests.state.calls.calls import db, lead
 
 PAGE = [Link(f"https://museum.example/{n}") for n in range(20)]
 

@@ -11,13 +11,12 @@ import pytest
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state.calls import Budget, Finds, LinkGroup, Scripts, Sitemaps, Text
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.state.calls.calls import (
     db,
     entry,
     feed,
     join,
+    lead,
     lease,
     lists_of,
     names,
@@ -25,6 +24,7 @@ from tests.state.calls.calls import (
     requests,
     rule,
     settle,
+    within,
 )
 
 WIDE = Budget(1000, 4, 1_000_000, 100)
