@@ -27,7 +27,7 @@ def project() -> Iterator[Path]:
 
 def test_it_is_started_found_used_and_stopped(scrapy: Scrapy, project: Path) -> None:
     def run(*args: str) -> tuple[int, str, str]:
-        done = scrapy(*args, cwd=project, REDIS_URL="", PYTHONPATH=str(ROOT))
+        done = scrapy(*args, cwd=project, REDIS_URL="")
         return done.returncode, done.stdout, done.stderr
 
     socket = project / ".crawl" / "redis.sock"

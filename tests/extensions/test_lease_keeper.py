@@ -246,6 +246,7 @@ async def test_what_is_not_the_sites_fault_goes_back_and_costs_its_source_nothin
     assert [entry[1] for entry in entries] == [deliveries]
     assert await case.statuses() == []
     assert (await case.totals()).keys() & {"error_store", "error_ours", "retried"} == counted
+    assert bool(case.keeper.crawler.stats.get_value("store/returned")) == (outcome is STORAGE_UNAVAILABLE)
 
 
 async def test_a_dropped_item_is_a_dead_letter(case: Case) -> None:

@@ -140,7 +140,7 @@ def die_everywhere(redis_url: str, address: str) -> None:
     deaths = 0
     with redis.Redis.from_url(redis_url) as client:
         emit(client, 0)
-        while has_died(redis_url, ends_before(TRACED, deaths * 32, lambda own: drain(own, address))):
+        while has_died(redis_url, ends_before(TRACED, deaths * 48, lambda own: drain(own, address))):
             write(client, READER, KEYS, until=None)  # as if five seconds had passed
             assert not has_died(redis_url, lambda own: drain(own, address))
             deaths += 1

@@ -19,10 +19,8 @@ from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
 from crawlproject.storage.blobs import FolderStorage, Storage
 from tests.frontier.tails import SITE, counters, discover, spilled, url
-from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.sinks.running import ends_before, has_died, run
-from tests.state.calls.calls import db, join, lease
+from tests.state.calls.calls import db, join, lead, lease, within
 from tests.waiting import until_async
 
 
@@ -286,5 +284,6 @@ async def test_a_store_that_answers_with_other_bytes_loses_nothing(
         for _ in range(2 * TRIES):
             with pytest.raises(StoreTrouble):
                 await look_at(crawl, overflow)
+    await look_at(crawl, overflow)
     assert await crawled(crawl, overflow) == [url(n) for n in range(12 + 64)]
     assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 import threading
 from contextlib import suppress
@@ -21,11 +20,9 @@ import redis
 from crawlproject.contrib.datasets.dataset import Dataset
 from crawlproject.contrib.datasets.parquet import PagesForm, ParquetForm
 from crawlproject.contrib.datasets.parts import FolderParts
-from crawlproject.contrib.survey.commands.survey import Command
 from crawlproject.contrib.survey.events import OPTIONAL, files_of, opened
 from crawlproject.contrib.survey.figures import survey
 from crawlproject.contrib.survey.page import page
-from crawlproject.errors import CrawlprojectError
 from crawlproject.models import PageEvent
 from crawlproject.sinks.jsonlines import EventFile
 from crawlproject.state.client import State
@@ -318,7 +315,7 @@ def test_hostile_texts_neither_command_a_terminal_nor_become_markup(scrapy: Scra
     ],
 )
 def test_what_cannot_be_surveyed_is_said_in_a_sentence(
-    scrapy: Scrapy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], sentence: str
+    scrapy: Scrapy, tmp_path: Path, args: list[str], sentence: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
@@ -326,22 +323,17 @@ def test_what_cannot_be_surveyed_is_said_in_a_sentence(
     lines(tmp_path / "other.jsonl", '{"a": 1}')
     lines(tmp_path / "none.jsonl")
     lines(tmp_path / "list.jsonl", a_page("a"))
-    done = scrapy(
-        "survey", *args, cwd=tmp_path, PYTHONPATH=str(ROOT), SCRAPY_SETTINGS_MODULE="crawlproject.settings"
-    )
+    done = scrapy("survey", *args, cwd=tmp_path, SCRAPY_SETTINGS_MODULE="crawlproject.settings")
     assert done.returncode in {1, 2}
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == "" or "--html" in args
 
 
-def test_without_duckdb_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from crawlproject.contrib.survey.commands.survey import _survey
-
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(CrawlprojectError, match=r"pip install 'crawlproject\[survey\]'"):
-        _survey([str(tmp_path)], 20, 1000, None)
-    assert Command.summary
+def test_without_duckdb_the_extra_is_named(scrapy: Scrapy, tmp_path: Path) -> None:
+    (tmp_path / "duckdb.py").write_text("raise ImportError")
+    done = scrapy("survey", lines(tmp_path / "results.jsonl"), PYTHONPATH=str(tmp_path))
+    assert (done.returncode, "pip install 'crawlproject[survey]'" in done.stderr) == (1, True)
 
 
 def test_traps_and_budgets_come_from_the_totals(scrapy: Scrapy, tmp_path: Path) -> None:
