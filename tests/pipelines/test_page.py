@@ -1,4 +1,4 @@
-"""Reading a page, and what is noted of it so that it can be looked at again."""
+"""Reading a page, noting what a later look needs, and storing what it leads to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from scrapy import Request
 from scrapy.http import Response
 
 from crawlproject import config
+from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.middlewares.one_item import RevisitMiddleware
 from crawlproject.models import REVISIT, SOURCE
-from crawlproject.pages.items import FetchedPage
+from crawlproject.pages.items import FetchedPage, ReadPage
 from crawlproject.pages.revisits import Look
+from crawlproject.pipelines.links import LinksPipeline
 from crawlproject.pipelines.page import PagePipeline
 from crawlproject.politeness.outcomes import Failure
 from crawlproject.spiders.pages import PagesSpider
+from tests.leading import lead
+from tests.pages import reading
 from tests.pages.reading import fetched
 
 URL = "https://museum.org/"
@@ -99,3 +103,17 @@ async def test_a_page_that_is_not_modified_is_not_read() -> None:
     assert found.page is None
     unasked = spider.parse(Response(URL, 304, request=request.replace(headers={})))
     assert unasked.reason == "status 304"
+
+
+def linked(number: int) -> FetchedPage:
+    url = f"https://museum.example/{number}"
+    html = f'<p>{number}</p><a href="/{number}/next">next</a><img src="/{number}.jpg">'
+    return fetched(html.encode(), url, page=reading.read(html, url=url))
+
+
+async def test_many_pages_at_the_same_time_leave_connections_to_redis_free(scheduler: FrontierScheduler) -> None:
+    await lead(scheduler.state)
+    pipeline = LinksPipeline(scheduler.crawler)
+    pipeline.open_spider()
+    items = await asyncio.gather(*(pipeline.process_item(linked(number)) for number in range(250)))
+    assert all(isinstance(item, ReadPage) for item in items)
