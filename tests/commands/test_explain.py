@@ -29,8 +29,8 @@ from crawlproject.texts import one_line
 from tests.commands.conftest import Frontier
 from tests.conftest import Scrapy, local_network
 from tests.robots_copies import copy_of, keep_copy, set_copy
-from tests.settings_of_functions import within
 from tests.sinks.events import gone, image
+from tests.state.calls.calls import within
 
 URL = "https://images.museum.org/paintings/a.jpg"
 ROBOTS = "https://images.museum.org/robots.txt"

@@ -15,8 +15,7 @@ from crawlproject.models import Lease
 from crawlproject.state.calls import Revisit
 from crawlproject.state.client import State
 from tests.frontier.tails import SITE, MemoryStore, counters, discover, spilled
-from tests.leading import lead
-from tests.state.calls.calls import change_packed, db, entry, join, lease, put, request, rule, settle
+from tests.state.calls.calls import change_packed, db, entry, join, lead, lease, put, request, rule, settle
 from tests.waiting import until_async
 
 TIMEOUT_S = 1.0

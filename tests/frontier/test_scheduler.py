@@ -13,8 +13,7 @@ from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from tests.conftest import scheduler_for, stop_tasks
-from tests.leading import lead
-from tests.state.calls.calls import join, lease, outstanding, source_of
+from tests.state.calls.calls import join, lead, lease, outstanding, source_of
 from tests.waiting import until_async
 
 

@@ -19,10 +19,8 @@ from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
 from crawlproject.storage.blobs import FolderStorage, Storage
 from tests.frontier.tails import SITE, counters, discover, spilled, url
-from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.sinks.running import ends_before, has_died, run
-from tests.state.calls.calls import db, join, lease
+from tests.state.calls.calls import db, join, lead, lease, within
 from tests.waiting import until_async
 
 

@@ -13,8 +13,7 @@ from crawlproject.contrib.report.requests import Hour, read_requests
 from crawlproject.models import Lease, Requested
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
+from tests.state.calls.calls import change_packed, db, entry, join, lead, lease, put, rule
 from tests.state.test_circuit_script import MUSEUM, Crawl
 
 SECOND = 1_000_000
