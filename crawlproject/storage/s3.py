@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from crawlproject.errors import ConfigError
 from crawlproject.plugins import content_type_of
-from crawlproject.texts import printable, without_secrets
+from crawlproject.texts import missing, printable, without_secrets
 
 
 class S3Storage:
@@ -29,8 +29,8 @@ class S3Storage:
         try:
             import boto3
             from botocore.config import Config as BotoConfig
-        except ImportError:
-            raise ConfigError("s3:// needs boto3: pip install 'crawlproject[s3]'") from None
+        except ImportError as error:
+            raise ConfigError(missing("s3://", "boto3", error, "s3")) from None
 
         parts = urlsplit(uri)
         self.bucket, self.prefix = parts.netloc, parts.path.lstrip("/")

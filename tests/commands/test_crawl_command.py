@@ -26,7 +26,7 @@ TRAPS = str(Path(__file__).parents[1] / "traps")
         ),
         (
             {"CRAWL_KEEP_ORIGINALS": "s3://bucket/", "PYTHONPATH": "{tmp}/without"},
-            "CRAWL_KEEP_ORIGINALS=s3://bucket/ cannot be used: s3:// needs boto3: pip install 'crawlproject[s3]'",
+            "CRAWL_KEEP_ORIGINALS=s3://bucket/ cannot be used: s3:// needs boto3 (",
         ),
         (
             {"CRAWL_ANALYSES": "crawlproject.models:phish"},
