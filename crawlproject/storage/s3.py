@@ -140,4 +140,5 @@ class S3Storage:
         if isinstance(error, boto.SSLError):
             return "CERTIFICATE_VERIFY_FAILED" in str(error)
         passing = (boto.HTTPClientError, boto.ConnectionError, boto.CredentialRetrievalError)
-        return isinstance(error, (boto.BotoCoreError, ValueError)) and not isinstance(error, passing)
+        lasting = (boto.BotoCoreError, ValueError, FileNotFoundError)
+        return isinstance(error, lasting) and not isinstance(error, passing)
