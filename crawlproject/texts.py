@@ -47,9 +47,9 @@ def grouped(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def without_pyarrow(what: str, error: ImportError) -> str:
-    """Return what to tell an operator where pyarrow cannot be imported, and `what` needs it."""
-    return f"{what} needs pyarrow ({error}): pip install 'crawlproject[parquet]'"
+def missing(what: str, package: str, error: ImportError, extra: str) -> str:
+    """Return what to tell an operator where a package of an extra cannot be imported, and `what` needs it."""
+    return f"{what} needs {package} ({error}): pip install 'crawlproject[{extra}]'"
 
 
 def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) -> str:

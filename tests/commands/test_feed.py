@@ -17,6 +17,7 @@ from pyarrow import parquet as pq
 
 from crawlproject.state.keys import Keys
 from tests.conftest import Scrapy
+from tests.following import running
 from tests.waiting import until
 
 KEYS = Keys("crawl", "images")
@@ -130,15 +131,7 @@ def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
         overflow = f"{KEYS.overflow_of}0:museum.org"
         client.rpush(overflow, *["x"] * 5)
         client.hset(KEYS.counters, "overflow", 5)
-        command = [sys.executable, "-m", "scrapy", "feed", "-"]
-        with subprocess.Popen(
-            command,
-            env=environment | {"CRAWL_OVERFLOW_MAXLEN": "10"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as feed:
+        with running(environment | {"CRAWL_OVERFLOW_MAXLEN": "10"}, "feed", "-") as feed:
             assert feed.stdin is not None
             assert feed.stderr is not None
             feed.stdin.write(f"{A}\n")
@@ -168,10 +161,8 @@ def table(first: int, last: int) -> pa.Table:
 def broken_off(environment: dict[str, str], redis_url: str, *arguments: str, at_least: int = 1_000) -> int:
     """Kill a feed when so many seeds are fed; return how many are."""
     with redis.Redis.from_url(redis_url) as client:
-        command = [sys.executable, "-m", "scrapy", "feed", *arguments]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as feed:
+        with running(environment, "feed", *arguments):
             until(lambda: client.llen(KEYS.seeds) >= at_least)
-            feed.kill()
         fed: int = client.llen(KEYS.seeds)
     return fed
 
