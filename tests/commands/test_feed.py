@@ -24,10 +24,10 @@ KEYS = Keys("crawl", "images")
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
 
-def seeds(url: str, key: str = KEYS.seeds) -> list[str]:
+def seeds(url: str) -> list[str]:
     """Return the seeds in the order in which they are read."""
     with redis.Redis.from_url(url) as client:
-        return [seed.decode() for seed in reversed(client.lrange(key, 0, -1))]
+        return [seed.decode() for seed in reversed(client.lrange(KEYS.seeds, 0, -1))]
 
 
 def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(

@@ -59,10 +59,10 @@ def drain(client: redis.Redis, broker: Broker | str) -> int:
     return run(client, drained)
 
 
-def sent(broker: Broker, topic: str = IMAGES) -> list[tuple[int, bytes]]:
+def sent(broker: Broker) -> list[tuple[int, bytes]]:
     """Return number and id of each message, sorted."""
     found = []
-    for message in broker.messages(topic):
+    for message in broker.messages(IMAGES):
         headers: Any = dict(message.headers() or ())
         found.append((int(json.loads(message.value() or b"")["identifier"]), headers["id"]))
     return sorted(found)

@@ -8,10 +8,10 @@ local texts = {}
 -- this very address.
 function texts.note(ctx, seen)
   local key = ctx.K.texts_of .. text(seen.part)
-  local size, at = 9 * seen.places, 9 * seen.place
+  local at = 9 * seen.place
   local found = redis.call('GETRANGE', key, at, at + 8)
-  if #found == 9 and found:sub(1, 4) == seen.digest then return found:sub(5) == seen.address end
-  if redis.call('STRLEN', key) < size then redis.call('SETRANGE', key, size - 1, '\0') end
+  if found:sub(1, 4) == seen.digest then return found:sub(5) == seen.address end
+  if #found < 9 then redis.call('SETRANGE', key, 9 * seen.places - 1, '\0') end -- the whole part, which is shorter
   redis.call('SETRANGE', key, at, seen.digest .. seen.address)
   return true
 end
