@@ -26,7 +26,8 @@ _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufe
 
 def printable(text: str, longest: int = 200) -> str:
     """Return an untrusted text for logs and reasons: cut to `longest` characters, without control characters."""
-    return "".join(char if char.isprintable() else "?" for char in text[:longest])
+    text = text[:longest]
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def visible(text: str) -> str:

@@ -101,6 +101,23 @@ async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     assert await scheduler.state.redis.hget(scheduler.state.keys.counters, "outstanding") == b"1"
 
 
+async def test_nothing_is_leased_while_bodies_pile_up(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where storage is slow: Scrapy backs out by SCRAPER_SLOT_MAX_ACTIVE_SIZE."""
+    engine: Any = scheduler.crawler.engine
+    piled_up = [True]
+    monkeypatch.setattr(engine, "needs_backout", lambda: piled_up, raising=False)
+    engine.scraper.slot = "open"
+    await rule(scheduler, museum=50)
+    scheduler.enqueue_request(Request("http://museum.example/a.jpg", meta={"identifier": "a", SOURCE: "museum"}))
+    await stored(scheduler, 1)
+    await asyncio.sleep(1)
+    assert not scheduler.queue.leases
+    piled_up.clear()
+    await until_async(lambda: scheduler.queue.leases)
+
+
 async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str) -> None:
     one = scheduler_for(redis_url)
     assert one.crawler.spider is not None

@@ -34,7 +34,7 @@ def page(body: bytes, **headers: str) -> FetchedPage:
     return fetched(body, URL, {"Content-Type": "text/html", **headers})
 
 
-LARGE = b"<p>words</p>" * 5_000
+LARGE = b"<p>words</p>" * 10_000
 
 
 @pytest.mark.parametrize(
