@@ -62,7 +62,11 @@ _ENQUEUE_BATCH = 200
 _MOST_NEW = 10_000  # requests that callbacks have yielded and no shard has yet; with more, nothing is leased
 _REVISIT_EVERY_S = 5.0  # between looks for pages that are to be looked at again
 _REVISITED = 100  # sources of such pages in one call: a few milliseconds
-_YOUNGER_COLLECTIONS = 100  # of garbage, between two full ones; Python's default is 10
+# Of garbage: objects made between two collections of the youngest, and collections of the younger between two full
+# ones. A full one comes as rarely as with 700 and 100.
+# Python's defaults are 700, fewer than a page makes, and 10.
+_YOUNG_OBJECTS = 20_000
+_YOUNGER_COLLECTIONS = 4
 _LAST_SETTLEMENTS_S = 1.0  # after the grace, for aborted requests to settle; then all leases go back
 
 
@@ -504,5 +508,5 @@ def _collect_rarely() -> None:
     Little was found: most cycles end in the younger collections.
     """
     gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _YOUNGER_COLLECTIONS)
+    _, middle, _ = gc.get_threshold()
+    gc.set_threshold(_YOUNG_OBJECTS, middle, _YOUNGER_COLLECTIONS)
