@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Protocol, TextIO, TypeVar
 
 from scrapy import Spider
@@ -449,6 +450,22 @@ async def check_known(state: State, sources: list[str], remedy: str = "") -> Non
     for name in sources:
         if await exclusion_of(state.shard_for(name), name, ""):
             remark(f"nothing goes out, as {name} is excluded: {scrapy_command('include', of=[name])}")
+
+
+def save(place: str, data: bytes, option: str) -> None:
+    """Write to the file that an option of a command names, or to stdout, which is `-`.
+
+    Raises:
+        UsageError: it cannot be written.
+
+    """
+    if place == "-":
+        sys.stdout.buffer.write(data)
+        return
+    try:
+        Path(place).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{option}: {error}", print_help=False) from None
 
 
 def remark(text: str) -> None:

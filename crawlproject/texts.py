@@ -41,6 +41,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def grouped(value: float) -> str:
+    """Return a number for people: digits in groups of three, or the three that matter of a small fraction."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
 def without_pyarrow(what: str, error: ImportError) -> str:
     """Return what to tell an operator where pyarrow cannot be imported, and `what` needs it."""
     return f"{what} needs pyarrow ({error}): pip install 'crawlproject[parquet]'"

@@ -29,7 +29,7 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state import embedded
 from crawlproject.state.client import State
 from crawlproject.state.functions import Caller
-from demo.redis_servers import Server
+from demo.redis_servers import Cluster, Server
 from tests.forks import forks
 from tests.standing_clock import StandingClock
 
@@ -59,10 +59,8 @@ _TOGETHER = (  # files whose tests share a fixture that takes long
     "tests/contrib/dashboard/test_browser.py",
     "tests/contrib/dashboard/test_site.py",
     "tests/test_package.py",
-    "tests/state/test_cluster.py",
-    "tests/state/test_shards.py",
-    "tests/state/test_shards_worker.py",
 )
+_CLUSTER = "cluster"  # the fixture, of which one for all tests is enough
 _NICE = 5
 
 
@@ -95,7 +93,6 @@ _SLOW_FILES = (
     "calls/test_seen_filter.py",
     "calls/test_two_spiders.py",
     "datasets/test_webdataset.py",
-    "sources/test_names.py",
     "sources/test_parquet.py",
     "state/test_circuit_script.py",
     "state/test_shared_clock.py",
@@ -106,7 +103,7 @@ _SLOW_FILES = (
 )
 _OF_SLOW_TESTS = {
     "broker",
-    "cluster",
+    _CLUSTER,
     "environment",
     "locked",
     "make",
@@ -125,6 +122,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(_SLOW)
     if item.get_closest_marker(_JUDGES):
         item.add_marker(pytest.mark.xdist_group(_JUDGES))
+    elif _CLUSTER in fixtures:
+        item.add_marker(pytest.mark.xdist_group(_CLUSTER))
     elif str(item.path).endswith(_TOGETHER):
         item.add_marker(pytest.mark.xdist_group(item.path.name))
 
@@ -177,6 +176,21 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
     """A client of the empty Redis."""
     with redis.Redis.from_url(redis_url) as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Redis Cluster of three masters and three replicas."""
+    one = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def cluster_url(cluster: Cluster) -> str:
+    """REDIS_URL of the cluster, which is whole and empty."""
+    cluster.flush()
+    return cluster.url
 
 
 @pytest.fixture
@@ -246,8 +260,8 @@ def scrapy(environment: dict[str, str]) -> Scrapy:
     """Run `scrapy ARGS`, with `environ` added to the environment."""
 
     def run(*args: str, stdin: str = "", cwd: Path = ROOT, **environ: str) -> subprocess.CompletedProcess[str]:
-        if cwd == ROOT and "PYTHONPATH" not in environ:
-            return forks().run(args, environment | environ, stdin)
+        if "PYTHONPATH" not in environ:
+            return forks().run(args, environment | environ, stdin, cwd)
         return ran([sys.executable, "-m", "scrapy", *args], cwd, environment | environ, stdin)
 
     return run
@@ -315,6 +329,20 @@ async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
     yield one
     await maybe_deferred_to_future(one.close("finished"))
     await one.state.close()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files and folders that are synced to disk, in their order."""
+    names: list[str] = []
+    sync = os.fsync
+
+    def note(file: int) -> None:
+        sync(file)
+        names.append(Path(f"/proc/self/fd/{file}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return names
 
 
 @pytest.fixture(scope="module")

@@ -34,9 +34,9 @@ class Forks:
         self._server = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
 
     def run(
-        self, args: Sequence[str], environ: Mapping[str, str], stdin: str = ""
+        self, args: Sequence[str], environ: Mapping[str, str], stdin: str = "", cwd: Path = ROOT
     ) -> subprocess.CompletedProcess[str]:
-        """Run `scrapy ARGS` in the project's folder; only one command runs at a time.
+        """Run `scrapy ARGS` in a folder; only one command runs at a time.
 
         Raises:
             subprocess.TimeoutExpired: it took more than two minutes, and was killed.
@@ -46,7 +46,7 @@ class Forks:
         assert self._server.stdout is not None
         files = [Path(self._folder.name) / name for name in _STREAMS]
         files[0].write_text(stdin)
-        self._server.stdin.write(json.dumps([args, dict(environ), list(map(str, files))]) + "\n")
+        self._server.stdin.write(json.dumps([args, dict(environ), list(map(str, files)), str(cwd)]) + "\n")
         self._server.stdin.flush()
         status = int(self._server.stdout.readline())
         if status == -signal.SIGALRM:
@@ -65,9 +65,10 @@ def forks() -> Forks:
     return Forks()
 
 
-def _become(args: list[str], environ: dict[str, str], files: list[str]) -> None:
+def _become(args: list[str], environ: dict[str, str], files: list[str], cwd: str) -> None:
     """Be `scrapy ARGS`."""
     signal.alarm(_TIMEOUT_S)
+    os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environ)
     for number, name in enumerate(files):

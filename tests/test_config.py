@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,7 @@ from crawlproject import __version__, plugins
 from crawlproject.config import RESOLVER, SETTINGS, check_guarded, environment, load, project_dir
 from crawlproject.errors import ConfigError
 from crawlproject.models import OPT_OUTS
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
+from tests.conftest import Scrapy
 
 # Of each setting: what may be given and what is read of it, and what is refused.
 Bounds = tuple[list[tuple[Any, Any]], list[Any]]

@@ -14,9 +14,9 @@ from crawlproject.frontier.dead_letters import failed_event
 from crawlproject.models import ImageEvent, LinkRotEvent, MediaEvent, PageEvent
 from crawlproject.politeness.outcomes import ERROR_KINDS
 from crawlproject.state.keys import Keys
+from tests.conftest import ROOT
 from tests.status.test_snapshot import between, sample_at, source
 
-ROOT = Path(__file__).parents[1]
 CONTRIB = ROOT / "crawlproject" / "contrib"
 _OF_EXAMPLES = {"state/lua/functions/VERB.lua", "alerts.py", "crawl_postgres.py"}
 

@@ -341,12 +341,3 @@ async def test_what_else_the_catalogue_says_of_sources_goes_along_and_goes_again
                 return {name: row.split(b"\t")[2] for name, row in stored.items()} == {b"museum": b""}
 
             await until_async(gone)
-
-
-async def test_rates_that_were_deleted_are_set_again(scheduler: FrontierScheduler, tmp_path: Path) -> None:
-    redis, keys = scheduler.state.redis, scheduler.state.keys
-    rates = {b"museum": b"0.2", b"flickr": b"200.0"}
-    async with leading(scheduler, catalogue(tmp_path / "c", museum=5_000, flickr=500_000_000)):
-        await until_equal(lambda: redis.hgetall(keys.rates), rates)
-        await redis.delete(keys.rates)
-        await until_equal(lambda: redis.hgetall(keys.rates), rates)

@@ -37,7 +37,8 @@ _LONGER = {"crawlproject.texts._SHAPES": 4}
 # How patterns are used that go by another name
 _USED = {"crawlproject.texts._SHAPES": ["sub"]}
 _METHODS = {"match": "match", "fullmatch": "fullmatch", "search": "search"}  # others find all
-_KINDS = {code.CATEGORY_DIGIT: "1", code.CATEGORY_SPACE: " ", code.CATEGORY_WORD: "a"}
+_OF = ("aZbyé", "10", " ", "\n\t\r", "-.,;:=_~/<>()[]{}\"'\\&%*#?+@!$^`|")  # characters of each kind
+_compile: Any = importlib.import_module("re._compiler").compile
 _REPEATS = {code.MAX_REPEAT, code.MIN_REPEAT, code.POSSESSIVE_REPEAT}
 
 
@@ -79,7 +80,7 @@ class Made:
             elif kind in {code.NOT_LITERAL, code.ANY}:
                 text += "a" if value != ord("a") else "b"
             elif kind is code.IN:
-                text += self._one_of(value)[0]
+                text += self._one_of((kind, value))[0]
             elif kind is code.BRANCH:
                 text += [self._walk(branch, here) for branch in value[1]][0]  # noqa: RUF015 - notes all
             elif kind is code.SUBPATTERN:
@@ -99,35 +100,12 @@ class Made:
         self.characters |= set(text[:1])
         return text
 
-    def _one_of(self, parts: Any) -> list[str]:
+    def _one_of(self, parsed: Any) -> list[str]:
         """Return characters of a set, one of each kind."""
-        if parts[0][0] is code.NEGATE:
-            found = [one for one in "a1 ,(=<\"'\\é" if not re.match(_class(parts[1:]), one)][:3]
-        else:
-            found = [
-                chr(value)
-                if kind is code.LITERAL
-                else chr(value[0])
-                if kind is code.RANGE
-                else _KINDS.get(value, "-")
-                for kind, value in parts
-            ]
+        belongs = _compile(_parser.SubPattern(_parser.State(), [parsed])).match
+        found = [one for kind in _OF for one in [*filter(belongs, kind)][:2]]
         self.characters |= set(found)
         return found or ["~"]
-
-
-def _class(parts: Any) -> str:
-    """Return the set of some parts as a pattern."""
-    names = {code.CATEGORY_DIGIT: r"\d", code.CATEGORY_SPACE: r"\s", code.CATEGORY_WORD: r"\w"}
-    inside = ""
-    for kind, value in parts:
-        if kind is code.LITERAL:
-            inside += re.escape(chr(value))
-        elif kind is code.RANGE:
-            inside += "-".join(re.escape(chr(one)) for one in value)
-        else:
-            inside += names.get(value, r"\S")
-    return f"[{inside}]"
 
 
 def patterns() -> Iterator[Any]:

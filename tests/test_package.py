@@ -132,15 +132,9 @@ def test_help_loads_no_scrapy(installed: Path) -> None:
 
 
 def test_a_project_in_the_folder_keeps_its_settings(elsewhere: Elsewhere) -> None:
-    elsewhere.run("python", "-m", "scrapy", "startproject", "theirs")
     elsewhere.run("crawlproject", "startproject", "mine", ".")
     done = elsewhere.run("crawlproject", "settings", "--get", "BOT_NAME")
     assert done.stdout == "mine\n", done.stderr
-    elsewhere.environ["SCRAPY_SETTINGS_MODULE"] = "theirs.settings"
-    elsewhere.environ["PYTHONPATH"] = "theirs"
-    done = elsewhere.run("crawlproject", "settings", "--get", "BOT_NAME")
-    wrong = "DOWNLOAD_DELAY=1 and CONCURRENT_REQUESTS_PER_DOMAIN=1 would delay"
-    assert done.stderr.startswith(f"crawlproject: theirs/theirs/settings.py: {wrong}")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +18,9 @@ from crawlproject.state.calls import Overview
 from crawlproject.state.client import State
 from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import printable, scrapy_command
+from tests.conftest import ROOT
 from tests.pasting import HOSTILE, pasted
 from tests.settings_of_functions import within
-
-ROOT = Path(__file__).parents[1]
 
 
 def seen(name: str) -> str:

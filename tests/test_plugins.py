@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
@@ -19,14 +19,11 @@ import redis
 from crawlproject.state.keys import Keys
 from demo.gallery import Gallery
 from demo.redis_servers import free_port
+from tests.conftest import ROOT, Scrapy
 from tests.monitors import ports
 from tests.test_crawl import picture, size_for
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
-
-ROOT = Path(__file__).parents[1]
 CONTRIB = ROOT / "crawlproject" / "contrib"
 KEYS = Keys("crawl", "images")
 

@@ -8,12 +8,13 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.program import as_called
+from crawlproject.screen import stdout_console, table
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of, plain
 from crawlproject.status.sample import Survey
@@ -24,11 +25,12 @@ from crawlproject.texts import one_line, printable
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-_WIDE = 2000  # columns where no terminal bounds them
 _NEEDS = {"reason": 110, "limit": 90, "eta": 70}  # the width of a terminal below which these are left out
+_TEXTS = frozenset({"source", "state", "reason"})
 _SOON_S = 1.0  # between the first two samples, and between two attempts while Redis fails
 _ALARM = "bold red"
-_STYLES = {3: _ALARM, 2: "yellow", 1: "yellow"}  # by how much a source is in trouble
+_STYLES = ("", "yellow", "yellow", _ALARM)  # by how much a source is in trouble
+_RESULTS = ("success_rps", "error_rps", "link_rot_rps")
 _LINES = (
     "{processing_rate} results/s  ok {success_rps}  errors {error_rps}  limit {global_max_rps}  {megabytes} MB/s",
     "workers {workers}  sources {sources}  halted {halted}  ETA {eta}",
@@ -68,12 +70,8 @@ class Command(cli.Command):
             if opts.json:
                 print(one_line((await _snapshot(reader, opts.interval)).as_event()))
                 return
-            from rich.console import Console  # here: it would slow every command
-
-            terminal = sys.stdout.isatty()
-            console = Console(force_terminal=terminal, width=None if terminal else _WIDE, highlight=False)
-            title = f"{opts.spider} of {state.config.namespace}"
-            if terminal and not opts.once and not console.is_dumb_terminal:
+            console, title = stdout_console(), f"{opts.spider} of {state.config.namespace}"
+            if console.is_terminal and not opts.once and not console.is_dumb_terminal:
                 await _watch(reader, title, opts.interval, console)
             else:
                 console.print(view(title, await _snapshot(reader, opts.interval), width=console.width))
@@ -81,10 +79,8 @@ class Command(cli.Command):
 
 async def _snapshot(reader: Survey, interval: float) -> Snapshot:
     """Return what the crawl does during `interval` seconds."""
-    made = await reader.look()
-    while made is None:  # the first look, or one that had other shards
+    while (made := await reader.look()) is None:  # noqa: ASYNC110 - the first look, or one that had other shards
         await asyncio.sleep(interval)
-        made = await reader.look()
     return made
 
 
@@ -108,73 +104,59 @@ async def _watch(reader: Survey, title: str, interval: float, console: Console) 
             await asyncio.sleep(_SOON_S if fault or made is None else interval)
 
 
-def view(
-    title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize, width: int = _WIDE
-) -> Group:
+def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize, width: int = 2000) -> Group:
     """Return a snapshot as rich renders it: how the crawl is, and a row for each source, in `most` lines.
 
     `fault` says why there is no newer one. A narrow `width` has fewer columns, and cuts names. Texts go through
     `printable` and into rich's `Text`, which reads no markup: names come from strangers.
     """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     def line(text: str, style: str = "") -> Text:
         return Text(printable(text, 500), style, no_wrap=not style, overflow="ellipsis")
 
-    alarms = [fault] if fault else []
     if shown is None:
-        return Group(line(f"{title}  reading ..."), *(line(alarm, _ALARM) for alarm in alarms))
-    general = shown.general
-    alarms += [as_called(f"NOTHING GOES OUT: {general['paused']}")] if general["paused"] is not None else []
-    alarms += [as_called(f"SHARD {number}: {reason}") for number, reason in general["shards_stopped"].items()]
-    alarms += [f"LOST {general['overflow_lost']} requests"] if general["overflow_lost"] else []
+        return Group(line(f"{title}  reading ..."), line(fault, _ALARM))
+    general, lost = shown.general, shown.general["overflow_lost"]
+    alarms = [fault, general["paused"] and f"NOTHING GOES OUT: {general['paused']}"]
+    alarms += [f"SHARD {number}: {reason}" for number, reason in general["shards_stopped"].items()]
+    alarms = list(map(as_called, filter(None, [*alarms, lost and f"LOST {lost} requests"])))
     told = {name: digits(value) if isinstance(value, float) else value for name, value in general.items()}
     told |= {"megabytes": digits(general["bytes_per_s"] / 1e6), "eta": duration(general["eta_s"])}
     told["halted"] = len(general["circuit_breaker_tripped"])
     lines = [f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s"]
     lines += [text.format(**told) for text in _LINES]
-    if remark := said_of_minimum(one.row for one in shown.sample.sources.values()):
-        lines.append(remark)
-    rows = sorted(
-        shown.specific.items(), key=lambda row: (-row[1]["trouble"], -_seen(row[1]), -row[1]["work"], row[0])
+    lines += filter(None, [said_of_minimum(one.row for one in shown.sample.sources.values())])
+    seen = {name: sum(one[rate] or 0.0 for rate in _RESULTS) for name, one in shown.specific.items()}
+    listed = sorted(
+        shown.specific.items(), key=lambda one: (-one[1]["trouble"], -seen[one[0]], -one[1]["work"], one[0])
     )
-    kept = rows[: max(most - len(lines) - len(alarms) - 2, 0)]
+    kept = listed[: max(most - len(lines) - len(alarms) - 2, 0)]
     left_out = {head for head, least in _NEEDS.items() if width < least}
     left_out |= {"items"} if shown.sample.spider in {"images", "pages"} else set()
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
-    for name, one in kept:
-        cells = {head: cell for head, cell in _cells(name, one).items() if head not in left_out}
-        for head in cells if not table.columns else ():
-            justify: Literal["left", "right"] = "left" if head in {"source", "state", "reason"} else "right"
-            table.add_column(head, justify=justify, no_wrap=head not in {"source", "reason"}, overflow="ellipsis")
-        table.add_row(*map(line, cells.values()), style=_STYLES.get(one["trouble"], ""))
-    more = max(general["sources_listed"], len(rows)) - len(kept)
+    rows = [_cells(name, one, seen[name]) for name, one in kept]
+    rows = [{head: cell for head, cell in row.items() if head not in left_out} for row in rows]
+    made = table(rows, _TEXTS, {"state"}, [_STYLES[one["trouble"]] for _, one in kept])
+    more = max(general["sources_listed"], len(listed)) - len(kept)
     last = [line(f"and {more} more")] if more else []
-    return Group(*map(line, lines), *(line(alarm, _ALARM) for alarm in alarms), table, *last)
+    return Group(*map(line, lines), *(line(alarm, _ALARM) for alarm in alarms), made, *last)
 
 
-def _seen(source: Mapping[str, Any]) -> float:
-    """Return the results of a source a second, good and bad."""
-    return sum(source[rate] or 0.0 for rate in ("success_rps", "error_rps", "link_rot_rps"))
-
-
-def _cells(name: str, source: Mapping[str, Any]) -> dict[str, str]:
-    """Return the columns of a source."""
-    is_slowed = source["state"] == "closed" and source["trouble"]
-    state = source["state"] if source["state"] == "closed" else source["state"].upper().replace("_", " ")
+def _cells(name: str, source: Mapping[str, Any], seen: float) -> dict[str, str]:
+    """Return the columns of a source that has `seen` results a second, good and bad."""
+    state = source["state"].replace("_", " ")
     return {
-        "source": name,
-        "state": "slowed" if is_slowed else state,
+        "source": printable(name, 500),
+        "state": state.upper() if state != "closed" else "slowed" if source["trouble"] else state,
         "limit": digits(source["rate_limit"]),
         "allowed": digits(source["effective_rate"]),
-        "seen": digits(None if source["success_rps"] is None else _seen(source)),
+        "seen": digits(None if source["success_rps"] is None else seen),
         "queued": str(source["queued"] + source["waiting"]),
         "in flight": str(source["in_flight"]),
         "done": str(source["successful"]),
         "items": str(source["items"]),
         "failed": str(source["failed"]),
         "eta": duration(source["eta_s"]),
-        "reason": source["reason"],
+        "reason": printable(source["reason"], 500),
     }

@@ -422,9 +422,11 @@ def fit_open_files(concurrent: int) -> int:
     them at a time.
 
     Raises:
-        ConfigError: the hard limit (`ulimit -Hn`) is too low for any.
+        ConfigError: the hard limit (`ulimit -Hn`) is too low for any, or `concurrent` is.
 
     """
+    if concurrent < _LEAST_CONCURRENT:
+        raise ConfigError(f"CONCURRENT_REQUESTS={concurrent} must be {_LEAST_CONCURRENT} or more")
     besides = 2 * _MAX_IDLE + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:

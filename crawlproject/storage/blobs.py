@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from urllib.parse import quote
 from scrapy.crawler import Crawler
 
 from crawlproject import config, plugins
-from crawlproject.errors import ConfigError, StorageDown
+from crawlproject.errors import ConfigError, CrawlprojectError, StorageDown
 from crawlproject.models import THUMBNAIL_FORMATS
 from crawlproject.runtime import Breaker, runtime_of
 from crawlproject.storage.s3 import S3Storage
@@ -58,11 +59,6 @@ _PERMANENT = frozenset(
 )
 
 
-def is_permanent(error: Exception) -> bool:
-    """Tell whether an operator must act on an error of the file system; a full disk, for example, may pass."""
-    return isinstance(error, OSError) and error.errno in _PERMANENT
-
-
 def sync(path: Path) -> None:
     """Have a file, or the names in a folder, outlast a power cut."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -72,10 +68,68 @@ def sync(path: Path) -> None:
         os.close(file)
 
 
-class FolderStorage:
-    """Pictures as files of a folder.
+class Folder:
+    """The files of a folder, by their names, `folder/name` for those of a subfolder. Methods block.
 
-    They are written in its subfolder `.parts` and renamed into place. Both folders are made here and never again:
+    `Folder` and `S3Storage` have the same methods for readers, and raise errors of their own, of which a
+    FileNotFoundError says that there is no such file.
+    """
+
+    remedy = "make room, or bring it back"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = self.parts = folder
+        self.place = printable(str(folder), 500)
+
+    def has(self, name: str, size: int | None = None) -> bool:
+        """Tell whether there is such a file, of so many bytes: after a power cut it may be empty."""
+        self.parts.stat()  # an error where the whole folder is not there
+        try:
+            return size in {None, (self.folder / name).stat().st_size}
+        except FileNotFoundError:
+            return False
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a file, or what it has of a part."""
+        with (self.folder / name).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the sizes of all files, or of those in `folder`, which ends with "/", in bytes."""
+        self.parts.stat()
+        sizes: dict[str, int] = {}
+        with suppress(FileNotFoundError):  # of a subfolder
+            for name in os.listdir(self.folder / folder):  # noqa: PTH208 - names are all that is wanted
+                with suppress(FileNotFoundError):  # another process has removed it meanwhile
+                    found = (self.folder / folder / name).stat()
+                    if stat.S_ISREG(found.st_mode):
+                        sizes[folder + name] = found.st_size
+        return sizes
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        (self.folder / name).unlink(missing_ok=True)
+
+    def local(self, name: str, copies: Path) -> Path:
+        """Return a file of this machine with this content; `copies` is a folder for copies."""
+        return self.folder / name
+
+    def put(self, file: Path, content_type: str) -> None:
+        """Have a file of the same disk in the folder under its name, in place of what is there."""
+        sync(file)
+        file.replace(self.folder / file.name)
+        sync(self.folder)
+
+    def is_permanent(self, error: Exception) -> bool:
+        """Tell whether an operator must act on an error; a full disk, for example, may pass."""
+        return isinstance(error, OSError) and error.errno in _PERMANENT
+
+
+class FolderStorage(Folder):
+    """A folder that is written to.
+
+    Files are written in its subfolder `.parts` and renamed into place. Both folders are made here and never again:
     so a volume that is unmounted while the crawl runs causes an error, and is not replaced by an empty folder.
 
     Raises:
@@ -83,12 +137,11 @@ class FolderStorage:
 
     """
 
-    is_synced = False  # a lost thumbnail is found missing, and fetched again
     remedy = "make room, or bring the folder back as it was (with its .parts, which a worker makes at its start)"
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.place = printable(str(folder), 500)
+    def __init__(self, folder: Path, *, is_synced: bool = False) -> None:
+        super().__init__(folder)
+        self.is_synced = is_synced  # a lost thumbnail is found missing, and fetched again
         self.parts = folder / _PARTS
         self._parts_of = f"{os.getpid()}-{os.urandom(6).hex()}"
         self._numbers = itertools.count()
@@ -135,15 +188,9 @@ class FolderStorage:
                 part.unlink(missing_ok=True)
             raise
 
-    def has(self, name: str, size: int) -> bool:
-        """Tell whether there is such a file, of so many bytes: after a power cut it may be empty."""
-        try:
-            return (self.folder / name).stat().st_size == size
-        except FileNotFoundError:
-            return False
 
-
-Storage = FolderStorage | S3Storage  # of thumbnails, or originals; its methods block, in several threads
+Store = Folder | S3Storage  # what can be read
+Storage = FolderStorage | S3Storage  # what is also written, in several threads
 
 
 def thumbnail_name(identifier: str, form: str = "JPEG", size: int | None = None) -> str:
@@ -168,8 +215,10 @@ def original_name(sha256: str, form: str) -> str:
     return f"{sha256[:2]}/{sha256}{plugins.file_types()[form].suffix}"
 
 
-def open_storage(uri: str, settings: Any) -> Storage:
+def open_storage(uri: str, settings: Any, *, is_synced: bool = False) -> Storage:
     """Return the storage that a setting names; a relative folder is relative to the project's folder.
+
+    With `is_synced`, what is written outlasts a power cut.
 
     Raises:
         Exception: see FolderStorage and S3Storage.
@@ -177,14 +226,13 @@ def open_storage(uri: str, settings: Any) -> Storage:
     """
     if uri.startswith("s3://"):
         return S3Storage(uri, settings)
-    return FolderStorage(folder_of(uri))
+    return FolderStorage(folder_of(uri), is_synced=is_synced)
 
 
 def reader_of(uri: str, settings: Any) -> Callable[[str], bytes]:
     """Return a function that reads a thumbnail by its name. It blocks, and raises the storage's errors."""
     if not uri.startswith("s3://"):
-        folder = folder_of(uri)
-        return lambda name: (folder / name).read_bytes()
+        return Folder(folder_of(uri)).read
     bucket = functools.cache(lambda: S3Storage(uri, settings))
     return lambda name: bucket().read(name)
 
@@ -226,6 +274,27 @@ def refusing(setting: str, uri: str) -> Iterator[None]:
         shown = printable(without_secrets(uri), 500)
         said = str(error) if isinstance(error, ConfigError) else described(error)
         raise ConfigError(f"{setting}={shown} cannot be used: {said}") from None
+
+
+@contextmanager
+def reported(store: Store) -> Iterator[None]:
+    """Have the errors of a storage say what to do.
+
+    Raises:
+        StorageDown: it fails at present; what was tried can be tried again.
+        CrawlprojectError: it refuses, until an operator acts.
+
+    """
+    try:
+        yield
+    except CrawlprojectError:
+        raise
+    except Exception as error:  # whatever boto and the file system find wrong
+        if store.is_permanent(error):
+            raise CrawlprojectError(f"{store.place} cannot be used: {described(error)}") from None
+        raise StorageDown(
+            f"{store.place} cannot be used at the moment ({described(error)}): {store.remedy}"
+        ) from None
 
 
 def described(error: Exception) -> str:

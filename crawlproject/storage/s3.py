@@ -61,39 +61,49 @@ class S3Storage:
             Bucket=self.bucket, Key=self.prefix + name, Body=data, ContentType=content_type_of(name)
         )
 
-    def has(self, name: str, size: int) -> bool:
+    def has(self, name: str, size: int | None = None) -> bool:
         """Tell whether there is such an object, of so many bytes.
 
         Not `IfNoneMatch` of `put_object`, which not every store of this interface knows. Without the right to list
         a bucket, what is not there is forbidden (403): then `write` finds out whether all is.
         """
-        head = self.head(name, 403, 404)
-        return head is not None and bool(head["ContentLength"] == size)
+        head = self.head(name, 404) if size is None else self.head(name, 403, 404)
+        return head is not None and size in {None, head["ContentLength"]}
 
-    def upload(self, name: str, file: Path, content_type: str = "application/warc") -> None:
-        """Put a file of any size, in parts if it is large; the object appears as a whole."""
+    def remove(self, name: str) -> None:
+        """Delete the object."""
+        self.client.delete_object(Bucket=self.bucket, Key=self.prefix + name)
+
+    def local(self, name: str, copies: Path) -> Path:
+        """Return a copy of the object, in `copies`."""
+        copy = copies / name
+        if not copy.exists():
+            self.client.download_file(self.bucket, self.prefix + name, str(copy))
+        return copy
+
+    def put(self, file: Path, content_type: str) -> None:
+        """Put a file of any size under its name, in parts if it is large; the object appears as a whole."""
         from boto3.s3.transfer import TransferConfig
 
         self.client.upload_file(
             str(file),
             self.bucket,
-            self.prefix + name,
+            self.prefix + file.name,
             ExtraArgs={"ContentType": content_type},
             Config=TransferConfig(use_threads=False),
         )
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Get the object, or what it has of a part; FileNotFoundError where a part is of no object."""
+        """Get the object, or what it has of a part; FileNotFoundError where there is none."""
         from botocore.exceptions import ClientError
 
         part = {} if length is None else {"Range": f"bytes={offset}-{offset + length - 1}"}
         try:
             found = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name, **part)
         except ClientError as error:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if part and status == 404:
+            if error.response.get("Error", {}).get("Code") == "NoSuchKey":
                 raise FileNotFoundError(name) from error
-            if part and status == 416:  # it ends before
+            if part and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 416:  # it ends before
                 return b""
             raise
         body: bytes = found["Body"].read()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from crawlproject.texts import printable
-from tests.conftest import ROOT
+from tests.commands.conftest import Frontier
+from tests.conftest import Scrapy
 from tests.pasting import HOSTILE, pasted
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
 
 
 async def test_what_operators_type_is_handed_back_quoted(scrapy: Scrapy, frontier: Frontier) -> None:
@@ -48,9 +44,7 @@ async def test_a_name_behind_two_dashes_is_no_option(
 async def test_a_url_or_a_file_may_follow_two_dashes(scrapy: Scrapy, frontier: Frontier, tmp_path: Path) -> None:
     assert json.loads(scrapy("explain", "--json", "--", "http://museum.org/?a=$(reboot)&b").stdout)["source"]
     (tmp_path / "-rf").write_text("http://museum.org/a.jpg\n")
-    done = scrapy(
-        "feed", "--", "-rf", cwd=tmp_path, PYTHONPATH=str(ROOT), SCRAPY_SETTINGS_MODULE="crawlproject.settings"
-    )
+    done = scrapy("feed", "--", "-rf", cwd=tmp_path, SCRAPY_SETTINGS_MODULE="crawlproject.settings")
     assert (done.returncode, done.stdout) == (0, "1 seed fed, 0 rejected\n"), done.stderr
     assert scrapy("feed", "--", "-", stdin="http://museum.org/b.jpg\n").stdout == "1 seed fed, 0 rejected\n"
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
+from tests.conftest import Scrapy
 
 TRAPS = str(Path(__file__).parents[1] / "traps")
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
 import redis
 
 from crawlproject.state.keys import Keys
+from tests.commands.conftest import Frontier
 from tests.commands.test_dead import reject
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
-
+from tests.conftest import Scrapy
 
 KEYS = Keys("crawl", "images")
 NASTY = "museum\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"  # sets the title, clears the screen, reverses what follows

@@ -8,20 +8,18 @@ import socket
 import subprocess
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
 
 from crawlproject.state.keys import Keys
 from crawlproject.state.shards import shard_namespace
+from tests.conftest import Scrapy
 from tests.following import following
 from tests.state.servers import Server
 from tests.streams.records import write
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 KEYS = Keys("crawl", "images")
 
@@ -52,13 +50,6 @@ def test_what_there_is_is_appended_each_time(scrapy: Scrapy, redis_url: str, tmp
         assert client.hlen(KEYS.readers) == 1
         assert scrapy("events", str(path), "--forget").returncode == 2  # which reader?
     assert numbers(path) == list(range(5))
-
-    other = tmp_path / "other.txt"
-    other.write_text("mine")
-    done = scrapy("events", str(other))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("scrapy events: ")
-    assert len(done.stderr.splitlines()) == 1
     assert scrapy("events").returncode == 2
 
 

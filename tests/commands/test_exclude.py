@@ -5,13 +5,10 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from typing import TYPE_CHECKING
 
 from crawlproject.state.source_counts import counts_in
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
+from tests.commands.conftest import Frontier
+from tests.conftest import Scrapy
 
 WHO = f"{getpass.getuser()}@{socket.gethostname()}"
 

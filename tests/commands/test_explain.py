@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import pytest
@@ -26,14 +26,11 @@ from crawlproject.state.keys import Keys
 from crawlproject.status import outcome_of_url
 from crawlproject.storage.blobs import thumbnail_name
 from crawlproject.texts import one_line
-from tests.conftest import local_network
+from tests.commands.conftest import Frontier
+from tests.conftest import Scrapy, local_network
 from tests.robots_copies import copy_of, keep_copy, set_copy
 from tests.settings_of_functions import within
 from tests.sinks.events import gone, image
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
 
 URL = "https://images.museum.org/paintings/a.jpg"
 ROBOTS = "https://images.museum.org/robots.txt"

@@ -9,7 +9,6 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -17,10 +16,8 @@ import redis
 from pyarrow import parquet as pq
 
 from crawlproject.state.keys import Keys
+from tests.conftest import Scrapy
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 KEYS = Keys("crawl", "images")
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from typing import TYPE_CHECKING
 
+from crawlproject.state.client import State
+from tests.commands.conftest import Frontier
+from tests.conftest import Scrapy
 from tests.robots_copies import keep_copy
-
-if TYPE_CHECKING:
-    from crawlproject.state.client import State
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
 
 
 async def test_before_a_worker_has_read_the_catalogue_orders_and_explanations_say_so(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
 from crawlproject.state.shards import shard_namespace, shard_of
+from tests.commands.conftest import Frontier
+from tests.conftest import Scrapy
 from tests.robots_copies import keep_copy
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
 
 KEY = "crawl:override_rate:museum"
 

@@ -7,17 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
 from crawlproject.state import embedded
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
-
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT, Scrapy
 
 
 @pytest.fixture
@@ -32,7 +27,7 @@ def project() -> Iterator[Path]:
 
 def test_it_is_started_found_used_and_stopped(scrapy: Scrapy, project: Path) -> None:
     def run(*args: str) -> tuple[int, str, str]:
-        done = scrapy(*args, cwd=project, REDIS_URL="", PYTHONPATH=str(ROOT))
+        done = scrapy(*args, cwd=project, REDIS_URL="")
         return done.returncode, done.stdout, done.stderr
 
     socket = project / ".crawl" / "redis.sock"

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import pytest
@@ -16,11 +16,9 @@ from crawlproject.config import CircuitRules
 from crawlproject.sources.rates import rate_for
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
+from tests.commands.conftest import Frontier
+from tests.conftest import Scrapy
 from tests.robots_copies import keep_copy
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Frontier
-    from tests.conftest import Scrapy
 
 Rows = dict[str, dict[str, Any]]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyte
 import pytest
@@ -26,13 +26,10 @@ from crawlproject.state.calls import Pause
 from crawlproject.state.client import State
 from crawlproject.status.snapshot import Snapshot
 from tests.commands.conftest import Frontier
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Scrapy
 from tests.state.servers import Server
 from tests.status.test_snapshot import between, sample_at, source
 from tests.waiting import PATIENCE_S
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 _LINES = 30
 IMAGES: dict[str, Any] = {"counts": {"fetched": 1, "thumbnails": 1, "bytes": 500}, "latency": 0.2}

@@ -14,6 +14,8 @@ from tests.test_docs import rows, shown
 
 CONTRIB = Path(plugins.__file__).parent / "contrib"
 OURS = {name: one for name, one in plugins.found().items() if (CONTRIB / name).is_dir()}
+STORE: Any = ([("", None), ("/a/b", "/a/b"), ("s3://b/p/", "s3://b/p/")], ["s3://b", "gs://b/"])
+ADDRESS: Any = ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"])
 BOUNDS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "CRAWL_KAFKA_BROKERS": (
         [
@@ -34,16 +36,13 @@ BOUNDS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
         ],
         ["x=1", "[1]", "5", '{"acks": 1}', '{"x": null}', '{"x": {"y": 1}}', "{" * 100_000, 5, True],
     ),
-    "CRAWL_PAGES_STORE": ([("", None), ("/a/b", "/a/b"), ("s3://b/p/", "s3://b/p/")], ["s3://b", "gs://b/"]),
+    "CRAWL_PAGES_STORE": STORE,
     "CRAWL_PAGES_SPOOL": ([("spool", "spool"), (Path("/a/b"), "/a/b")], ["", " ", "s3://b/", "file:///a"]),
     "CRAWL_METRICS_PORT": ([("9411", 9411), ("", None)], ["0", "65536", "http", True]),
-    "CRAWL_METRICS_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9410"]),
-    "CRAWL_OVERFLOW_STORE": (
-        [("", None), ("/a/b", "/a/b"), ("s3://b/p/", "s3://b/p/")],
-        ["s3://b", "gs://b/"],
-    ),
+    "CRAWL_METRICS_ADDRESS": ADDRESS,
+    "CRAWL_OVERFLOW_STORE": STORE,
     "CRAWL_DASHBOARD_PORT": ([("9412", 9412), ("0", 0)], ["-1", "65536", "http", True]),
-    "CRAWL_DASHBOARD_ADDRESS": ([("0.0.0.0", "0.0.0.0"), ("::1", "::1")], ["localhost", "", "127.0.0.1:9411"]),
+    "CRAWL_DASHBOARD_ADDRESS": ADDRESS,
     "CRAWL_DASHBOARD_PASSWORD": ([("a secret", "a secret"), ("", None)], []),
     "CRAWL_DASHBOARD_ORIGIN": (
         [

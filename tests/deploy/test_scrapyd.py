@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from demo.gallery import Gallery
+from tests.conftest import ROOT
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
 PASSWORD = "S3CRET-of-scrapyd"
 
 

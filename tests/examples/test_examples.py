@@ -8,17 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from demo.redis_servers import free_port
+from tests.conftest import ROOT, Scrapy
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
-
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 

@@ -1,4 +1,4 @@
-"""The keeper's settlements, for each way in which an item can end."""
+"""The keeper's settlements, for each way in which an item can end, and circuits as a worker sees them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure as TwistedFailure
 
+from crawlproject import controls
 from crawlproject.errors import AddressRefused, RobotsDisallowed, RobotsOptOut, RobotsUnreachable
+from crawlproject.extensions import circuits
+from crawlproject.extensions.circuits import Circuits
 from crawlproject.extensions.lease_keeper import LeaseKeeper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
@@ -243,6 +246,7 @@ async def test_what_is_not_the_sites_fault_goes_back_and_costs_its_source_nothin
     assert [entry[1] for entry in entries] == [deliveries]
     assert await case.statuses() == []
     assert (await case.totals()).keys() & {"error_store", "error_ours", "retried"} == counted
+    assert bool(case.keeper.crawler.stats.get_value("store/returned")) == (outcome is STORAGE_UNAVAILABLE)
 
 
 async def test_a_dropped_item_is_a_dead_letter(case: Case) -> None:
@@ -380,3 +384,55 @@ async def test_of_other_spiders_responses_bytes_and_items_count(case: Case) -> N
     counts = counts_in(await case.redis.hget(case.keys.counts, "museum"))
     expected = {"fetched": 4, "responses": 2, "bytes": 6, "items": 3, "link_rot": 1, "error_http_4xx": 1}
     assert expected.items() <= counts.items()
+
+
+async def test_each_result_of_a_site_is_a_sample_in_the_stats(case: Case) -> None:
+    for outcome in (of_status(403), of_status(500), UNREADABLE, STORAGE_UNAVAILABLE):
+        case.keeper.item_scraped(Failure(outcome, "x", status=200), await case.lease())
+    await case.flush()
+    stats = case.scheduler.stats
+    assert (stats.get_value("circuits/samples/fine"), stats.get_value("circuits/samples/error")) == (1, 2)
+
+
+async def test_a_signal_tells_of_each_circuit_that_opens_halts_or_resumes(case: Case) -> None:
+    crawler, state = case.scheduler.crawler, case.scheduler.state
+    response = await case.lease()
+    await controls.halt(state, ["earlier"], "operator")
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await state.scripts.watch(fence)  # before the worker has begun to listen
+    told: list[tuple[str, str, str, str]] = []
+
+    names = {getattr(circuits, f"circuit_{name}"): name for name in ("opened", "halted", "resumed")}
+
+    def note(signal: object, source: str, reason: str, by: str, **_: Any) -> None:
+        told.append((names[signal], source, reason, by))
+
+    async def opened(**more: Any) -> None:
+        note(**more)
+
+    for signal, name in names.items():
+        crawler.signals.connect(opened if name == "opened" else note, signal=signal)
+    extension = Circuits.from_crawler(crawler)
+    extension.spider_opened()
+    await until_async(lambda: extension._last)
+    for number in range(6):
+        case.keeper.item_scraped(Failure(of_status(403), "x", status=403), response)
+        await case.flush()
+        if number < 5:
+            response = await case.lease()
+    await until_async(lambda: told)
+    await controls.halt(state, ["museum"], "a test")
+    await state.scripts.watch(fence)
+    await controls.resume(state, ["museum"], "a test")
+    await state.scripts.watch(fence)
+    await until_async(lambda: len(told) > 2)
+    await extension.spider_closed()
+    worker = f"worker {state.worker_id}"
+    assert told == [
+        ("opened", "museum", "6 errors of 6 requests in 60 s", worker),
+        ("halted", "museum", "an operator halted it", "operator, a test"),
+        ("resumed", "museum", "an operator resumed it", "operator, a test"),
+    ]
+    stats = case.scheduler.stats
+    assert [stats.get_value(f"circuits/{name}") for name in ("opened", "halted", "resumed")] == [1, 1, 1]

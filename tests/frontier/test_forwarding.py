@@ -21,11 +21,8 @@ from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
 from tests.shards import domain_in, several_shards
 from tests.state.calls.calls import db, lease, outstanding, settle
-from tests.state.conftest import cluster, cluster_url
 from tests.state.servers import Cluster
 from tests.waiting import until_async
-
-__all__ = ["cluster", "cluster_url"]
 
 SHARDS = 3
 OWN = [domain_in(number, SHARDS) for number in range(SHARDS)]
@@ -291,7 +288,6 @@ async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...
     assert len(await waits(shards[1])) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("call", ["batch", "receive"])
 async def test_each_step_is_on_a_replica_before_the_next(cluster: Cluster, cluster_url: str, call: str) -> None:
     async with several_shards(cluster_url, 4) as shards:

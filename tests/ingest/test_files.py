@@ -318,21 +318,10 @@ def test_columns_of_other_names_and_those_to_keep(tmp_path: Path, form: str) -> 
     assert (three.seed, three.reason[:19]) == (None, "URL must begin with")
 
 
-@pytest.mark.parametrize(
-    ("content", "columns", "missing"),
-    [
-        (TABLE["csv"], Columns({"url": "link"}), "no column 'link', only key, URL, TEXT, source, LICENSE"),
-        (TABLE["tsv"], Columns({}, {"text": "text"}), "no column 'text', only key, URL"),
-        (f"{A}\n{B}\n", Columns({}, {"TEXT": "TEXT"}), f"no column 'TEXT', only {A}"),
-        ("a,b\n1,2\n", Columns({}, {"a": "a"}), "no column 'url', only a, b"),
-    ],
-)
-def test_a_file_without_a_column_is_refused(tmp_path: Path, content: str, columns: Columns, missing: str) -> None:
-    path = tmp_path / "seeds"
-    path.write_text(content)
-    with pytest.raises(BadInput) as caught:
-        list(read(SeedFile(str(path)), lambda _: None, columns=columns))
-    assert f"{path} has {missing}" in str(caught.value)
+def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "seeds").write_text(f"{A}\n{B}\n")
+    with pytest.raises(BadInput, match=f"seeds has no column 'TEXT', only {A}"):
+        list(read(SeedFile(str(tmp_path / "seeds")), lambda _: None, columns=Columns({}, {"TEXT": "TEXT"})))
 
 
 def test_an_object_has_an_extra_of_its_own_and_a_column_of_that_name_is_none(tmp_path: Path) -> None:

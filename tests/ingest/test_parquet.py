@@ -193,14 +193,6 @@ def test_it_goes_on_behind_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert [line.seed for line in found] == urls[after:]
 
 
-def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "seeds", {"link": [A]})
-    with pytest.raises(BadInput, match="has no column 'url', only link: name columns as in --columns url=URL"):
-        lines(file)
-    with pytest.raises(BadInput, match="has no column 'TEXT', only link"):
-        lines(file, Columns({"url": "link"}, {"TEXT": "TEXT"}))
-
-
 @pytest.mark.parametrize("damage", ["footer", "page"])
 def test_a_damaged_file_is_reported_by_name(tmp_path: Path, damage: str) -> None:
     file = written(tmp_path / "seeds", {"url": [f"https://museum.org/{number}" for number in range(5_000)]})

@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
@@ -21,6 +20,7 @@ from crawlproject.errors import BadInput
 from crawlproject.ingest import seed_files
 from crawlproject.ingest.files import read
 from crawlproject.ingest.seed_files import SeedFile, find
+from tests.storage.s3_gate import aws, made_bucket
 
 A, B = (f"https://museum.org/{name}.jpg" for name in "ab")
 FILES = (
@@ -58,25 +58,13 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def bucket(moto: str) -> Iterator[Any]:
     """Settings for the bucket `seeds`, in which FILES are."""
-    settings = Settings(
-        {
-            "AWS_ENDPOINT_URL": moto,
-            "AWS_ACCESS_KEY_ID": "x",
-            "AWS_SECRET_ACCESS_KEY": "y",
-            "AWS_REGION_NAME": "us-east-1",
-        }
-    )
-    client = boto3.client(
-        "s3", endpoint_url=moto, aws_access_key_id="x", aws_secret_access_key="y", region_name="us-east-1"
-    )
-    client.create_bucket(Bucket="seeds")
+    made = made_bucket(moto, "seeds")
     for name in FILES:
         body = parquet(A, B) if name.endswith(".parquet") else gzip.compress(f"{B}\n".encode())
-        client.put_object(Bucket="seeds", Key=name, Body=body)
-    yield settings
-    for name in FILES:
-        client.delete_object(Bucket="seeds", Key=name)
-    client.delete_bucket(Bucket="seeds")
+        made.put_object(Key=name, Body=body)
+    yield aws(moto)
+    made.objects.all().delete()
+    made.delete()
 
 
 PATTERNS = {
@@ -94,14 +82,10 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_folder_or_a_pattern_stands_for_files_in_their_order(folder: Path, pattern: str) -> None:
-    assert names(f"{folder}/{pattern}") == [f"{folder}/{name}" for name in PATTERNS[pattern]]
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_in_s3_it_is_the_same(bucket: Settings, pattern: str) -> None:
-    assert names(f"s3://seeds/{pattern}", bucket) == [f"s3://seeds/{name}" for name in PATTERNS[pattern]]
+def test_a_folder_or_a_pattern_stands_for_files_in_their_order(folder: Path, bucket: Settings) -> None:
+    for place in (str(folder), "s3://seeds"):
+        for pattern, found in PATTERNS.items():
+            assert names(f"{place}/{pattern}", bucket) == [f"{place}/{name}" for name in found]
 
 
 def test_files_of_s3_are_read_like_others(bucket: Settings) -> None:

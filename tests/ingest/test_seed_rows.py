@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crawlproject.errors import BadInput
 from crawlproject.ingest.seed_rows import Columns
 
 
@@ -25,3 +26,10 @@ def test_a_column_of_its_own_name_is_used_unless_another_is_named() -> None:
     assert Columns().layout("f", columns).keys == {"url": 0, "source": 1, "uuid": 2}
     named = Columns({"uuid": "TEXT", "source": ""}).layout("f", columns)
     assert named.keys == {"url": 0, "uuid": 3}
+    for wanted, missing in (
+        (Columns({"url": "link"}), "'link', only URL , Source, uuid, TEXT"),
+        (Columns({}, {"text": "text"}), "'text', only"),
+        (Columns({"url": ""}), "'url', only"),
+    ):
+        with pytest.raises(BadInput, match=f"^f has no column {missing}.*: name columns as in --columns url=URL"):
+            wanted.layout("f", columns)

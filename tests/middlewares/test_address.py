@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +11,22 @@ import pytest
 
 from benchmarks.hostile.targets import HOSTS, ODD, RECORDS, SITE, Trap
 from tests.conftest import Zone
+from tests.sites import Handler, served
 from tests.test_crawl import KEYS, Crawl, picture, size_for
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(Handler):
     """Sends the number that its path names to the payload of that number; a robots.txt likewise, by its host."""
 
-    protocol_version = "HTTP/1.1"
     payloads: list[str]
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         number = self.path.strip("/")
-        body = picture(1) if number == "picture.jpg" else b""
-        self.send_response(200 if body else 302 if number.isdigit() else 404)
         if number.isdigit():
-            self.send_header("Location", self.payloads[int(number)].encode().decode("latin-1"))
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+            self.answer(302, Location=self.payloads[int(number)].encode().decode("latin-1"))
+        else:
+            body = picture(1) if number == "picture.jpg" else b""
+            self.answer(200 if body else 404, body)
 
 
 @pytest.fixture
@@ -60,18 +52,6 @@ def guarded(tmp_path: Path, environment: dict[str, str], redis_url: str, zone: Z
         del zone.records[name]
 
 
-@contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serve at the address that is open; the value is the base of URLs there."""
-    server = ThreadingHTTPServer((SITE, 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://{SITE}:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_no_spelling_answer_redirect_or_robots_txt_leads_to_a_private_address(guarded: Crawl, trap: Trap) -> None:
     payloads = [f"http://{host}:{trap.port}/" for host in HOSTS]
     payloads += [url.format(port=trap.port) for url in ODD]
@@ -81,20 +61,23 @@ def test_no_spelling_answer_redirect_or_robots_txt_leads_to_a_private_address(gu
     class Robots(Site):
         """Its robots.txt is elsewhere: at the last of the payloads."""
 
-        def do_GET(self) -> None:
+        def get(self) -> None:
             self.path = f"/{len(self.payloads) - 1}" if self.path == "/robots.txt" else self.path
-            super().do_GET()
+            super().get()
 
     def seed(name: str, url: str, source: str) -> None:
         guarded.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": name, "source": source}))
 
-    with served(Site) as site, served(Robots) as other:
+    def at(server: Any) -> str:
+        return f"http://{SITE}:{server.server_port}"
+
+    with served(Site, host=SITE) as site, served(Robots, host=SITE) as other:
         for number, url in enumerate(payloads):
             seed(f"seed-{number}", url, "seeds")
         for number in range(len(Site.payloads)):
-            seed(f"redirect-{number}", f"{site}/{number}", "redirects")
-        seed("good", f"{site}/picture.jpg", "seeds")
-        seed("robots", f"{other}/picture.jpg", "seeds")
+            seed(f"redirect-{number}", f"{at(site)}/{number}", "redirects")
+        seed("good", f"{at(site)}/picture.jpg", "seeds")
+        seed("robots", f"{at(other)}/picture.jpg", "seeds")
         guarded.run(
             CRAWL_ALLOW_PORTS=str(trap.port), CRAWL_MAX_RETRIES="0", http_proxy=f"http://127.0.0.1:{trap.port}"
         )

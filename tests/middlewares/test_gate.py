@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+from scrapy.utils.test import get_crawler
 
+from crawlproject import __version__
 from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.frontier.shares import MOST_A_CALL
+from crawlproject.middlewares.adapted import CompressionMiddleware, UserAgentMiddleware
+from crawlproject.middlewares.callback_requests import CallbackRequestsMiddleware
 from crawlproject.middlewares.gate import TokenMiddleware
-from crawlproject.models import LEASE, SOURCE, Lease
+from crawlproject.models import IDENTIFIER, LEASE, PACED_AS, RETRIES, SLOT, SOURCE, Lease
+from crawlproject.spiders.pages import PagesSpider
 from tests.state.calls.calls import rule
 
 TOLERANCE = 0.06
@@ -86,3 +95,102 @@ async def test_without_a_pulse_it_waits_and_gives_up_when_the_crawl_closes(sched
     with pytest.raises(IgnoreRequest, match="closes"):
         await waiting
     slot.closing = None
+
+
+URL = "https://museum.org/a"
+BODY = gzip.compress(b"Disallow:", mtime=0)
+
+
+def received(body: bytes = BODY, coding: str = "gzip", meta: dict[str, str | None] | None = None) -> Response:
+    middleware = CompressionMiddleware.from_crawler(get_crawler(settings_dict={"DOWNLOAD_MAXSIZE": 1000}))
+    response = Response(URL, headers={"Content-Encoding": coding}, body=body)
+    made = middleware.process_response(Request(URL, meta=meta), response)
+    assert isinstance(made, Response)
+    return made
+
+
+@pytest.mark.parametrize("meta", [{IDENTIFIER: "6f1c"}, {SLOT: None}], ids=["a picture", "a robots.txt"])
+def test_what_comes_from_strangers_is_passed_on_as_it_came(meta: dict[str, str | None]) -> None:
+    made = received(meta=meta)
+    assert (made.body, made.headers["Content-Encoding"]) == (BODY, b"gzip")
+
+
+def test_a_page_is_passed_on_as_it_came_but_not_in_the_shell() -> None:
+    middleware = CompressionMiddleware.from_crawler(get_crawler(PagesSpider))
+    response = Response(URL, headers={"Content-Encoding": "gzip"}, body=BODY)
+    leased = middleware.process_response(Request(URL, meta={LEASE: object()}), response)
+    assert isinstance(leased, Response)
+    assert leased.body == BODY
+    shown = middleware.process_response(Request(URL), response)
+    assert isinstance(shown, Response)
+    assert shown.body == b"Disallow:"
+
+
+def test_everything_else_is_decoded() -> None:
+    made = received()
+    assert (made.body, "Content-Encoding" in made.headers) == (b"Disallow:", False)
+    made = received(zlib.compress(BODY), "own, gzip, deflate")
+    assert (made.body, made.headers["Content-Encoding"]) == (b"Disallow:", b"own")
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "why"),
+    [
+        (gzip.compress(bytes(1001), mtime=0), "gzip", "larger than DOWNLOAD_MAXSIZE"),
+        (BODY, "gzip, gzip, gzip", "3 nested content codings"),
+        (b"no such coding", "gzip", "content coding gzip"),
+    ],
+)
+def test_what_cannot_be_decoded_within_bounds_is_dropped(body: bytes, coding: str, why: str) -> None:
+    with pytest.raises(IgnoreRequest, match=why):
+        received(body, coding)
+
+
+def test_the_user_agent_says_who_we_are_whatever_the_spider_says() -> None:
+    crawler = get_crawler(settings_dict={"CRAWL_CONTACT": "mailto:bot@example.org", "USER_AGENT": "Mozilla/5.0"})
+    request = Request("https://museum.org/", headers={"User-Agent": "Mozilla/5.0"})
+    UserAgentMiddleware.from_crawler(crawler).process_request(request)
+    said = f"crawlproject/{__version__} (+mailto:bot@example.org)"
+    assert request.headers["User-Agent"] == said.encode()
+
+
+MUSEUM, ELSEWHERE = "https://www.museum.org/a", "https://elsewhere.net/a"
+
+
+async def found(scheduler: FrontierScheduler, url: str, came_from: list[str], link: str) -> Request:
+    """Return the request for `link` that a callback has yielded with all of its response's meta."""
+    meta: dict[str, Any] = {
+        SOURCE: "photos",
+        PACED_AS: "photos",
+        RETRIES: 1,
+    }
+    if came_from:
+        meta["redirect_urls"] = came_from
+    meta[LEASE] = Lease("1.0:photos", 0.0, 0.0, 0, b"")
+    response = Response(url, request=Request(url, meta=meta))
+
+    async def callback() -> AsyncIterator[Any]:
+        yield Request(link, meta=response.meta)
+        yield {"an": "item"}
+
+    middleware = CallbackRequestsMiddleware.from_crawler(scheduler.crawler)
+    request, item = [one async for one in middleware.process_spider_output_async(response, callback())]
+    assert item == {"an": "item"}
+    assert isinstance(request, Request)
+    return request
+
+
+@pytest.mark.parametrize(
+    ("url", "came_from", "link", "source"),
+    [
+        (MUSEUM, [], "https://images.museum.org/b", "photos"),
+        (MUSEUM, ["https://museum.org/"], "https://images.museum.org/b", "photos"),
+        (MUSEUM, [], ELSEWHERE, None),
+        (ELSEWHERE, [MUSEUM], "https://elsewhere.net/b", None),  # paid for itself, and its links do
+    ],
+)
+async def test_a_link_is_of_its_pages_source_within_the_domain_of_the_seed(
+    scheduler: FrontierScheduler, url: str, came_from: list[str], link: str, source: str | None
+) -> None:
+    request = await found(scheduler, url, came_from, link)
+    assert request.meta == ({} if source is None else {SOURCE: source})

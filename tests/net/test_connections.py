@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 import trustme
 from OpenSSL import SSL
+from scrapy.core.downloader.handlers.http11 import _RequestBodyProducer
 from twisted.internet import reactor, tcp
 from twisted.internet._sslverify import optionsForClientTLS
 from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.ssl import Certificate, trustRootFromCertificates
+from twisted.internet.testing import StringTransport
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from twisted.web import _newclient
@@ -33,12 +35,27 @@ from crawlproject.net.connections import (
     BoundedProtocol,
     FramingTooLarge,
     HeadersTooLarge,
+    Heads,
 )
 from tests.waiting import PATIENCE_S
 
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Both ends of a connection: ours and the site's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        site, _ = server.accept()
+    with ours, site:
+        ours.setblocking(False)
+        site.settimeout(PATIENCE_S)
+        yield ours, site
+
 
 @pytest.fixture(autouse=True)
-def left_reactor(pair: tuple[socket.socket, socket.socket]) -> Iterator[None]:
+def left_reactor(pair: Pair) -> Iterator[None]:
     """Have the reactor, which does not run, forget these sockets while they are open."""
     yield
     some: Any = reactor
@@ -46,8 +63,10 @@ def left_reactor(pair: tuple[socket.socket, socket.socket]) -> Iterator[None]:
 
 
 def connected(ours: socket.socket, protocol: Any) -> tcp.Connection:
+    """Return the transport of a socket that is connected, for a reactor that does not run."""
     connection = tcp.Connection(ours, protocol, reactor)
     connection.connected = 1
+    connection.getPeer = lambda: IPv4Address("TCP", "127.0.0.1", 80)  # type: ignore[method-assign]
     return connection
 
 
@@ -84,9 +103,7 @@ def secured(
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_request_is_sent_before_the_reactor_goes_on(
-    pair: tuple[socket.socket, socket.socket], tls: bool
-) -> None:
+def test_a_request_is_sent_before_the_reactor_goes_on(pair: Pair, tls: bool) -> None:
     ours, site = pair
     protocol = BoundedProtocol(lambda _: None)
     if tls:
@@ -120,7 +137,7 @@ class Reader(Protocol):
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_connection_that_was_broken_off_with_the_end_of_a_response_is_not_used_again(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, stops: bool
+    pair: Pair, stops: bool
 ) -> None:
     ours, site = pair
     pool = BoundedPool(reactor)
@@ -128,7 +145,6 @@ def test_a_connection_that_was_broken_off_with_the_end_of_a_response_is_not_used
     connection = connected(ours, protocol)
     protocol.makeConnection(connection)
     connection.startReading()
-    monkeypatch.setattr(connection, "getPeer", lambda: IPv4Address("TCP", "127.0.0.1", 80), raising=False)
     reader = Reader(stops)
     protocol.request(get()).addCallback(lambda response: response.deliverBody(reader))
     site.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
@@ -145,9 +161,7 @@ WIRE = 3_000_000  # bytes of each answer
 ONE_BYTE = b"1\r\nx\r\n"
 
 
-def fetch(
-    pair: tuple[socket.socket, socket.socket], answer: Iterable[bytes], tls: bool = False
-) -> tuple[Reader, Failure | None]:
+def fetch(pair: Pair, answer: Iterable[bytes], tls: bool = False) -> tuple[Reader, Failure | None]:
     """Read an answer, each part of it sent by itself; return what was read, and an error."""
     ours, site = pair
     protocol = BoundedProtocol(lambda _: None)
@@ -157,7 +171,6 @@ def fetch(
     else:
         connection = connected(ours, protocol)
         protocol.makeConnection(connection)
-    connection.getPeer = lambda: IPv4Address("TCP", "127.0.0.1", 80)  # type: ignore[method-assign]
     connection.startReading()
     reader, errors = Reader(stops=False), list[Failure]()
 
@@ -199,9 +212,7 @@ FRAMING: dict[str, tuple[Callable[[], Iterable[bytes]], type[Exception]]] = {
 
 
 @pytest.mark.parametrize("name", FRAMING)
-def test_an_answer_of_little_else_than_framing_fails_before_its_end(
-    pair: tuple[socket.socket, socket.socket], name: str
-) -> None:
+def test_an_answer_of_little_else_than_framing_fails_before_its_end(pair: Pair, name: str) -> None:
     answer, error = FRAMING[name]
     reader, failure = fetch(pair, answer(), "tls" in name)
     failure = failure or reader.ended
@@ -213,7 +224,7 @@ def test_an_answer_of_little_else_than_framing_fails_before_its_end(
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_small_chunks_come_in_few_pieces(pair: tuple[socket.socket, socket.socket], tls: bool) -> None:
+def test_small_chunks_come_in_few_pieces(pair: Pair, tls: bool) -> None:
     count = WIRE // 56
     reader, failure = fetch(pair, [CHUNKED, (b"32\r\n" + b"x" * 50 + b"\r\n") * count + b"0\r\n\r\n"], tls)
     assert failure is None
@@ -223,12 +234,9 @@ def test_small_chunks_come_in_few_pieces(pair: tuple[socket.socket, socket.socke
     assert reader.pieces < count / 100
 
 
-def test_a_site_that_keeps_tls_open_behind_its_answer_does_not_keep_the_connection(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_a_site_that_keeps_tls_open_behind_its_answer_does_not_keep_the_connection(pair: Pair) -> None:
     protocol = BoundedProtocol(lambda _: None)
     connection, site = secured(*pair, protocol)
-    connection.getPeer = lambda: IPv4Address("TCP", "127.0.0.1", 80)  # type: ignore[method-assign]
     reader = Reader(stops=False)
     protocol.request(get()).addCallback(lambda response: response.deliverBody(reader))
     site.sendall(HEAD + b"Connection: close\r\nContent-Length: 3\r\n\r\nabc")
@@ -236,3 +244,58 @@ def test_a_site_that_keeps_tls_open_behind_its_answer_does_not_keep_the_connecti
         connection.doRead()
     assert reader.read == b"abc"
     assert connection.disconnecting
+
+
+# Heads as they went over the wire
+
+
+def asked(
+    protocol: BoundedProtocol, transport: Any, method: bytes = b"GET", body: bytes | None = None
+) -> BoundedProtocol:
+    protocol.makeConnection(transport)
+    protocol.heads = Heads()
+    headers = Headers({b"Host": [b"museum.example"], b"x-OWN": [b"1"], b"Accept": [b"*/*"]})
+    producer: Any = None if body is None else _RequestBodyProducer(body)
+    protocol.request(_newclient.Request(method, b"/a?b=%20", headers, producer, persistent=True))
+    return protocol
+
+
+@pytest.mark.parametrize(
+    ("method", "body"), [(b"GET", None), (b"POST", None), (b"POST", b"a=b")], ids=["get", "empty", "body"]
+)
+def test_a_requests_head_is_what_the_site_receives(pair: Pair, method: bytes, body: bytes | None) -> None:
+    ours, site = pair
+    protocol = BoundedProtocol(lambda _: None)
+    asked(protocol, connected(ours, protocol), method, body)
+    assert protocol.heads
+    sent = protocol.heads.request + (body or b"")
+    assert sent.startswith(method + b" /a?b=%20 HTTP/1.1\r\n")
+    received = b""
+    while len(received) < len(sent):
+        received += site.recv(len(sent) - len(received))
+    assert received == sent
+    site.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        site.recv(1)
+    assert protocol.heads.ip == "127.0.0.1"
+
+
+ODD_HEAD = b"HTTP/1.1 200 Tr\xe8s bien\r\nx-odd:1\r\nX-Odd: 2\r\nContent-Length: 9\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"], ids=["", "interim"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_responses_head_is_what_the_site_sent(before: bytes, size: int) -> None:
+    protocol = asked(BoundedProtocol(lambda _: None), StringTransport())
+    data = before + ODD_HEAD + b"\r\n\r\nbody\n"
+    for start in range(0, len(data), size):
+        protocol.dataReceived(data[start : start + size])
+    assert protocol.heads
+    assert protocol.heads.response == ODD_HEAD
+
+
+def test_a_head_with_bare_line_feeds_ends_where_it_ends() -> None:
+    protocol = asked(BoundedProtocol(lambda _: None), StringTransport())
+    protocol.dataReceived(b"HTTP/1.0 200 OK\nA: 1\n\nB: 2\r\n\r\n")
+    assert protocol.heads
+    assert protocol.heads.response == b"HTTP/1.0 200 OK\nA: 1\n\n"

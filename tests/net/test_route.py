@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -17,9 +18,11 @@ from twisted.internet.error import ConnectError
 
 from crawlproject.errors import NoRoute
 from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.net import route as module
 from crawlproject.net.route import Route
 from crawlproject.state.source_counts import counts_in
 from tests.sites import Handler
+from tests.state.calls.calls import db
 from tests.test_crawl import KEYS, Crawl
 
 _HOSTS = [f"127.0.0.{number}" for number in (11, 12, 13)]
@@ -71,10 +74,10 @@ def crawl(crawl: Crawl) -> Crawl:
     return crawl
 
 
-def feed(crawl: Crawl, *addresses: tuple[str, int], seeds: int = _SEEDS) -> None:
+def feed(crawl: Crawl, *addresses: tuple[str, int]) -> None:
     for host, port in addresses:
         crawl.redis.set(KEYS.override_rate_of + host, _RATE)
-        for number in range(seeds):
+        for number in range(_SEEDS):
             url = f"http://{host}:{port}/{number}.jpg"
             crawl.redis.lpush(KEYS.seeds, json.dumps({"url": url, "uuid": f"{host}-{number}"}))
 
@@ -128,17 +131,25 @@ def test_a_worker_that_no_longer_reaches_any_site_pauses_and_charges_none(crawl:
     assert crawl.log().count("Leasing paused") == 1
 
 
-def test_sites_that_have_never_answered_are_charged(crawl: Crawl, sites: list[Site]) -> None:
-    for site in sites:
-        site.close()
-    feed(crawl, *(site.address for site in sites), seeds=2)
-    try:
-        crawl.run(CRAWL_MAX_RETRIES="0")
-    finally:
-        for site in sites:
-            site.open()
-    assert len(crawl.dead()) == 2 * len(sites)
-    assert "Leasing paused: this worker reaches no site" not in crawl.log()
+@pytest.mark.parametrize(("have_answered", "error"), [(False, ConnectError), (True, NoRoute)])
+async def test_sites_are_charged_unless_they_have_answered_before(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch, have_answered: bool, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(module, "HostnameEndpoint", None)  # with which no trial connection is made
+    state, route = scheduler.state, Route(scheduler.crawler, scheduler.state)
+    for host in _HOSTS if have_answered else ():
+        await db(state).lpush(state.keys.statuses_of + host, "200")
+    requests = [route.watch(Request(f"http://{host}/"), host, refused()) for host in _HOSTS]
+    raised = await asyncio.gather(*requests, return_exceptions=True)
+    assert [type(one) for one in raised] == [error] * len(_HOSTS)
+    assert bool(route.breaker.outage) is have_answered
+    route.breaker.close()
+
+
+async def refused(number: int = errno.ECONNREFUSED) -> Response:
+    await asyncio.sleep(0)  # until others are under way
+    raise ConnectError(number)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(("number", "has_route"), [(errno.EMFILE, True), (errno.ENETUNREACH, False)])
@@ -147,10 +158,6 @@ async def test_a_fault_of_the_own_stack_needs_no_trial(
 ) -> None:
     route = Route(scheduler.crawler, scheduler.state)
     route._stack_fault = lambda: None if has_route else OSError(number, "")  # type: ignore[method-assign]
-
-    async def download() -> Response:
-        raise ConnectError(number)  # type: ignore[no-untyped-call]
-
     with pytest.raises(NoRoute, match=os.strerror(number)):
-        await route.watch(Request("http://museum.example/"), "museum", download())
+        await route.watch(Request("http://museum.example/"), "museum", refused(number))
     route.breaker.close()

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
+from scrapy.http import HtmlResponse
+
+from crawlproject.models import Fetch
+from crawlproject.pages.items import FetchedPage
 from crawlproject.pages.page import Page, read_page
 
 URL = "https://museum.example/halls/"
@@ -25,3 +30,11 @@ def read(
     page = read_page(url, named, body, NOW, link_texts=link_texts, media=media)
     assert page is not None
     return page
+
+
+def fetched(body: bytes, url: str, headers: dict[str, str] | None = None, **more: Any) -> FetchedPage:
+    """Return the item of a page that was fetched."""
+    response = HtmlResponse(url, body=body, headers=headers)
+    fetch = Fetch(final_url=url, redirects=0, attempts=1, fetch_s=0.1)
+    at = "2026-11-22T12:00:00.001+00:00"
+    return FetchedPage(url=url, source="museum", fetched_at=at, fetch=fetch, response=response, **more)

@@ -1,4 +1,4 @@
-"""The images of a page, and whose licence each has."""
+"""The images, audio and video of a page, and whose licence each has."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawlproject.pages.images import MOST_IMAGES, FoundImage, largest
-from crawlproject.pages.licences import Licence
+from crawlproject.pages.licences import Licence, known_licence, licence_of
+from crawlproject.pages.media import KINDS, MOST_MEDIA
 from tests.pages.reading import URL, read
 
 BY = Licence("https://creativecommons.org/licenses/by/4.0/", "CC BY 4.0")
@@ -198,3 +201,131 @@ def test_pages_that_forbid_it_have_no_images(rule: str) -> None:
 def test_the_number_of_images_is_bounded() -> None:
     page = read("".join(f"<img src={number}>" for number in range(MOST_IMAGES + 30)))
     assert len(page.images) == MOST_IMAGES
+
+
+MARK = f"<a rel=license href={BY.url}>BY</a>"
+
+
+def media(html: str) -> list[tuple[str, str]]:
+    return [(one.kind, one.url.removeprefix(URL)) for one in read(html, media=KINDS).media]
+
+
+def described(**said: object) -> str:
+    return f"<script type=application/ld+json>{json.dumps({'@type': 'AudioObject', **said})}</script>"
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        (f"<audio src=a.mp3></audio>{MARK}", [("audio", "a.mp3")]),
+        (f"<video><source src=v.webm type=video/webm><source src=v.mp4></video>{MARK}", [("video", "v.webm")]),
+        (f"<figure><video src=v></video>{MARK}</figure><video src=w></video>", [("video", "v")]),
+        (f"<audio src=a></audio><audio src='a#t=10'></audio>{MARK}", [("audio", "a")]),
+        (described(contentUrl="a.ogg", license=BY.url), [("audio", "a.ogg")]),
+        (described(url="a.html", license=BY.url), []),  # its page
+        ("<audio src=a></audio><a rel=license href=https://example.org/terms>terms</a>", []),
+        ("<audio src=a></audio>", []),
+        (
+            f"<audio></audio><audio src='javascript:x'></audio><iframe src=https://tube.example/v></iframe>{MARK}",
+            [],
+        ),
+        (f"<audio src=https://cdn.example/a></audio>{MARK}", [("audio", "https://cdn.example/a")]),
+        (f"<audio src=https://cdn.example/a></audio><a href={BY.url}>a licence of something</a>", []),
+        (f"<meta name=robots content=noai><audio src=a></audio>{MARK}", []),
+    ],
+)
+def test_what_is_embedded_and_licensed(html: str, found: list[tuple[str, str]]) -> None:
+    assert media(html) == found
+    assert read(html).media == ()
+
+
+def test_what_the_page_says_of_it() -> None:
+    html = (
+        f"<figure><video title=' A  cow '><source src=v type='Video/WebM; codecs=vp9'></video>{MARK}"
+        "<span itemprop=creator>Ana</span></figure>"
+        + described(
+            contentUrl="a", license=BY.url, name="Song", creator={"name": "Bo"}, encodingFormat="audio/mpeg"
+        )
+    )
+    audio, video = read(html, media=KINDS).media
+    assert [(one.title, one.creator, one.content_type) for one in (audio, video)] == [
+        ("Song", "Bo", "audio/mpeg"),
+        ("A cow", "Ana", "video/webm"),
+    ]
+    assert {audio.licence.url, video.licence.url} == {BY.url}
+    assert [one.kind for one in read(html, media=("video",)).media] == ["video"]
+
+
+def test_its_number_and_texts_are_bounded() -> None:
+    many = "".join(f"<audio src={number} title='{'t' * 600}'></audio>" for number in range(3 * MOST_MEDIA))
+    found = read(MARK + many, media=KINDS).media
+    assert len(found) == MOST_MEDIA
+    assert {len(one.title or "") for one in found} == {500}
+    assert media(MARK + f"<audio src={'a' * 3_000}></audio>") == []
+
+
+def test_media_in_each_other_without_a_source_are_read_in_a_bounded_time() -> None:
+    assert media(MARK + "<div><audio>" * 20_000) == []
+
+
+CC = "https://creativecommons.org"
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "name"),
+    [
+        ("https://creativecommons.org/licenses/by-sa/4.0/deed.de", "licenses/by-sa/4.0", "CC BY-SA 4.0"),
+        ("//www.creativecommons.org/licenses/BY-NC/2.5/deed.zh-hans", "licenses/by-nc/2.5", "CC BY-NC 2.5"),
+        ("https://creativecommons.org/licenses/by/3.0/us/legalcode", "licenses/by/3.0/us", "CC BY 3.0 US"),
+        ("http://creativecommons.org/licenses/by-nd-nc/1.0/", "licenses/by-nc-nd/1.0", "CC BY-NC-ND 1.0"),
+        ("http://creativecommons.org/licenses/by/2.5/scotland/", "licenses/by/2.5/scotland", "CC BY 2.5 SCOTLAND"),
+        ("http://creativecommons.org/publicdomain/zero/1.0/deed.fr", "publicdomain/zero/1.0", "CC0 1.0"),
+        ("https://creativecommons.org/publicdomain/mark/1.0/", "publicdomain/mark/1.0", "PDM 1.0"),
+        ("http://creativecommons.org/licenses/publicdomain/", "licenses/publicdomain", "Public domain"),
+    ],
+)
+def test_creative_commons_in_any_spelling(url: str, path: str, name: str) -> None:
+    licence = licence_of(url, "http://museum.example/")
+    assert licence == Licence(f"{CC}/{path}/", name)
+    assert licence.is_open
+    assert licence_of(licence.url) == licence
+
+
+def test_rights_statements_are_known_and_not_open() -> None:
+    licence = licence_of("http://rightsstatements.org/page/InC/1.0/?language=en")
+    assert licence == Licence("http://rightsstatements.org/vocab/InC/1.0/", "RS InC 1.0")
+    assert not licence.is_open
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "https://www.gnu.org/licenses/fdl-1.3.html",
+            f"{CC}/licenses/",
+            f"{CC}/licenses/by/",
+            f"{CC}/licenses/all/1.0/",
+        ),
+        *(
+            "https://creativecommons.org.evil.example/licenses/by/4.0/",
+            "https://evil.example/creativecommons.org/licenses/by/4.0/",
+        ),
+        *(f"{CC}/licenses/by/4.0/evil/more", f"{CC}/publicdomain/by/4.0/"),
+    ],
+)
+def test_what_is_only_marked_as_a_licence_has_no_name_and_is_not_open(url: str) -> None:
+    licence = licence_of(url)
+    assert licence == Licence(url, "")
+    assert not licence.is_open
+    assert known_licence(url) is None
+
+
+@pytest.mark.parametrize("url", ["javascript:x", "CC BY", "", "mailto:a@b.example"])
+def test_what_is_no_address_is_no_licence(url: str) -> None:
+    assert licence_of(url) is None
+
+
+@given(st.text())
+def test_no_text_raises(text: str) -> None:
+    licence_of(text, "http://museum.example/")
+    known_licence(f"https://creativecommons.org/licenses/{text}")

@@ -1,14 +1,18 @@
-"""What a page says, and that none harms its reader."""
+"""Whether a body is a page, what it says and forbids, and that none harms its reader."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawlproject.pages.images import MOST_IMAGES
 from crawlproject.pages.links import MOST_LINKS
-from crawlproject.pages.page import MAX_BYTES, Page, read_page
+from crawlproject.pages.page import MAX_BYTES, Page, is_html, read_page
+from crawlproject.pages.revisits import LONGEST_S, Look, is_home, look_of, verdict
+from crawlproject.pages.rules import Rules, rules_of
 from tests.pages.reading import NOW, URL, read
 
 
@@ -45,6 +49,68 @@ def test_what_is_no_html_is_no_page() -> None:
     assert read_page(URL, {"X-Content-Type-Options": ["nosniff"]}, b"<html>", NOW) is None
     assert read_page(URL, {}, b"<html>", NOW) is not None
     assert read_page(URL, {b"content-type": [b"text/html"]}, b"x", NOW) is not None
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        ("text/html", b"<p>x", True),
+        ("application/xhtml+xml", b"<?xml version='1.0'?><html/>", True),
+        ("text/html", PNG, False),
+        ("text/html", b"\xff\xd8\xff\xe0", False),
+        ("text/html", b"\xff\xfe<\0h\0t\0m\0l\0>\0", True),
+        (None, b"\n <!DOCTYPE html><p>", True),
+        (None, b"<!-- x --><p>", True),
+        (None, b"<bold>", False),
+        (None, b"<svg xmlns=...>", False),
+        (None, b"plain", False),
+        ("*/*", b"<title>x", True),
+        ("text/plain", b"<html>", False),
+        ("application/xml", b"<html>", False),
+        ("image/png", b"<html>", False),
+    ],
+)
+def test_html_is_told_by_type_and_bytes(content_type: str | None, body: bytes, expected: bool) -> None:
+    assert is_html(content_type, body) is expected
+
+
+def test_nosniff_forbids_to_look() -> None:
+    assert not is_html(None, b"<html>", nosniff=True)
+    assert is_html("text/html", b"<html>", nosniff=True)
+
+
+@given(st.none() | st.text(), st.binary())
+def test_no_bytes_raise(content_type: str | None, body: bytes) -> None:
+    is_html(content_type, body)
+
+
+@pytest.mark.parametrize(
+    ("headers", "metas", "rules"),
+    [
+        ([], [], Rules(False, ())),
+        (["none"], [], Rules(True, ("noindex",))),
+        ([], [("robots", "NOINDEX,NOFOLLOW")], Rules(True, ("noindex",))),
+        ([], [("googlebot", "none")], Rules(False, ())),
+        (["noai"], [("robots", "noimageindex")], Rules(False, ("noai", "noimageindex"))),
+        (["otherbot: none", "crawlproject: nofollow"], [], Rules(True, ())),
+        ([], [("robots", "unavailable_after: 2020-01-01")], Rules(False, ("noindex",))),
+        ([], [("tdm-reservation", " 1 ")], Rules(False, ("tdm-reservation",))),
+        ([], [("tdm-reservation", "0"), ("description", "noindex")], Rules(False, ())),
+    ],
+)
+def test_headers_and_meta_tags_apply_together(
+    headers: list[str], metas: list[tuple[str, str]], rules: Rules
+) -> None:
+    assert rules_of({"X-Robots-Tag": headers}, metas, NOW) == rules
+    assert rules_of({b"x-robots-tag": [one.encode() for one in headers]}, metas, NOW) == rules
+
+
+@given(st.dictionaries(st.binary(), st.lists(st.binary())), st.lists(st.tuples(st.text(), st.text())))
+def test_no_rules_raise(headers: dict[bytes, list[bytes]], metas: list[tuple[str, str]]) -> None:
+    rules_of(headers, [*metas, *(("robots", content) for _, content in metas)], NOW)
 
 
 def test_the_digest_is_that_of_the_visible_text_without_a_picture() -> None:
@@ -208,3 +274,45 @@ def test_a_page_with_an_element_of_thousands_of_attributes_is_not_parsed(head: s
 def test_a_page_of_many_unclosed_elements_is_parsed_whole() -> None:
     links = "".join(f"<p><font size=-1><a href=/{number}>x" for number in range(600))
     assert len(read(links).links) == 600
+
+
+HOUR = 3600.0
+LOOK = Look(HOUR, "digest", "http://museum.example/", '"1"', "Sun, 22 Nov 2026 10:30:00 GMT")
+
+
+def test_the_less_a_page_changes_the_later_it_is_looked_at_again() -> None:
+    first = LOOK.after(None, HOUR)
+    assert first.interval == HOUR
+    unchanged = LOOK.after(first, HOUR)
+    assert unchanged.interval == 2 * HOUR
+    assert LOOK.after(unchanged, HOUR).interval == 4 * HOUR
+    assert LOOK.after(LOOK._replace(interval=LONGEST_S), HOUR).interval == LONGEST_S
+    changed = LOOK._replace(digest="other")
+    assert changed.after(LOOK._replace(interval=8 * HOUR), HOUR).interval == 4 * HOUR
+    assert changed.after(first, HOUR).interval == HOUR
+
+
+def test_a_look_says_whether_it_has_found_something_new() -> None:
+    assert [verdict(None, "x"), verdict(LOOK, "digest"), verdict(LOOK, "x")] == [None, "unchanged", "changed"]
+
+
+def test_a_site_is_told_what_it_has_named_and_nothing_that_is_no_header() -> None:
+    headers = {b"ETag": [b'W/"a-1"'], b"Last-Modified": [LOOK.modified.encode()]}
+    look = look_of("http://museum.example/", headers, "digest")
+    assert look.conditions == {"If-None-Match": 'W/"a-1"', "If-Modified-Since": LOOK.modified}
+    for etag, modified in ((b'"a"\nb"', b"1 May 2026"), (b"a", b"0"), (b'"' + b"a" * 300 + b'"', b"")):
+        headers = {b"ETag": [etag], b"Last-Modified": [modified]}
+        assert look_of("http://museum.example/", headers, "digest").conditions == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "is_it"),
+    [
+        ("http://museum.example/", True),
+        ("http://a.museum.example:8080/", True),
+        ("http://museum.example/?page=2", False),
+        ("http://museum.example/a", False),
+    ],
+)
+def test_a_home_page_is_the_root_of_a_host(url: str, is_it: bool) -> None:
+    assert is_home(url) is is_it

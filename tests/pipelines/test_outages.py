@@ -40,14 +40,13 @@ def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl:
     crawl.source("photos", 100, pictures=100)
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
-        crawl.start()
+        crawl.start(CRAWL_SHUTDOWN_GRACE="1")
         crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 20)
         gate.mode = "hang"
-        time.sleep(1)  # until a write times out, the outage is not noticed
-        since = time.monotonic()
+        time.sleep(1)
         crawl.workers[0].terminate()
         assert crawl.workers[0].wait(PATIENCE_S) == 0
-        assert time.monotonic() - since < 38  # a write is given 40 s
+        assert "cannot be stored" not in crawl.log()  # it waited for no write to time out, which takes 40 s
         done = crawl.redis.xlen(KEYS.image_events)
         assert crawl.redis.hget(KEYS.counters, "outstanding") == str(100 - done).encode()
         assert not crawl.redis.keys(KEYS.leases_of + "*")
@@ -81,7 +80,7 @@ def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl,
 
 
 def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
-    crawl.source("photos", 30, pictures=200)
+    crawl.source("photos", 15, pictures=100)
     lines = crawl.folder / "events.jsonl"
 
     def read() -> None:
@@ -89,7 +88,7 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl)
 
     with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
         read()
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(200)))
+        crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
         crawl.start(CRAWL_STREAM_MAXLEN="20")
         crawl.until(lambda: all(logged(crawl, "Leasing paused: crawl:image_metadata_updates holds more than ")))
         assert "that reader crawl-images-events.jsonl-" in crawl.log()
@@ -97,8 +96,8 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl)
         done = crawl.redis.xlen(KEYS.image_events)
         time.sleep(1.5)
         assert crawl.redis.xlen(KEYS.image_events) == done
-        assert 20 < done < 200
-        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(200 - done).encode()
+        assert 20 < done < 100
+        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(100 - done).encode()
         while crawl.workers[0].poll() is None:
             read()
             time.sleep(0.2)
@@ -106,7 +105,7 @@ def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl)
         read()
     text = lines.read_text()
     assert Counter(line.partition('"identifier":"photos-')[2].partition(".")[0] for line in text.splitlines()) == (
-        Counter(str(n) for n in range(200))
+        Counter(str(n) for n in range(100))
     )
     assert not crawl.dead()
     assert crawl.redis.hget(KEYS.totals, "events_trimmed") is None

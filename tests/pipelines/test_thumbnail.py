@@ -131,15 +131,6 @@ async def test_originals_are_kept_once_by_their_digest_and_the_event_says_where(
     assert (told[0]["compression_quality"], told[0]["opt_out"]) == (None, [])  # what is unknown is null
 
 
-async def test_the_original_of_a_coded_body_is_kept_without_its_coding(make: Make) -> None:
-    originals, body = Memory(), picture()
-    item = fetched(gzip.compress(body))
-    item.codings = ("gzip",)
-    ready = await make(Memory(), originals).process_item(item)
-    assert originals.written == {ready.original: body}
-    assert ready.original == f"{ready.sha256[:2]}/{ready.sha256}.jpg"
-
-
 async def test_what_analyses_say_stands_in_the_event(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "traps"))
     pipeline = make(
@@ -194,16 +185,14 @@ async def test_an_unreadable_picture_is_a_failure_without_retry_that_keeps_what_
     assert store.written == {}
 
 
-async def test_a_coded_body_is_decoded_and_a_bomb_is_too_large(make: Make) -> None:
-    body, store = picture(), Memory()
-    pipeline = make(store, DOWNLOAD_MAXSIZE=1_000_000)
-    item = fetched(gzip.compress(body))
-    item.codings = ("gzip",)
-    ready = await pipeline.process_item(item)
+async def test_a_coded_body_is_decoded_and_kept_without_its_coding_and_a_bomb_is_too_large(make: Make) -> None:
+    body, originals = picture(), Memory()
+    pipeline = make(Memory(), originals, DOWNLOAD_MAXSIZE=1_000_000)
+    coded, bomb = (fetched(gzip.compress(whole)) for whole in (body, bytes(1_000_001)))
+    coded.codings = bomb.codings = ("gzip",)
+    ready, failure = [await pipeline.process_item(item) for item in (coded, bomb)]
     assert (ready.filesize, ready.sha256) == (len(body), hashlib.sha256(body).hexdigest())
-    bomb = fetched(gzip.compress(bytes(1_000_001)))
-    bomb.codings = ("gzip",)
-    failure = await pipeline.process_item(bomb)
+    assert originals.written == {ready.original: body}
     assert failure.outcome == UNREADABLE
     assert "larger than DOWNLOAD_MAXSIZE (1000000 bytes) without its gzip coding" in failure.reason
 

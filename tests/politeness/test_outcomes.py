@@ -152,33 +152,26 @@ def test_the_budget_of_attempts(
 
 
 @pytest.mark.parametrize(
-    ("attempt", "least", "chance", "seconds"),
+    ("retries", "free_retries", "retry_after", "chance", "seconds"),
     [
-        # it doubles, from half to all of its length
-        (1, 0, 0.0, 5),
-        (1, 0, 1.0, 10),
-        (3, 0, 1.0, 40),
-        # and is bounded
-        (10, 0, 1.0, 3600),
+        # it doubles with each attempt, from half to all of its length, and is bounded
+        (0, 0, None, 0.0, 5),
+        (0, 0, None, 1.0, 10),
+        (1, 0, None, 1.0, 20),
+        (1, 2, None, 1.0, 80),
+        (8, 4, None, 1.0, 3600),
         # never sooner than the site wants, save for the bound
-        (1, 7, 0.0, 7),
-        (1, 120, 1.0, 120),
-        (1, 99_999, 1.0, 3600),
+        (0, 0, 0.0, 1.0, 10),
+        (0, 0, 7.0, 0.0, 7),
+        (0, 0, 120.0, 1.0, 120),
+        (0, 0, 99_999.0, 1.0, 3600),
     ],
 )
-def test_delay(attempt: int, least: float, chance: float, seconds: float) -> None:
-    assert outcomes.delay(attempt, least, settings(), chance) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    ("retries", "free_retries", "retry_after", "seconds"),
-    [(0, 0, None, 10), (1, 0, None, 20), (1, 2, None, 80), (0, 0, 60.0, 60), (0, 0, 0.0, 10)],
-)
 def test_a_retry_waits_longer_with_each_attempt_and_at_least_as_long_as_retry_after(
-    retries: int, free_retries: int, retry_after: float | None, seconds: float
+    retries: int, free_retries: int, retry_after: float | None, chance: float, seconds: float
 ) -> None:
     busy = failure(TOO_MANY, retry_after)
-    verdict = outcomes.decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=9), 1.0)
+    verdict = outcomes.decide(busy, retries, free_retries, settings(CRAWL_MAX_RETRIES=9), chance)
     assert isinstance(verdict, Retry)
     assert verdict.delay == pytest.approx(seconds)
 

@@ -120,48 +120,6 @@ def test_invalid_utf_8_does_no_harm() -> None:
     assert rules.decide(SITE + "/caf%E9")[1] == (4, "Disallow: /caf\ufffd")
 
 
-# --- RFC 9309, section 5 and figures ----------------------------------------------------------------------------
-
-RFC_5_1 = """\
-User-Agent: *
-Disallow: *.gif$
-Disallow: /example/
-Allow: /publications/
-
-User-Agent: foobot
-Disallow:/
-Allow:/example/page.html
-Allow:/example/allowed.gif
-
-User-Agent: barbot
-User-Agent: bazbot
-Disallow: /example/page.html
-
-User-Agent: quxbot
-"""
-RFC_PATHS = ("/", "/example/page.html", "/example/allowed.gif", "/x.gif", "/x.gif?y", "/publications/x.gif")
-
-
-@pytest.mark.parametrize(
-    ("agent", "paths"),
-    [
-        ("nobody", ["/", "/x.gif?y", "/publications/x.gif"]),
-        ("foobot", ["/example/page.html", "/example/allowed.gif"]),
-        ("barbot", ["/", "/example/allowed.gif", "/x.gif", "/x.gif?y", "/publications/x.gif"]),
-        ("bazbot", ["/", "/example/allowed.gif", "/x.gif", "/x.gif?y", "/publications/x.gif"]),
-        ("quxbot", list(RFC_PATHS)),
-    ],
-)
-def test_the_simple_example_of_5_1(agent: str, paths: list[str]) -> None:
-    assert allowed(parse(RFC_5_1.replace(agent, TOKEN)), *RFC_PATHS) == paths
-
-
-def test_the_longest_match_of_5_2() -> None:
-    lines = ["Allow: /example/page/", "Disallow: /example/page/disallowed.gif"]
-    for order in (lines, lines[::-1]):
-        assert allowed(every(*order), "/example/page/disallowed.gif", "/example/page/x") == ["/example/page/x"]
-
-
 @pytest.mark.parametrize(
     ("pattern", "path"),
     [

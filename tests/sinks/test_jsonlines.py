@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import resource
 import shutil
 import socket
@@ -84,6 +82,24 @@ def test_it_goes_on_where_it_stopped(client: redis.Redis, tmp_path: Path) -> Non
     assert drain(client, path) == 1
     assert drain(client, path) == 0
     assert sorted(numbers(path)) == [1, 2, 3, 4]
+
+
+async def test_lines_are_on_disk_before_redis_has_their_position_and_the_file_beside_them_after(
+    state: State, client: redis.Redis, tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = EventFile(tmp_path / "events.jsonl", state)
+    async with file.opened():
+        note = file.streams.note
+
+        async def noted(length: int = 0) -> None:
+            await note(length)
+            synced.append("Redis")
+
+        monkeypatch.setattr(file.streams, "note", noted)
+        synced.clear()
+        emit(client, 1)
+        await file.drain()
+    assert synced == ["events.jsonl", "Redis", "events.jsonl.position.part", tmp_path.name]
 
 
 @pytest.mark.parametrize("tail", [b'{"event":"image_meta', b'{"a": 1}\n{"b": 2}\n', b"\x00" * 4096])
@@ -223,18 +239,14 @@ def test_a_full_disk_is_reported_and_costs_no_event(redis_url: str, client: redi
     emit(client, *range(50))
     drain(client, path)
     emit(client, *range(50, 500))
-    child = os.fork()
-    if not child:
-        try:
-            limit = path.stat().st_size + 1_234
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            with redis.Redis.from_url(redis_url) as own:
-                drain(own, path)
-        except OSError as error:
-            os._exit(7 if error.errno == errno.EFBIG else 1)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+    def fill(own: redis.Redis) -> None:
+        limit = path.stat().st_size + 1_234
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        with pytest.raises(OSError, match="File too large"):
+            drain(own, path)
+
+    assert not has_died(redis_url, fill)
     assert not path.read_bytes().endswith(b"\n")  # the torn line
     assert drain(client, path) == 450
     assert numbers(path) == list(range(500))
@@ -374,6 +386,26 @@ async def test_what_was_noted_before_another_took_over_stays(
         await file.drain()
     assert numbers(tmp_path / "one") == [1, 2, 4]
     assert numbers(tmp_path / "two") == [3]
+
+
+async def test_what_was_noted_stays_though_another_took_over_before_the_answer(
+    state: State, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emit(client, 1, 2)
+    file = EventFile(tmp_path / "one", state, "archive")
+    async with file.opened():
+        note = file.streams.note
+
+        async def twice(length: int = 0) -> None:
+            await note(length)
+            let_leases_end(client)
+            await drained(state, tmp_path / "two", "archive")
+            await note(length)
+
+        monkeypatch.setattr(file.streams, "note", twice)
+        with pytest.raises(ReaderTaken):
+            await file.drain()
+    assert (numbers(tmp_path / "one"), numbers(tmp_path / "two")) == ([1, 2], [])
 
 
 async def test_a_file_is_not_written_under_another_name(state: State, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import redis
 
-from crawlproject.errors import StorageDown
+from crawlproject.errors import ReaderTaken, StorageDown
 from crawlproject.sinks.sink import BatchSink, event_of, json_of
 from crawlproject.state.client import State
 from crawlproject.streams.streams import EventEntry
+from tests.streams.records import write
 
 
 class Refusing(BatchSink):
@@ -28,15 +30,32 @@ class Refusing(BatchSink):
         return True
 
 
-async def test_a_batch_that_was_not_taken_comes_again(state: State) -> None:
-    redis: Any = state.redis
+async def test_a_batch_that_was_not_taken_comes_again(state: State, client: redis.Redis) -> None:
     sink = Refusing(state)
     async with sink.opened():
-        await redis.xadd(state.keys.image_events, {"event": '{"identifier": "a"}'})
+        client.xadd(state.keys.image_events, {"event": '{"identifier": "a"}'})
         with pytest.raises(StorageDown):
             await sink.drain()
         assert await sink.drain() == 1
     assert sink.offered == [["a"], ["a"], []]
+
+
+async def test_who_takes_the_lease_goes_on_behind_the_last_batch(state: State, client: redis.Redis) -> None:
+    first, second = Refusing(state), Refusing(state)
+    first.offered = second.offered = [[]]  # neither refuses anything
+    async with first.opened():
+        with pytest.raises(ReaderTaken, match="reader archive is being read by process"):
+            async with second.opened():
+                pass
+        client.xadd(state.keys.image_events, {"event": '{"identifier": "a"}'})
+        assert await first.drain() == 1
+    async with second.opened():  # the lease was given back
+        client.xadd(state.keys.image_events, {"event": '{"identifier": "b"}'})
+        assert await second.drain() == 1
+        write(client, "archive", state.keys, holder="another")
+        with pytest.raises(ReaderTaken, match="was taken over by process"):
+            await second.drain()
+    assert [batch for batch in first.offered if batch] == [["a"], ["b"]]
 
 
 def failed(**fields: bytes) -> EventEntry:

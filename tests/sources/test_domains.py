@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scrapy import Request
 
 from crawlproject.errors import BadSeed
@@ -18,6 +21,7 @@ from crawlproject.pages.scope import Scope
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.catalogue import parse_catalogue
 from crawlproject.sources.domains import canonical_host, domain_of, domain_of_url, host_of_url, url_fault
+from crawlproject.sources.names import LONGEST_NAME, source_name
 from crawlproject.spiders.images import ImagesSpider
 
 SPIDER = ImagesSpider()
@@ -146,17 +150,56 @@ def test_a_spelling_that_is_not_the_one_is_refused_at_the_gate_and_no_host_anywh
 )
 def test_domain(host: str, domain: str) -> None:
     assert domain_of(host) == domain
+    assert domain_of_url(f"https://user:secret@{at(host)}:8443/a?b#c") == domain
+
+
+INVALID = ["", "a b", "a\x00b", "a\u200db", "\ud800", "-rf", "$(reboot)", "a/b", "@a"]
 
 
 @pytest.mark.parametrize(
-    ("url", "domain"),
+    ("value", "name"),
     [
-        ("https://user:secret@www.museum.org:8443/a?b#c", "museum.org"),
-        ("http://[::1]:8080/", "::1"),
-        ("http://127.0.0.1:8000/x", "127.0.0.1"),
-        ("no url", ""),
-        ("mailto:a@b.org", ""),
+        ("Flickr", "flickr"),
+        ("smithsonian_natural-history.2", "smithsonian_natural-history.2"),
+        ("ŽLUŤOUČKÝ", "žluťoučký"),
+        ("संग्रहालय", "संग्रहालय"),  # with marks
+        ("Paral·lel.cat", "paral·lel.cat"),  # IDNA's middle dot
+        ("2001:db8::7", "2001:db8::7"),
+        ("x" * LONGEST_NAME, "x" * LONGEST_NAME),
     ],
 )
-def test_domain_of_a_url(url: str, domain: str) -> None:
-    assert domain_of_url(url) == domain
+def test_source_name(value: str, name: str) -> None:
+    assert source_name(value) == name
+
+
+@pytest.mark.parametrize("value", [*INVALID, "x" * (LONGEST_NAME + 1), None, 7])
+def test_an_invalid_source_name(value: object) -> None:
+    with pytest.raises(ValueError, match="source"):
+        source_name(value)
+
+
+@given(st.text(max_size=20))
+def test_what_is_a_name_is_one_harmless_word_and_no_option(text: str) -> None:
+    try:
+        name = source_name(text)
+    except ValueError:
+        return
+    assert shlex.split(name) == [name]
+    assert not name.startswith("-")
+    assert source_name(name) == name
+
+
+HOSTS = [
+    "münchen.museum",
+    ".".join(["x" * 63] * 3),
+    "under_score.a.org",
+    "[2001:db8::1]",
+    "localhost",
+    "-odd.a.org",
+]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_domain_of_a_host_is_a_name(host: str) -> None:
+    domain = domain_of_url(f"http://{host}/a")
+    assert source_name(domain) == domain

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from crawlproject.errors import CatalogueError
 from crawlproject.sources.catalogue import Row
 from crawlproject.sources.catalogue_reader import check_catalogue, read_catalogue
 from tests.conftest import ROOT
+from tests.sites import served
 
 
 def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
@@ -33,17 +31,6 @@ def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
 def rows_of(place: object) -> dict[str, Row]:
     with read_catalogue(str(place)) as catalogue:
         return {row.source: row for rows in catalogue.rows(100) for row in rows}
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
@@ -58,8 +45,9 @@ def test_a_parquet_file_says_what_json_says(tmp_path: Path) -> None:
     names = {name: None for row in rows for name in row}
     path = write(tmp_path / "catalogue.parquet", [names | row for row in rows])
     (tmp_path / "catalogue.json").write_text(json.dumps(rows))
-    with served(tmp_path) as site:
-        found = [rows_of(place) for place in (path, tmp_path / "catalogue.json", f"{site}/catalogue.parquet")]
+    with served(partial(SimpleHTTPRequestHandler, directory=tmp_path)) as site:
+        url = f"http://127.0.0.1:{site.server_port}/catalogue.parquet"
+        found = [rows_of(place) for place in (path, tmp_path / "catalogue.json", url)]
     assert found[0] == found[1] == found[2]
     assert found[0].keys() == {"flickr", "museum", "archive", "shaky", "short"}
 

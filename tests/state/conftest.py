@@ -1,4 +1,4 @@
-"""What the tests of several files here share: a Redis Cluster, and certificates for servers."""
+"""What the tests of several files here share: servers behind a sentinel, and certificates for servers."""
 
 from __future__ import annotations
 
@@ -8,37 +8,22 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.state.servers import Cluster, Pair, Server
+from tests.state.servers import Pair, Server
 from tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Redis Cluster of three masters and three replicas."""
-    folder: Path = tmp_path_factory.mktemp("cluster")
-    one = Cluster(folder)
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def cluster_url(cluster: Cluster) -> str:
-    """REDIS_URL of the cluster, which is whole and empty."""
-    cluster.flush()
-    return cluster.url
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
     """A master, its replica and their sentinel."""
-    master = Server(tmp_path)
-    replica = Server(tmp_path, replicaof=f"127.0.0.1 {master.port}", repl_diskless_sync_delay="0")
+    master = Server(tmp_path, repl_diskless_sync_delay="0")  # of whichever is the master
+    replica = Server(tmp_path, repl_diskless_sync_delay="0", replicaof=f"127.0.0.1 {master.port}")
     sentinel = Server(tmp_path, sentinel=True)
     watch = sentinel.client.execute_command
+    one = Pair(master, replica, sentinel)
+    until(one.synced)  # first: a sentinel asks its master for replicas at once, and then each ten seconds
     watch("SENTINEL", "MONITOR", "crawl", "127.0.0.1", master.port, 1)
     watch("SENTINEL", "SET", "crawl", "down-after-milliseconds", "1000", "failover-timeout", "3000")
-    one = Pair(master, replica, sentinel)
-    until(lambda: one.synced() and watch("SENTINEL", "REPLICAS", "crawl"))
+    until(lambda: watch("SENTINEL", "REPLICAS", "crawl"))
     yield one
     for server in one:
         server.close()

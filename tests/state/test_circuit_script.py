@@ -459,12 +459,6 @@ async def test_the_latency_back_off_can_be_switched_off(crawl: Crawl) -> None:
     assert (await crawl.scripts.inspect([MUSEUM]))[0].factor == 1
 
 
-async def test_the_catalogue_sets_rules_of_its_own_for_a_source(crawl: Crawl) -> None:
-    await crawl.start(options={MUSEUM: json.dumps({"circuit": CircuitRules.pack({"samples": 20, "errors": 0.5})})})
-    await crawl.crawl("x" * 15)
-    assert await crawl.circuit_state() == "closed"
-
-
 async def test_the_window_slides_and_its_statuses_are_named(state: State, clock: StandingClock) -> None:
     crawl = Crawl(state, replace(RULES, window=0.3))
     await crawl.start()
@@ -591,3 +585,96 @@ async def test_a_slot_that_was_far_ahead_is_used_neither_after_a_halt_nor_after_
     assert await crawl.scripts.confirm(slot)
     clock.advance(2)
     assert not await crawl.scripts.confirm(slot)
+
+
+STATUSES = f"crawl:statuslast50req:{MUSEUM}"
+WINDOW = f"crawl:window:{MUSEUM}"
+COUNTS = {"fetched": 1, "thumbnails": 1, "bytes": 2_000_000_000}
+LASTS = 90 * 86_400
+
+
+class Quiet(Crawl):
+    """A crawl whose sources rest when the test says so."""
+
+    async def rest(self) -> None:
+        """Let the time come at which a source is quiet: what would have expired after some hours has."""
+        for key in (WINDOW, STATUSES):
+            if 0 < await self.db.ttl(key) <= 3600:
+                await self.db.delete(key)
+        await self.db.zadd("crawl:images:active", {MUSEUM: 1}, xx=True)
+        await self.scripts.trim(self.fence, maxlen=9999)
+        await self.watch()
+
+
+@pytest_asyncio.fixture
+async def quiet(state: State) -> Quiet:
+    one = Quiet(state, CircuitRules(open=0.05, open_max=0.1))
+    await one.start()
+    return one
+
+
+async def test_nothing_but_its_rate_and_its_counts_is_left_of_a_quiet_source(quiet: Quiet) -> None:
+    await quiet.crawl("x.", counts=COUNTS)
+    await quiet.rest()
+    left = [key async for key in quiet.db.scan_iter(match=f"*{MUSEUM}*")]
+    assert left == [CIRCUIT.encode()]
+    assert 0 < await quiet.db.ttl(CIRCUIT) <= 86_400
+    assert await quiet.db.exists("crawl:images:active") == 0
+    assert await quiet.db.hkeys("crawl:images:counts") == [MUSEUM.encode()]
+
+
+@pytest.mark.parametrize("halted_by", ["errors", "operator"])
+async def test_a_halted_source_stays_halted(quiet: Quiet, halted_by: str) -> None:
+    await quiet.crawl(".")
+    if halted_by == "operator":
+        await quiet.db.sadd("crawl:halted", MUSEUM)
+        await quiet.watch()
+    else:
+        for number in range(50):  # each long after the one before: quiet hours do not break the run
+            assert await quiet.circuit_state() == "closed", number
+            await quiet.crawl("x")
+            await quiet.rest()
+    for _ in range(3):
+        await quiet.rest()
+    assert await quiet.circuit_state() == "halted"
+    assert await quiet.db.ttl(CIRCUIT) == -1
+    assert LASTS - 60 < await quiet.db.ttl(STATUSES) <= LASTS
+    await quiet.feed(1)
+    assert (await quiet.lease()).grants == []
+    await quiet.db.srem("crawl:halted", MUSEUM)
+    await quiet.watch()
+    assert 0 < await quiet.db.ttl(CIRCUIT) <= 86_400
+    assert 0 < await quiet.db.ttl(STATUSES) <= 3600
+
+
+async def test_an_open_circuit_outlives_its_period_and_its_back_off_doubles(state: State) -> None:
+    quiet = Quiet(state, CircuitRules(open=30.0, open_max=60.0))
+    await quiet.start()
+    await quiet.crawl("x" * 6)
+    for _ in range(3):
+        await quiet.rest()
+    assert await quiet.circuit_state() == "open"
+    await change_packed(quiet.db, CIRCUIT, ends=1)
+    await quiet.watch()
+    await quiet.rest()
+    assert await quiet.circuit_state() == "half_open"
+    await quiet.crawl("x")
+    assert (await packed_at(quiet.db, CIRCUIT))["opens"] == 2
+
+
+async def test_a_source_that_is_held_or_slowed_down_stays_so(quiet: Quiet) -> None:
+    await quiet.crawl("..", slows=True, hold=30.0)
+    for _ in range(3):
+        await quiet.rest()
+    [status] = await quiet.scripts.inspect([MUSEUM])
+    assert status.factor == 0.5
+    assert status.held_until > status.now + 20
+
+
+async def test_sources_of_every_spider_rest(quiet: Quiet) -> None:
+    await quiet.db.zadd("crawl:spiders", {"pages": 1})
+    for spider in ("images", "pages"):
+        await quiet.db.zadd(f"crawl:{spider}:active", {MUSEUM: 1})
+        await quiet.db.hset(f"crawl:{spider}:dead_sources", MUSEUM, 1)
+    await quiet.scripts.trim(quiet.fence, maxlen=9999)
+    assert await quiet.db.keys("crawl:*:active") == await quiet.db.keys("crawl:*:dead_sources") == []

@@ -83,6 +83,7 @@ def test_out_of_memory_the_crawl_pauses_says_so_and_goes_on(crawl: Crawl, server
 @pytest.mark.judges
 def test_a_worker_without_its_redis_stops_on_a_signal(crawl: Crawl, server: Server) -> None:
     seed(crawl, 100)
+    crawl.options = ["-s", "CONCURRENT_REQUESTS=16"]  # what it holds then is tried one after the other
     crawl.start(CRAWL_HEARTBEAT_TIMEOUT="2")
     crawl.until(lambda: fetched(crawl) > 30)
     server.kill()

@@ -112,7 +112,8 @@ class _Handler(Handler):  # over HTTP/1.1: clients of S3 wait for a "100 Continu
         for name, value in answer.getheaders():
             if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
                 self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
+        length = answer.headers["Content-Length"] if self.command == "HEAD" else str(len(data))
+        self.send_header("Content-Length", length)
         self.end_headers()
         self.wfile.write(data)
         connection.close()

@@ -21,14 +21,15 @@ from crawlproject import plugins
 from crawlproject.errors import ConfigError
 from crawlproject.storage.blobs import (
     PROBE,
+    Folder,
     FolderStorage,
+    Storage,
     check_storage,
-    is_permanent,
     open_storage,
     original_name,
     thumbnail_name,
 )
-from tests.storage.s3_gate import aws, made_bucket
+from tests.storage.s3_gate import Gate, aws, made_bucket
 
 # Names
 
@@ -89,29 +90,88 @@ def test_no_name_leads_outside_the_storage(identifier: str) -> None:
         assert unquote(file.removesuffix(".jpg")) == identifier
 
 
-# A folder
+# A folder and a bucket
+
+
+def bucket(gate: Gate) -> Storage:
+    """Return a storage in a bucket of its own."""
+    name = f"stored-{os.urandom(4).hex()}"
+    made_bucket(f"http://{gate.target}", name)
+    return open_storage(f"s3://{name}/some/prefix/", aws(gate.url))
+
+
+@pytest.fixture(params=["folder", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """A storage of each kind."""
+    if request.param == "folder":
+        return open_storage(str(tmp_path / "a" / "b"), Settings())
+    return bucket(request.getfixturevalue("gate"))
+
+
+def test_what_is_there_is_read_in_parts_and_told_from_what_is_not(storage: Storage) -> None:
+    assert not storage.has("00/x.jpg")
+    with pytest.raises(FileNotFoundError):
+        storage.read("00/x.jpg", 0, 5)
+    storage.write("00/x.jpg", b"one")
+    storage.write("00/x.jpg", b"0123456789")
+    assert storage.has("00/x.jpg")
+    assert storage.has("00/x.jpg", 10)
+    assert not storage.has("00/x.jpg", 3)  # as after a power cut
+    for offset, length, part in (
+        (0, None, b"0123456789"),
+        (0, 3, b"012"),
+        (4, 2, b"45"),
+        (8, 5, b"89"),
+        (10, 5, b""),
+    ):
+        assert storage.read("00/x.jpg", offset, length) == part
+
+
+def test_the_files_of_a_folder_are_listed_and_removed(storage: Storage) -> None:
+    sizes = {f"one-1/{number}-abc": number for number in range(5)}
+    assert storage.sizes("one-1/") == {}
+    for name, size in sizes.items():
+        storage.write(name, bytes(size))
+    storage.write("one-12/1-abc", b"x")
+    assert storage.sizes("one-1/") == sizes
+    for _ in range(2):  # another worker was first
+        storage.remove("one-1/3-abc")
+    assert storage.sizes("one-1/").keys() == sizes.keys() - {"one-1/3-abc"}
+    assert storage.sizes("one-12/") == {"one-12/1-abc": 1}
+
+
+@pytest.mark.parametrize("mode", ["drop", 503])
+def test_while_s3_is_down_nothing_counts_as_missing(gate: Gate, mode: str | int) -> None:
+    storage = bucket(gate)
+    storage.write("00/x.jpg", b"0123")
+    gate.mode = mode
+    for work in (
+        lambda: storage.read("00/x.jpg", 0, 2),
+        lambda: storage.has("00/x.jpg"),
+        lambda: storage.sizes("00/"),
+        lambda: storage.write("00/y.jpg", b"x"),
+        lambda: storage.remove("00/x.jpg"),
+    ):
+        with pytest.raises(Exception) as caught:  # boto has several
+            work()
+        assert not isinstance(caught.value, FileNotFoundError)
+    gate.mode = "pass"
+    assert storage.sizes("00/") == {"00/x.jpg": 4}
+
+
+def test_what_must_outlast_a_power_cut_is_synced_and_each_folder_on_its_way(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    store = FolderStorage(tmp_path / "packs", is_synced=True)
+    for name, folders in (("one-1/10-abc", ["packs", "one-1"]), ("one-1/11-abc", ["one-1"])):
+        synced.clear()
+        store.write(name, b"x")
+        assert synced[0].startswith(f"{os.getpid()}-")
+        assert synced[1:] == folders
 
 
 def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def test_folder_storage_makes_missing_folders_and_overwrites_files(tmp_path: Path) -> None:
-    store = FolderStorage(tmp_path / "a" / "b")
-    store.write("00/x.jpg", b"one")
-    store.write("00/x.jpg", b"two")
-    store.write("ff/x.jpg", b"three")
-    assert files_in(tmp_path / "a" / "b") == ["00/x.jpg", "ff/x.jpg"]
-    assert (tmp_path / "a/b/00/x.jpg").read_bytes() == b"two"
-
-
-def test_a_folder_has_what_is_there_in_its_whole_size(tmp_path: Path) -> None:
-    store = FolderStorage(tmp_path)
-    assert not store.has("00/x.jpg", 5)
-    store.write("00/x.jpg", b"whole")
-    assert store.has("00/x.jpg", 5)
-    (tmp_path / "00" / "x.jpg").write_bytes(b"")  # as after a power cut
-    assert not store.has("00/x.jpg", 5)
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,8 +210,9 @@ def test_a_folder_that_vanishes_is_an_error_and_not_recreated(tmp_path: Path, wh
     away = folder.rename(tmp_path / "away")
     if what == "empty":
         folder.mkdir()
-    with pytest.raises(OSError, match="No such file"):
-        store.write("00/x.jpg", b"two")
+    for work in (lambda: store.write("00/x.jpg", b"two"), lambda: store.has("00/x.jpg")):
+        with pytest.raises(FileNotFoundError):
+            work()
     if folder.is_dir():
         assert files_in(folder) == []
         folder.rmdir()
@@ -164,8 +225,8 @@ def test_a_folder_that_vanishes_is_an_error_and_not_recreated(tmp_path: Path, wh
     ("error", "lasting"),
     [(errno.EACCES, True), (errno.EROFS, True), (errno.ENOTDIR, True), (errno.ENOSPC, False), (errno.EIO, False)],
 )
-def test_a_folder_tells_permanent_from_temporary_errors(error: int, lasting: bool) -> None:
-    assert is_permanent(OSError(error, "x")) is lasting
+def test_a_folder_tells_permanent_from_temporary_errors(tmp_path: Path, error: int, lasting: bool) -> None:
+    assert Folder(tmp_path).is_permanent(OSError(error, "x")) is lasting
 
 
 def test_a_folder_is_tried_before_the_crawl(tmp_path: Path) -> None:

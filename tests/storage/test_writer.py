@@ -10,13 +10,11 @@ import pytest
 
 from crawlproject import runtime as circuits
 from crawlproject.errors import StorageDown
-from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
-from crawlproject.politeness.outcomes import STORAGE_UNAVAILABLE, Failure
 from crawlproject.state.calls import LeaseReply
 from crawlproject.storage.blobs import FolderStorage, StorageWriter
 from crawlproject.storage.s3 import S3Storage
-from tests.extensions.test_lease_keeper import URL, Case
+from tests.extensions.test_lease_keeper import Case
 from tests.leading import lead
 from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.waiting import until_async
@@ -168,20 +166,3 @@ async def test_waiting_leases_go_back_when_the_storage_is_down(
     scheduler.leasing.resume("trouble")
     assert scheduler.leasing.paused == "other trouble"
     scheduler.leasing.resume("other trouble")
-
-
-async def test_a_picture_that_could_not_be_stored_goes_back_with_nothing_counted(
-    scheduler: FrontierScheduler,
-) -> None:
-    case = Case(scheduler)
-    for deliveries in (0, 2):  # also before the last one: it is not the picture's fault
-        response = await case.lease(deliveries=deliveries)
-        case.keeper.item_scraped(Failure(outcome=STORAGE_UNAVAILABLE, reason="down"), response)
-        (entry,) = await case.delayed()
-        assert entry[1] == deliveries
-        assert codec.decode(entry, scheduler.spider).url == URL
-        assert await case.statuses() == []
-        assert await case.dead() == []
-        await case.redis.flushdb()
-        await scheduler.state.scripts.heartbeat(scheduler.state.worker_id, join=True, timeout=30, max_deliveries=3)
-    assert scheduler.stats.get_value("store/returned") == 2

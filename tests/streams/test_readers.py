@@ -142,7 +142,7 @@ def add(client: Any, first: int, last: int) -> None:
 GAPS: dict[str, tuple[int, tuple[tuple[Any, ...], ...], int | None]] = {
     "nothing": (10, (), 0),
     "what was read": (10, (("XTRIM", STREAM, "MINID", "10-0"),), 0),
-    "the head": (10, (("XTRIM", STREAM, "MAXLEN", 3),), 17),
+    "the head": (9, (("XTRIM", STREAM, "MAXLEN", 3),), 18),  # ids are numbers: 9 comes before 28
     "all": (10, (("XTRIM", STREAM, "MAXLEN", 0),), 20),
     "one of the middle": (10, (("XDEL", STREAM, "15-0"),), None),
     "the head, of a reader that has read nothing": (0, (("XTRIM", STREAM, "MAXLEN", 3),), 27),

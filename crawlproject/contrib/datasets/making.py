@@ -154,7 +154,7 @@ class Making:
                         if not is_whole:
                             workers.look()
                         sample = await survey.take()
-                        await self._tell_why(state, sample)
+                        await self.tell_why(state, sample)
                         self._show(sample, is_reading=feeding.is_alive())
                     except REDIS_TROUBLE as error:
                         self.screen.show(fault_of(error))
@@ -199,7 +199,7 @@ class Making:
             target.square = own.thumbnail_sizes[0]
         return target
 
-    async def _tell_why(self, state: State, sample: CrawlSample) -> None:
+    async def tell_why(self, state: State, sample: CrawlSample) -> None:
         """Say the commonest reason of failures, as soon as there are any, and again when it is another."""
         if sample.overview.dead == self._failed or len(self._said_reasons) == _REASONS:
             return

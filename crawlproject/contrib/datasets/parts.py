@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from crawlproject.errors import CrawlprojectError, StorageDown
-from crawlproject.storage import blobs
-from crawlproject.storage.blobs import described, sync
+from crawlproject.storage.blobs import Folder, described, reported, sync
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 
@@ -43,12 +42,13 @@ class FolderParts:
         self._files: dict[str, IO[bytes]] = {}  # unfinished
         self.folder = path.resolve()
         self.name = self.folder.name
-        self.place = printable(str(self.folder), 500)
+        self._store = Folder(self.folder)
+        self.place = self._store.place
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Hold the folder, made where it is missing, for one process at a time."""
-        with self._reported():
+        with reported(self._store):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / ".lock").open("ab")
         with lock:
@@ -58,7 +58,7 @@ class FolderParts:
                 raise CrawlprojectError(
                     f"another scrapy events is writing to {self.place}: stop it, or name another folder"
                 ) from None
-            with self._reported():
+            with reported(self._store):
                 for left in self.folder.iterdir():
                     if _OURS.fullmatch(left.name):
                         left.unlink()  # by a process that died
@@ -66,12 +66,12 @@ class FolderParts:
 
     def names(self) -> list[str]:
         """Return the names of the files."""
-        with self._reported():
+        with reported(self._store):
             return [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
 
     def create(self, name: str) -> IO[bytes]:
         """Create a file in the same folder: what is renamed must be on the same file system."""
-        with self._reported():
+        with reported(self._store):
             file = self._files[name] = self._unfinished(name).open("wb")
         return file
 
@@ -80,7 +80,7 @@ class FolderParts:
 
     def read(self, name: str) -> IO[bytes]:
         """Open a file."""
-        with self._reported():
+        with reported(self._store):
             return (self.folder / name).open("rb")
 
     def put_new(self, name: str) -> None:
@@ -105,23 +105,12 @@ class FolderParts:
     def _whole(self, name: str) -> Iterator[Path]:
         """Have an unfinished file on disk, and then the name that it is given."""
         file = self._files[name]
-        with self._reported():
+        with reported(self._store):
             file.flush()
             os.fsync(file.fileno())
             yield self._unfinished(name)
             sync(self.folder)
         self._files.pop(name).close()
-
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if blobs.is_permanent(error):
-                raise CrawlprojectError(f"{self.place} cannot be used: {described(error)}") from None
-            raise StorageDown(
-                f"{self.place} cannot be used at the moment ({described(error)}): make room, or bring it back"
-            ) from None
 
 
 class S3Parts:
@@ -148,14 +137,8 @@ class S3Parts:
 
     def names(self) -> list[str]:
         """Return the names of the objects, but of those in folders of it."""
-        names: list[str] = []
-        with self._reported():
-            pages = self._s3.client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._s3.bucket, Prefix=self._s3.prefix, Delimiter="/"
-            )
-            for page in pages:
-                names += [found["Key"].removeprefix(self._s3.prefix) for found in page.get("Contents", ())]
-        return names
+        with reported(self._s3):
+            return list(self._s3.sizes())
 
     def create(self, name: str) -> IO[bytes]:
         """Create a file without a name."""
@@ -170,14 +153,14 @@ class S3Parts:
 
     def read(self, name: str) -> IO[bytes]:
         """Get an object."""
-        with self._reported():
+        with reported(self._s3):
             return io.BytesIO(self._s3.read(name))
 
     def put_new(self, name: str) -> None:
         """Put the object, unless there is one."""
         from botocore.exceptions import ClientError
 
-        with self._reported():
+        with reported(self._s3):
             try:
                 self._put(name, IfNoneMatch="*")
             except ClientError as error:
@@ -192,7 +175,7 @@ class S3Parts:
 
     def replace(self, name: str) -> None:
         """Put the object, whatever there is."""
-        with self._reported():
+        with reported(self._s3):
             self._put(name)
         self._files.pop(name).close()
 
@@ -206,19 +189,6 @@ class S3Parts:
             Metadata={_TOKEN: self._token},
             **condition,
         )
-
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except CrawlprojectError:
-            raise
-        except Exception as error:  # whatever boto finds wrong
-            if self._s3.is_permanent(error):
-                raise CrawlprojectError(f"{self.place} cannot be used: {described(error)}") from None
-            raise StorageDown(
-                f"{self.place} cannot be used at the moment ({described(error)}): {self._s3.remedy}"
-            ) from None
 
 
 Parts = FolderParts | S3Parts

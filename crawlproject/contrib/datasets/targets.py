@@ -14,7 +14,7 @@ from crawlproject.contrib.datasets.parts import Parts, parts_of
 from crawlproject.errors import ConfigError, CrawlprojectError, StorageDown
 from crawlproject.sinks.sink import Target
 from crawlproject.state.client import State
-from crawlproject.storage.blobs import described, folder_of, is_permanent, reader_of
+from crawlproject.storage.blobs import Folder, described, folder_of
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import counted, printable, without_pyarrow
 
@@ -186,25 +186,21 @@ def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callabl
         StorageDown: the storage fails at present.
         CrawlprojectError: it refuses, until an operator acts.
     """
-    read, in_folder = reader_of(uri, settings), not uri.startswith("s3://")
+    store = S3Storage(uri, settings) if uri.startswith("s3://") else Folder(folder_of(uri))
 
-    def look_up(name: str) -> bytes | None:
-        tries_left = _TRIES
-        while True:
-            tries_left -= 1
-            try:
-                return read(name)
-            except Exception as error:  # whatever boto and the file system find wrong
-                code = getattr(error, "response", {}).get("Error", {}).get("Code")
-                if code == "NoSuchKey" or (isinstance(error, FileNotFoundError) and folder_of(uri).is_dir()):
-                    return None
-                if tries_left and in_folder and not isinstance(error, FileNotFoundError):
-                    time.sleep(_PAUSE_S)
-                    continue
-                what = f"{setting}={printable(uri, 500)}: {name} cannot be read ({described(error)}): "
-                lasts = is_permanent(error) if in_folder else S3Storage(uri, settings).is_permanent(error)
-                if lasts and not isinstance(error, FileNotFoundError):
-                    raise ConfigError(what + "allow that, or remove it to go on without it") from None
-                raise StorageDown(what + "bring it back, or remove it to go on without it") from None
+    def look_up(name: str, tries: int = _TRIES if isinstance(store, Folder) else 1) -> bytes | None:
+        try:
+            return store.read(name)
+        except Exception as error:  # whatever boto and the file system find wrong
+            is_missing = isinstance(error, FileNotFoundError)
+            if is_missing and (not isinstance(store, Folder) or store.folder.is_dir()):
+                return None
+            if tries > 1 and not is_missing:
+                time.sleep(_PAUSE_S)
+                return look_up(name, tries - 1)
+            what = f"{setting}={printable(uri, 500)}: {name} cannot be read ({described(error)}): "
+            if store.is_permanent(error) and not is_missing:
+                raise ConfigError(what + "allow that, or remove it to go on without it") from None
+            raise StorageDown(what + "bring it back, or remove it to go on without it") from None
 
     return look_up

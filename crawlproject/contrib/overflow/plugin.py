@@ -35,11 +35,10 @@ def check_store(settings: BaseSettings) -> None:
 
     """
     if (store := config.read(OverflowSettings, settings).store) is not None:
-        from crawlproject.contrib.overflow.packs import open_packs  # here: it would slow every command
-        from crawlproject.storage.blobs import refusing
+        from crawlproject.storage.blobs import open_storage, refusing  # here: it would slow every command
 
         with refusing("CRAWL_OVERFLOW_STORE", store):
-            open_packs(store, settings)
+            open_storage(store, settings, is_synced=True)
 
 
 PLUGIN = Plugin(

@@ -14,13 +14,13 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
 from crawlproject import config
-from crawlproject.contrib.overflow.packs import Packs, compressed, decompressed, open_packs, probe
+from crawlproject.contrib.overflow.packs import compressed, decompressed, probe
 from crawlproject.contrib.overflow.plugin import OverflowSettings
 from crawlproject.extensions import Extension
 from crawlproject.frontier.contents import read_counters
 from crawlproject.state.calls import Due, Extent, Tail, Wanted
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.storage.blobs import described
+from crawlproject.storage.blobs import Storage, described, open_storage
 from crawlproject.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Overflow:
     the store is down, the reason is noted in Redis, where leasing pauses when the tails grow too long.
     """
 
-    def __init__(self, state: State, packs: Packs) -> None:
+    def __init__(self, state: State, packs: Storage) -> None:
         self._state = state
         self._packs = packs
         self._keys = state.keys
@@ -134,7 +134,7 @@ class Overflow:
     async def sweep(self) -> int:
         """Remove packs that nobody needs; return 0."""
         folder = await self._open()
-        names = await self._in_store(lambda: self._packs.names(folder))
+        names = await self._in_store(lambda: list(self._packs.sizes(f"{folder}/")))
         for first in range(0, len(names), _SWEPT_A_CALL):
             for name in await self._scripts.sweep_packs(names[first : first + _SWEPT_A_CALL]):
                 await self._in_store(lambda name=name: self._packs.remove(name))  # type: ignore[misc]
@@ -158,7 +158,7 @@ class Overflow:
 
     async def _check_store(self, folder: str) -> None:
         mark = f"{folder}/{_MARK}"
-        if not await self._in_store(lambda: self._packs.exists(mark)):
+        if not await self._in_store(lambda: self._packs.has(mark)):
             raise StoreTrouble(
                 f"CRAWL_OVERFLOW_STORE={self._packs.place} is not the store that holds what was spilled before: "
                 f"{mark} is missing there. Use the same for all workers, or bring it back; to give up what it "
@@ -240,9 +240,8 @@ class OverflowStore(Extension):
             raise NotConfigured
         super().__init__(crawler)
         store = config.read(OverflowSettings, crawler.settings).store
-        self._packs = (
-            open_packs(store, crawler.settings) if store is not None else None
-        )  # here a fault stops the start
+        # here a fault stops the start
+        self._packs = None if store is None else open_storage(store, crawler.settings, is_synced=True)
 
     def begin(self) -> None:
         """Begin, or say what this worker cannot fetch without a store."""

@@ -10,7 +10,7 @@ import duckdb
 from rich.filesize import decimal
 
 from crawlproject.contrib.survey.events import OPTIONAL, OUTCOMES, SUBJECTS
-from crawlproject.texts import counted, printable
+from crawlproject.texts import counted, grouped, printable
 
 Row = Mapping[str, Any]
 
@@ -158,7 +158,12 @@ def _cell(name: str, value: Any, is_size: bool) -> str:
         return "-"
     if is_size:
         return decimal(round(value))
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    return grouped(value)
+
+
+def text_columns(rows: Sequence[Row]) -> set[str]:
+    """Return the names of the columns that have texts; the others have numbers."""
+    return {name for row in rows for name, value in row.items() if isinstance(value, str)}
 
 
 def summary(totals: Row) -> str:

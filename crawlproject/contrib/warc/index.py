@@ -20,10 +20,11 @@ from warcio.recordloader import ArcWarcRecordLoader
 from warcio.timeutils import iso_date_to_timestamp
 
 from crawlproject.contrib.warc.segments import Member, index_of, members_in, segments_among
-from crawlproject.contrib.warc.store_reading import Store
 from crawlproject.contrib.warc.url_keys import url_key
+from crawlproject.storage.blobs import Folder, Store
 
 MERGED, COVERED = "index.cdxj", "index.json"
+INDEX_TYPE = "text/plain"
 REVISIT = "warc/revisit"  # the `mime` of such records
 
 _SORT_MEMORY = "64M"
@@ -97,21 +98,21 @@ def merge_indices(store: Store, say: Callable[[str], object]) -> dict[str, int]:
     there = store.sizes()
     segments = segments_among(there)
     missing = [segment for segment in segments if index_of(segment) not in there]
-    with TemporaryDirectory(prefix=".index-", dir=store.folder) as name:
+    with TemporaryDirectory(prefix=".index-", dir=store.folder if isinstance(store, Folder) else None) as name:
         folder = Path(name)
         for segment in missing:
             file, made = store.local(segment, folder), folder / index_of(segment)
             if (end := write_index(file, made)) < there[segment]:
                 say(f"{segment} is damaged from byte {end} on: its index ends there")
-            store.put(made)
+            store.put(made, INDEX_TYPE)
             if file.parent == folder:
                 file.unlink()
         if segments:
             merged, covered = folder / MERGED, folder / COVERED
             _sort([store.local(index_of(segment), folder) for segment in segments], merged, "-m")
             covered.write_text(json.dumps({"bytes": merged.stat().st_size, "files": segments}))
-            store.put(merged)
-            store.put(covered)
+            store.put(merged, INDEX_TYPE)
+            store.put(covered, "application/json")
     return {"files": len(segments), "indexed": len(missing)}
 
 

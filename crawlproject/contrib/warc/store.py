@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from scrapy.crawler import Crawler
 
 from crawlproject import config
-from crawlproject.contrib.warc.index import write_index
+from crawlproject.contrib.warc.index import INDEX_TYPE, write_index
 from crawlproject.contrib.warc.plugin import WarcSettings
 from crawlproject.contrib.warc.records import Exchange, Place, members, warcinfo
 from crawlproject.contrib.warc.segments import (
@@ -31,10 +31,9 @@ from crawlproject.contrib.warc.segments import (
     take_over,
     write_synced,
 )
-from crawlproject.contrib.warc.store_reading import Folder
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.runtime import Breaker
-from crawlproject.storage.blobs import PROBE, PROBE_SIZE, described, ended, folder_of, refusing
+from crawlproject.storage.blobs import PROBE, PROBE_SIZE, Folder, described, ended, folder_of, refusing
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 from crawlproject.threads import in_thread
@@ -337,9 +336,9 @@ class PageStore:
             index = self._index(file)
         except OSError as error:  # as on a full disk, which the upload gives room
             logger.warning("%s is uploaded without an index (%s): run scrapy index", file.name, described(error))
-        bucket.upload(file.name, file)
+        bucket.put(file, "application/warc")
         if index is not None:
-            bucket.upload(index.name, index, "text/plain")
+            bucket.put(index, INDEX_TYPE)
             index.unlink()
         file.unlink()
 
@@ -350,7 +349,7 @@ class PageStore:
             made, size = self.folder / OPEN / index.name, file.stat().st_size
             if (end := write_index(file, made)) < size:
                 logger.warning("%s is damaged from byte %d on: its index ends there", file.name, end)
-            Folder(self.folder).put(made)  # whole, also after a power cut
+            Folder(self.folder).put(made, INDEX_TYPE)  # whole, also after a power cut
         return index
 
     def _say(self, sweep: asyncio.Future[None]) -> None:

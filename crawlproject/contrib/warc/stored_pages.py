@@ -20,9 +20,9 @@ from crawlproject.config.parsers import storage
 from crawlproject.contrib.warc.index import REVISIT, Index
 from crawlproject.contrib.warc.plugin import WarcSettings
 from crawlproject.contrib.warc.segments import GZIP, index_of
-from crawlproject.contrib.warc.store_reading import Bucket, Folder, Store
 from crawlproject.errors import ConfigError, CrawlprojectError
-from crawlproject.storage.blobs import described, folder_of
+from crawlproject.storage.blobs import Folder, Store, described, folder_of
+from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
 
 _loader = ArcWarcRecordLoader()
@@ -50,7 +50,7 @@ def opened_store(given: list[str], settings: Any) -> Iterator[Store]:
     place = printable(uri, 500)
     try:
         if uri.startswith("s3://"):
-            yield Bucket(uri, settings)
+            yield S3Storage(uri, settings)
         else:
             yield Folder(Path(uri).absolute() if given else folder_of(uri))
     except CrawlprojectError:

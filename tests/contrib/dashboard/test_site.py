@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,30 +73,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return one
 
 
-def monitored(redis_url: str, folder: Path, **settings: str) -> Monitor:
+@contextmanager
+def monitored(redis_url: str, folder: Path, **settings: str) -> Iterator[Monitor]:
     environ = {
         "PATH": "/usr/bin:/bin",
         "REDIS_URL": redis_url,
         "IMAGES_STORE": str(folder / "thumbnails"),
         **settings,
     }
-    return Monitor(environ, folder / "monitor.log")
+    one = Monitor(environ, folder / "monitor.log")
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()
 
 
 @pytest.fixture
 def monitor(redis_url: str, folder: Path) -> Iterator[Monitor]:
-    one = monitored(redis_url, folder)
-    one.start()
-    yield one
-    one.stop()
+    with monitored(redis_url, folder) as one:
+        yield one
 
 
 @pytest.fixture
 def locked(redis_url: str, folder: Path) -> Iterator[Monitor]:
-    one = monitored(redis_url, folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD)
-    one.start()
-    yield one
-    one.stop()
+    with monitored(redis_url, folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD) as one:
+        yield one
 
 
 def test_what_is_served_and_how(monitor: Monitor) -> None:
@@ -190,12 +192,10 @@ def test_an_invalid_request_is_refused_with_a_reason(shared: Client, body: str) 
 
 @pytest.fixture(scope="module")
 def shared(redis_server: str, folder: Path) -> Iterator[Client]:
-    one = monitored(redis_server, folder)
-    one.start()
-    client = Client(one)
-    client.open()
-    yield client
-    one.stop()
+    with monitored(redis_server, folder) as one:
+        client = Client(one)
+        client.open()
+        yield client
 
 
 def test_a_body_without_end_is_not_read(shared: Client) -> None:
@@ -307,6 +307,13 @@ def read_to_end(one: socket.socket) -> None:
         assert time.monotonic() < deadline, "it is still open"
 
 
+def assert_open(one: socket.socket) -> None:
+    one.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            assert one.recv(65_536)
+
+
 def test_logging_out_ends_the_session_wherever_its_cookie_is(locked: Monitor) -> None:
     client, other = log_in(locked), log_in(locked)
     copy = Client(locked)
@@ -319,10 +326,7 @@ def test_logging_out_ends_the_session_wherever_its_cookie_is(locked: Monitor) ->
         for method, path in (("GET", "/events"), ("POST", "/halt"), ("POST", "/logout")):
             assert copy.ask(method, path, {"source": "museum"})[0] == 401, path
         assert copy.ask("GET", "/thumbnails/ab/a.webp")[0] == 401
-        others_page.setblocking(False)
-        with pytest.raises(BlockingIOError):  # it is still open
-            while True:
-                assert others_page.recv(65_536)
+        assert_open(others_page)
     assert other.ask("GET", "/")[0] == 200
 
 
@@ -338,19 +342,15 @@ def test_wrong_passwords_from_other_sites_count_nothing(shared_locked: Client, o
 
 @pytest.fixture(scope="module")
 def shared_locked(redis_server: str, folder: Path) -> Iterator[Client]:
-    one = monitored(redis_server, folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD)
-    one.start()
-    yield Client(one)
-    one.stop()
+    with monitored(redis_server, folder, CRAWL_DASHBOARD_PASSWORD=PASSWORD) as one:
+        yield Client(one)
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
 def test_behind_a_proxy_it_is_known_by_its_origin(redis_url: str, folder: Path, scheme: str) -> None:
     origin = f"{scheme}://crawl.example.org:8443"
     settings = {"CRAWL_DASHBOARD_PASSWORD": PASSWORD, "CRAWL_DASHBOARD_ORIGIN": origin}
-    monitor = monitored(redis_url, folder, **settings)
-    monitor.start()
-    try:
+    with monitored(redis_url, folder, **settings) as monitor:
         for host in ("crawl.example.org:8443", "Crawl.Example.org", f"127.0.0.1:{monitor.port}"):
             client = Client(monitor)
             status, headers, _ = client.ask("POST", "/login", RIGHT, Host=host, Origin=origin, **FORM)
@@ -359,8 +359,6 @@ def test_behind_a_proxy_it_is_known_by_its_origin(redis_url: str, folder: Path, 
             assert client.ask("GET", "/", Host=host)[0] == 200
         assert client.ask("GET", "/", Host="evil.example.org")[0] == 421
         assert client.ask("POST", "/login", RIGHT, Origin="https://evil.example.org", **FORM)[0] == 403
-    finally:
-        monitor.stop()
 
 
 def test_the_65th_page_closes_the_oldest(shared_locked: Client) -> None:
@@ -368,10 +366,7 @@ def test_the_65th_page_closes_the_oldest(shared_locked: Client) -> None:
     with ExitStack() as stack:
         pages = [stack.enter_context(page_of(client)) for _ in range(65)]
         read_to_end(pages[0])
-        pages[1].setblocking(False)
-        with pytest.raises(BlockingIOError):  # it is still open
-            while True:
-                assert pages[1].recv(65_536)
+        assert_open(pages[1])
         assert client.ask("GET", "/")[0] == 200
 
 
@@ -455,9 +450,7 @@ def test_a_page_gets_the_spiders_that_its_address_names(redis_url: str, folder: 
         db.hset(KEYS.rates, "museum", "0.2")
         db.rpush(f"{pages.overflow_of}1:museum", "x")
         db.hset(pages.counters, "overflow", 1)
-        monitor = monitored(redis_url, folder)
-        monitor.start()
-        try:
+        with monitored(redis_url, folder) as monitor:
             client = Client(monitor)
             client.open()
             of_both = "?spider=pages&spider=images&spider=pages"
@@ -477,5 +470,3 @@ def test_a_page_gets_the_spiders_that_its_address_names(redis_url: str, folder: 
             for other in ("shop", ["pages"], None):
                 assert client.ask("POST", "/halt", {"source": "other", "spider": other})[0] == 404
             assert db.smembers(KEYS.halted) == {b"museum"}
-        finally:
-            monitor.stop()

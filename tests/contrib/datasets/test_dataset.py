@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import resource
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
+from crawlproject.contrib.datasets import parquet
 from crawlproject.contrib.datasets.dataset import ABOUT, Dataset
 from crawlproject.contrib.datasets.event_rows import PAGES, SCHEMA
 from crawlproject.contrib.datasets.parquet import FOOTER, PagesForm, ParquetForm
@@ -26,11 +26,12 @@ from crawlproject.errors import CrawlprojectError, ReaderTaken
 from crawlproject.state.client import State
 from crawlproject.streams import readers as streams
 from crawlproject.streams.readers import readers
+from tests.conftest import ROOT
 from tests.sinks.events import KEYS, dead_letter, emit, gone, image
 from tests.sinks.running import ends_before, has_died, let_leases_end, run
 from tests.streams.records import write
+from tests.waiting import until_async
 
-ROOT = Path(__file__).parents[3]
 TRACED = (
     "crawlproject/contrib/datasets/dataset.py",
     "crawlproject/contrib/datasets/parquet.py",
@@ -217,7 +218,10 @@ def test_values_of_other_types_are_null_and_stop_nothing(client: redis.Redis, tm
     assert {name for name, value in third.items() if value is not None} == {"status"}
 
 
-def test_parts_are_full_and_go_on_where_the_last_ended(client: redis.Redis, tmp_path: Path) -> None:
+def test_parts_are_full_and_go_on_where_the_last_ended(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP", 3)
     emit(client, range(10))
     drain(client, tmp_path)
     assert [pq.read_metadata(path).num_rows for path in parts(tmp_path)] == [4, 4, 2]
@@ -227,6 +231,13 @@ def test_parts_are_full_and_go_on_where_the_last_ended(client: redis.Redis, tmp_
     assert numbers(tmp_path) == list(range(13))
     assert drain(client, tmp_path) == 0
     assert len(parts(tmp_path)) == 4
+
+
+def test_a_name_goes_on_in_a_new_dataset(client: redis.Redis, tmp_path: Path) -> None:
+    for number in range(2):
+        emit(client, range(3 * number, 3 * number + 3))
+        drain(client, tmp_path / str(number), name="archive")
+        assert numbers(tmp_path / str(number)) == list(range(3 * number, 3 * number + 3))
 
 
 def test_the_footer_alone_says_how_far_it_is(client: redis.Redis, tmp_path: Path) -> None:
@@ -266,8 +277,12 @@ async def test_a_part_appears_when_its_oldest_row_is_old_enough(
         emit(client, range(3))
         await one.drain()
         assert not parts(tmp_path)
-        while not parts(tmp_path):
+
+        async def has_appeared() -> bool:
             await one.drain(0.1)
+            return bool(parts(tmp_path))
+
+        await until_async(has_appeared)
     assert numbers(tmp_path) == [0, 1, 2]
 
 
@@ -303,15 +318,23 @@ async def test_one_process_writes_a_folder_at_a_time(state: State, client: redis
             await drained(state, tmp_path)
 
 
-async def test_a_part_of_that_number_is_never_replaced(state: State, client: redis.Redis, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("parts_of_others", "says"), [(1, "by another process meanwhile"), (0, "was taken over by")]
+)
+async def test_who_was_overtaken_puts_no_part(
+    state: State, client: redis.Redis, tmp_path: Path, parts_of_others: int, says: str
+) -> None:
     emit(client, range(3))
     one = dataset(state, tmp_path)
     async with one.opened():
         await one.drain()
-        (tmp_path / "00000000.parquet").write_text("another's")
-        with pytest.raises(ReaderTaken, match="by another process meanwhile"):
+        if parts_of_others:
+            (tmp_path / "00000000.parquet").write_text("another's")
+        else:
+            write(client, one.streams.name, KEYS, holder="another")
+        with pytest.raises(ReaderTaken, match=says):
             await one.commit()
-    assert (tmp_path / "00000000.parquet").read_text() == "another's"
+    assert [path.read_text() for path in parts(tmp_path)] == ["another's"] * parts_of_others
 
 
 async def test_where_it_goes_on_is_looked_up_when_it_has_the_lease(
@@ -354,20 +377,12 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(
 ) -> None:
     emit(client, range(400))
 
-    def limit() -> None:
+    def fill(own: redis.Redis) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+        with pytest.raises(CrawlprojectError, match="make room"):
+            drain(own, tmp_path, rows=400)
 
-    child = os.fork()
-    if not child:
-        try:
-            with redis.Redis.from_url(redis_url) as own:
-                limit()
-                drain(own, tmp_path, rows=400)
-        except CrawlprojectError as error:
-            os._exit(7 if "make room" in str(error) else 1)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert not has_died(redis_url, fill)
     let_leases_end(client)
     drain(client, tmp_path, rows=400)
     assert numbers(tmp_path) == list(range(400))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from crawlproject.contrib.datasets.commands.dataset import _words
+from crawlproject.contrib.datasets.commands.dataset import summary_of
 from crawlproject.contrib.datasets.making import CrawlScreen, Making, about_crawl
 from crawlproject.contrib.datasets.targets import ParquetTarget
 from crawlproject.state.client import State
@@ -59,13 +59,13 @@ def test_commands_are_about_the_crawl_and_spelled_as_called(
 
 @pytest.mark.parametrize(("again", "rows"), [(0, "301 rows"), (4, "305 rows, of 301 images")])
 def test_the_summary_tells_rows_of_retries_from_images(again: int, rows: str) -> None:
-    assert next(_words(SAID | {"tried_again": again}, "out", Path("l"))) == (
+    assert next(summary_of(SAID | {"tried_again": again}, "out", Path("l"))) == (
         f"out: {rows}, 297 ok, 0 gone, 4 failed (9 s)"
     )
 
 
 def test_the_summary_tells_how_to_retry() -> None:
-    lines = list(_words(SAID | {"reasons": {"timeout: it's late": 3, "other": 1}}, "out", Path("l")))
+    lines = list(summary_of(SAID | {"reasons": {"timeout: it's late": 3, "other": 1}}, "out", Path("l")))
     assert lines[-2].endswith("""the same command: scrapy dead retry --reason 'timeout: it'"'"'s late'""")
 
 
@@ -73,13 +73,13 @@ async def test_the_commonest_reason_of_failures_is_said_once(state: State) -> No
     screen = Lines()
     one = making(screen)
     reasons = ["address refused: loopback: CRAWL_ALLOW_NETWORKS opens networks"] * 3
-    await one._tell_why(state, sample_at(1.0))
+    await one.tell_why(state, sample_at(1.0))
     for count in (1, 3):
         for reason in reasons[:count]:
             await state.redis.xadd(state.keys.dead, {"reason": reason})
-        await one._tell_why(state, sample_at(2.0, dead=count))
+        await one.tell_why(state, sample_at(2.0, dead=count))
     assert screen.lines == [f"failed: {reasons[0]}"]
     for _ in range(9):
         await state.redis.xadd(state.keys.dead, {"reason": "status 503 (after 3 attempts)"})
-    await one._tell_why(state, sample_at(3.0, dead=13))
+    await one.tell_why(state, sample_at(3.0, dead=13))
     assert screen.lines[1:] == ["failed: status 503 (after 3 attempts)"]

@@ -30,3 +30,10 @@ def test_only_our_own_unfinished_files_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
     with FolderParts(tmp_path).opened():
         assert {path.name for path in tmp_path.iterdir()} == {*others, ".lock"}
+
+
+def test_a_part_is_on_disk_before_it_has_its_name(tmp_path: Path, synced: list[str]) -> None:
+    parts = FolderParts(tmp_path)
+    parts.create("00000000.parquet").write(b"x")
+    parts.put_new("00000000.parquet")
+    assert synced == [".00000000.parquet.part", tmp_path.name]

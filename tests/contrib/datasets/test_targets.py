@@ -6,7 +6,7 @@ import json
 import re
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,12 +15,10 @@ import redis
 from crawlproject.contrib.datasets import targets
 from crawlproject.contrib.datasets.event_rows import SCHEMA
 from tests.commands.test_events import emit, emit_in
+from tests.conftest import Scrapy
 from tests.following import following
 from tests.test_docs import rows
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 
 def test_a_dataset_is_followed_until_it_is_stopped(

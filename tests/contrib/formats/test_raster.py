@@ -7,7 +7,6 @@ import io
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image
@@ -16,11 +15,9 @@ from crawlproject import plugins
 from crawlproject.imaging.analyse import load_plugins
 from crawlproject.imaging.failures import MemoryNeeded
 from crawlproject.imaging.messages import Job
+from tests.conftest import Scrapy
 from tests.imaging import test_formats as of_pillow
 from tests.imaging.test_formats import look, picture, reason
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")
 

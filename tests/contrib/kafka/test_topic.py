@@ -11,19 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
 
 from crawlproject.ingest.files import LONGEST_LINE
 from crawlproject.state.keys import Keys
+from tests.conftest import Scrapy
 from tests.contrib.kafka.broker import Broker
 from tests.state.servers import Server
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 KEYS = Keys("crawl", "images")
 TOPIC = "inbound_images"

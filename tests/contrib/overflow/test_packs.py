@@ -1,124 +1,12 @@
-"""Packs: extents in files of a folder and in objects of S3, and what an extent is."""
+"""What an extent of a pack is."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from scrapy.settings import Settings
 
-from crawlproject.contrib.overflow.packs import (
-    FolderPacks,
-    Packs,
-    S3Packs,
-    compressed,
-    decompressed,
-    open_packs,
-    probe,
-)
-from tests.storage.s3_gate import Gate, aws, made_bucket
-
-
-def bucket_packs(gate: Gate) -> S3Packs:
-    """Return a store in a bucket of its own."""
-    name = f"packs-{os.urandom(4).hex()}"
-    made_bucket(f"http://{gate.target}", name)
-    packs = open_packs(f"s3://{name}/some/prefix/", aws(gate.url))
-    assert isinstance(packs, S3Packs)
-    return packs
-
-
-@pytest.fixture(params=["folder", "s3"])
-def packs(request: pytest.FixtureRequest, tmp_path: Path) -> Packs:
-    """A store of each kind."""
-    if request.param == "folder":
-        return open_packs(str(tmp_path / "packs"), Settings())
-    return bucket_packs(request.getfixturevalue("gate"))
-
-
-def test_a_part_of_a_pack_is_what_was_written_there(packs: Packs) -> None:
-    packs.write("one-1/10-abc", b"0123456789")
-    assert packs.read("one-1/10-abc", 0, 3) == b"012"
-    assert packs.read("one-1/10-abc", 4, 2) == b"45"
-    assert packs.read("one-1/10-abc", 8, 5) == b"89"
-    assert packs.read("one-1/10-abc", 10, 5) == b""
-
-
-def test_a_pack_that_is_missing_is_told_from_a_store_that_fails(packs: Packs) -> None:
-    packs.write("one-1/.store", b"")
-    assert packs.exists("one-1/.store")
-    assert not packs.exists("one-1/10-abc")
-    with pytest.raises(FileNotFoundError):
-        packs.read("one-1/10-abc", 0, 5)
-
-
-def test_the_packs_of_a_folder_are_listed_and_removed(packs: Packs) -> None:
-    names = {f"one-1/{number}-abc" for number in range(5)}
-    assert packs.names("one-1") == []
-    for name in names:
-        packs.write(name, b"x")
-    packs.write("one-12/1-abc", b"x")
-    probe(packs)
-    assert set(packs.names("one-1")) == names
-    packs.remove("one-1/3-abc")
-    packs.remove("one-1/3-abc")  # another worker was first
-    assert set(packs.names("one-1")) == names - {"one-1/3-abc"}
-    assert packs.names("one-12") == ["one-12/1-abc"]
-
-
-def test_a_folder_that_is_not_there_is_an_error_and_no_missing_pack(tmp_path: Path) -> None:
-    packs = FolderPacks(tmp_path / "packs")
-    packs.write("one-1/10-abc", b"x")
-    packs.folder.rename(tmp_path / "unmounted")
-    with pytest.raises(FileNotFoundError):
-        packs.exists("one-1/10-abc")
-    with pytest.raises(FileNotFoundError):
-        packs.write("one-1/11-abc", b"x")
-    assert not packs.folder.exists()
-
-
-def test_a_pack_and_each_folder_on_its_way_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    real = os.fsync
-
-    def noting(file: int) -> None:
-        real(file)
-        synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
-
-    packs = FolderPacks(tmp_path / "packs")
-    monkeypatch.setattr(os, "fsync", noting)
-    packs.write("one-1/10-abc", b"x")
-    part, *folders = synced
-    assert part.startswith(f"{os.getpid()}-")
-    assert folders == ["packs", "one-1"]
-    packs.write("one-1/11-abc", b"x")
-    assert synced[3:][1:] == ["one-1"]
-
-
-@pytest.mark.parametrize("mode", ["drop", 503])
-def test_while_s3_is_down_nothing_counts_as_missing(gate: Gate, mode: str | int) -> None:
-    packs = bucket_packs(gate)
-    packs.write("one-1/10-abc", b"0123")
-    gate.mode = mode
-    for work in (
-        lambda: packs.read("one-1/10-abc", 0, 2),
-        lambda: packs.exists("one-1/10-abc"),
-        lambda: packs.names("one-1"),
-        lambda: packs.write("one-1/11-abc", b"x"),
-        lambda: packs.remove("one-1/10-abc"),
-    ):
-        with pytest.raises(Exception) as caught:  # boto has several
-            work()
-        assert not isinstance(caught.value, FileNotFoundError)
-    gate.mode = "pass"
-    assert packs.names("one-1") == ["one-1/10-abc"]
-    assert packs.read("one-1/10-abc", 1, 2) == b"12"
-
-
-# Extents
+from crawlproject.contrib.overflow.packs import compressed, decompressed
 
 
 @given(some.lists(some.binary(max_size=300), max_size=100))

@@ -12,12 +12,12 @@ import pytest_asyncio
 import redis
 
 from crawlproject import config
-from crawlproject.contrib.overflow.packs import FolderPacks, Packs
 from crawlproject.contrib.overflow.spilling import TRIES, Overflow, StoreTrouble
 from crawlproject.frontier.codec import url_of
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
+from crawlproject.storage.blobs import FolderStorage, Storage
 from tests.frontier.tails import SITE, counters, discover, spilled, url
 from tests.leading import lead
 from tests.settings_of_functions import within
@@ -27,13 +27,13 @@ from tests.waiting import until_async
 
 
 @pytest.fixture
-def packs(tmp_path: Path) -> FolderPacks:
+def packs(tmp_path: Path) -> FolderStorage:
     """A store in a folder."""
-    return FolderPacks(tmp_path / "packs")
+    return FolderStorage(tmp_path / "packs", is_synced=True)
 
 
 @pytest_asyncio.fixture
-async def crawl(request: pytest.FixtureRequest, redis_url: str, packs: FolderPacks) -> AsyncIterator[State]:
+async def crawl(request: pytest.FixtureRequest, redis_url: str, packs: FolderStorage) -> AsyncIterator[State]:
     """A crawl with that store, a worker, and windows of 12 requests. The parameter: other settings."""
     settings = {"REDIS_URL": redis_url, "CRAWL_PAGES_BUDGET_MAX": 0}
     state = State(config.load(settings | getattr(request, "param", {})), "images")
@@ -78,7 +78,7 @@ async def read_often(state: State, overflow: Overflow) -> None:
         await look_at(state, overflow)
 
 
-async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs: FolderPacks) -> None:
+async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs: FolderStorage) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 700)
     assert await counters(crawl) == (12, 688, 0)
@@ -90,10 +90,10 @@ async def test_tails_go_to_the_store_and_come_back_in_order(crawl: State, packs:
     assert await crawled(crawl, overflow) == [url(n) for n in range(760)]
     assert await counters(crawl) == (0, 0, 0)
     assert await db(crawl).zcount(crawl.keys.packs, 0, "inf") == 0
-    assert await db(crawl).zcard(crawl.keys.packs) == len(packs.names(overflow._folder)) - 1
+    assert await db(crawl).zcard(crawl.keys.packs) == len(packs.sizes(f"{overflow._folder}/")) - 1
 
 
-async def test_two_workers_spill_and_refill_what_each_other_leaves(crawl: State, packs: FolderPacks) -> None:
+async def test_two_workers_spill_and_refill_what_each_other_leaves(crawl: State, packs: FolderStorage) -> None:
     one, other = Overflow(crawl, packs), Overflow(crawl, packs)
     await discover(crawl, 900)
     for _ in range(20):
@@ -106,7 +106,7 @@ async def test_two_workers_spill_and_refill_what_each_other_leaves(crawl: State,
 
 
 async def test_a_lost_pack_is_counted_and_the_crawl_ends(
-    crawl: State, packs: FolderPacks, caplog: pytest.LogCaptureFixture
+    crawl: State, packs: FolderStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 300)
@@ -124,7 +124,7 @@ async def test_a_lost_pack_is_counted_and_the_crawl_ends(
 
 @pytest.mark.parametrize("crawl", [{"CRAWL_OVERFLOW_MAXLEN": 2500}], indirect=True)
 async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
-    crawl: State, packs: FolderPacks
+    crawl: State, packs: FolderStorage
 ) -> None:
     overflow, other = Overflow(crawl, packs), State(crawl.config, "other")
     await other.open()
@@ -153,42 +153,42 @@ async def test_while_the_store_is_down_leasing_pauses_when_tails_grow_too_long(
 
 
 async def test_another_store_is_not_taken_for_the_one_that_has_the_packs(
-    crawl: State, packs: FolderPacks, tmp_path: Path
+    crawl: State, packs: FolderStorage, tmp_path: Path
 ) -> None:
     await discover(crawl, 300)
     await Overflow(crawl, packs).step()
-    elsewhere = Overflow(crawl, FolderPacks(tmp_path / "elsewhere"))
+    elsewhere = Overflow(crawl, FolderStorage(tmp_path / "elsewhere", is_synced=True))
     with pytest.raises(StoreTrouble, match="is not the store that holds what was spilled before"):
         await elsewhere.step()
     assert len(await crawled(crawl, Overflow(crawl, packs))) == 300
 
 
-async def test_packs_are_removed_an_hour_after_their_last_extent(crawl: State, packs: FolderPacks) -> None:
+async def test_packs_are_removed_an_hour_after_their_last_extent(crawl: State, packs: FolderStorage) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 300)
     await spilled(crawl, overflow)
     [folder] = {name.decode().partition("/")[0] for name in await db(crawl).zrange(crawl.keys.packs, 0, -1)}
-    in_use = set(packs.names(folder))
+    in_use = set(packs.sizes(f"{folder}/"))
     orphan = f"{folder}/{int(time.time()) - 9999}-abc"
     for name in (orphan, f"{folder}/nonsense"):
         packs.write(name, b"x")
     await overflow.sweep()
-    assert set(packs.names(folder)) == {*in_use, orphan, f"{folder}/nonsense"}
+    assert set(packs.sizes(f"{folder}/")) == {*in_use, orphan, f"{folder}/nonsense"}
     await db(crawl).zincrby(crawl.keys.packs, 3_601_000_000, orphan)
     await overflow.sweep()
-    assert set(packs.names(folder)) == {*in_use, f"{folder}/nonsense"}
+    assert set(packs.sizes(f"{folder}/")) == {*in_use, f"{folder}/nonsense"}
     await crawled(crawl, overflow)
     await overflow.sweep()
-    assert set(packs.names(folder)) >= in_use
+    assert set(packs.sizes(f"{folder}/")) >= in_use
     for hours in (1, 47):
         for name in await db(crawl).zrange(crawl.keys.packs, 0, -1):
             await db(crawl).zincrby(crawl.keys.packs, hours * 3_601_000_000, name)
         await overflow.sweep()
-        assert set(packs.names(folder)) == {f"{folder}/.store", f"{folder}/nonsense"}
+        assert set(packs.sizes(f"{folder}/")) == {f"{folder}/.store", f"{folder}/nonsense"}
     assert await db(crawl).zcard(crawl.keys.packs) == 0
 
 
-async def test_a_pack_that_took_too_long_is_not_used(crawl: State, packs: FolderPacks) -> None:
+async def test_a_pack_that_took_too_long_is_not_used(crawl: State, packs: FolderStorage) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 100)
     taken = await crawl.scripts.overflow_take(most=9, folder="f")
@@ -200,7 +200,7 @@ async def test_a_pack_that_took_too_long_is_not_used(crawl: State, packs: Folder
 
 
 async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
-    crawl: State, packs: FolderPacks
+    crawl: State, packs: FolderStorage
 ) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 900)
@@ -223,7 +223,7 @@ async def test_exclusion_drops_extents_and_their_links_can_be_found_again(
 TRACED = ("crawlproject/contrib/overflow/spilling.py", "crawlproject/contrib/overflow/packs.py")
 
 
-async def spill_and_refill(state: State, packs: FolderPacks) -> None:
+async def spill_and_refill(state: State, packs: FolderStorage) -> None:
     """Spill what is beyond a window that is full, and refill it when it is wide."""
     overflow = Overflow(state, packs)
     for number in range(6):
@@ -232,7 +232,7 @@ async def spill_and_refill(state: State, packs: FolderPacks) -> None:
         await look_at(state, overflow)
 
 
-async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> None:
+async def assert_packs_go(state: State, overflow: Overflow, packs: Storage) -> None:
     """Assert that no pack of a crawl that is done stays for more than an hour, whoever left it."""
     folder = await overflow._open()
     assert await db(state).zcount(state.keys.packs, 0, "inf") == 0
@@ -240,12 +240,12 @@ async def assert_packs_go(state: State, overflow: Overflow, packs: Packs) -> Non
     for name in await db(state).zrange(state.keys.packs, 0, -1):
         await db(state).zincrby(state.keys.packs, 3_601_000_000, name)
     await overflow.sweep()
-    assert packs.names(folder) == [f"{folder}/.store"]
+    assert list(packs.sizes(f"{folder}/")) == [f"{folder}/.store"]
 
 
 @pytest.mark.slow
 async def test_a_worker_killed_at_any_line_neither_loses_nor_doubles_a_request(
-    crawl: State, packs: FolderPacks, redis_url: str
+    crawl: State, packs: FolderStorage, redis_url: str
 ) -> None:
     def killed_before(line: int) -> bool:
         def act(own: redis.Redis) -> None:
@@ -275,7 +275,7 @@ async def test_a_worker_killed_at_any_line_neither_loses_nor_doubles_a_request(
 
 
 async def test_a_store_that_answers_with_other_bytes_loses_nothing(
-    crawl: State, packs: FolderPacks, monkeypatch: pytest.MonkeyPatch
+    crawl: State, packs: FolderStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overflow = Overflow(crawl, packs)
     await discover(crawl, 12 + 64)
@@ -286,5 +286,6 @@ async def test_a_store_that_answers_with_other_bytes_loses_nothing(
         for _ in range(2 * TRIES):
             with pytest.raises(StoreTrouble):
                 await look_at(crawl, overflow)
+    await look_at(crawl, overflow)
     assert await crawled(crawl, overflow) == [url(n) for n in range(12 + 64)]
     assert await db(crawl).hget(crawl.keys.totals, "overflow_lost") is None

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.commands.test_feed import broken_off, seeds
+from tests.conftest import Scrapy
 from tests.contrib.probes import datasets
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 
 def rows_of_dataset(path: Path, numbers: range, at: int) -> None:
-    """Write a part as `scrapy events` does."""
-    urls = {number: f"https://museum.org/{number}" for number in numbers}
-    rows = [
-        {"identifier": str(number), "url": url, "final_url": url, "status": "probed", "at": at}
-        for number, url in urls.items()
-    ]
-    datasets.write(path, rows)
+    datasets.write(path, [{"identifier": str(number), "status": "probed", "at": at} for number in numbers])
 
 
 def test_a_check_of_a_dataset_is_resumed_exactly_while_the_dataset_grows(

@@ -9,19 +9,16 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from crawlproject.contrib.warc.records import Earlier, head, payload_digest
 from crawlproject.contrib.warc.segments import index_of
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Scrapy
 from tests.contrib.warc.test_index import LATER, segment
 from tests.contrib.warc.warc_reading import STARTED, exchange, text
 from tests.storage.s3_gate import Gate, aws, made_bucket
-
-if TYPE_CHECKING:
-    from tests.conftest import Scrapy
 
 HOME = "https://museum.example/"
 UNCHANGED = LATER + timedelta(days=1)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from crawlproject.contrib.warc.pipeline import exchange_of
 from crawlproject.contrib.warc.records import Place
 from tests.contrib.warc.warc_reading import at, segments
+from tests.sites import Handler, served
 from tests.spiders.test_own_spiders import Project
 
 SPIDER = '''
@@ -47,6 +45,7 @@ class Keep:
         return item
 '''
 
+HEAD = b"HTTP/1.1 200 Fine\r\ncontent-TYPE: text/html\r\nX-odd:  \xe9\r\n"
 PIPELINES = json.dumps({"crawlproject.contrib.warc.pipeline.PageStorePipeline": 1, "spiders_of_mine.Keep": 2})
 
 
@@ -54,57 +53,37 @@ def page(path: str) -> bytes:
     return f"<title>{path}</title>".encode() + b"<p>text</p>" * (1000 if path == "/long" else 10)
 
 
-class Site(socketserver.StreamRequestHandler):
-    """Pages with odd heads: compressed, in chunks. `server.heads` has those of the requests."""
+class Site(Handler):
+    """Pages with odd heads: compressed, in chunks."""
 
-    def handle(self) -> None:
-        sent = b""
-        while not sent.endswith(b"\r\n\r\n"):
-            line = self.rfile.readline()
-            if not line:
-                return
-            sent += line
-        path = sent.split()[1].decode()
-        if path == "/robots.txt":
-            self.wfile.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    def get(self) -> None:
+        if self.path == "/robots.txt":
+            self.answer(404)
             return
-        self.server.heads[path] = sent  # type: ignore[attr-defined]
-        body = gzip.compress(page(path))
-        head = b"HTTP/1.1 200 Fine\r\ncontent-TYPE: text/html\r\nX-odd:  \xe9\r\nContent-Encoding: gzip\r\n"
-        head += b"transfer-encoding: chunked\r\nConnection: close\r\n\r\n"
-        chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:20], body[20:]))
-        self.wfile.write(head + chunks + b"0\r\n\r\n")
+        body = gzip.compress(page(self.path))
+        self.wfile.write(HEAD + b"Content-Encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n")
+        for part in (body[:20], body[20:], b""):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
 
 
 @pytest.fixture
 def project(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Project]:
-    server: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Site)
-    server.daemon_threads, server.server_port = True, server.server_address[1]
-    server.heads, server.seen = {}, []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    one = Project(tmp_path, environment, redis_url, server)
-    (tmp_path / "spiders_of_mine.py").write_text(SPIDER.format(port=server.server_port))
-    one.environ |= {"CRAWL_PAGES_STORE": str(tmp_path / "store")}
-    yield one
-    one.redis.close()
-    server.shutdown()
-    server.server_close()
-
-
-def crawl(project: Project, *paths: str, **settings: str) -> tuple[str, str]:
-    """Crawl these pages; return the site's address and what the worker said."""
-    home = f"http://127.0.0.1:{project.server.server_port}"
-    project.redis.lpush("keeper:start_urls", *(home + path for path in paths))
-    return home, project.run("crawl", "-s", f"ITEM_PIPELINES={PIPELINES}", "keeper", **settings)
+    with served(Site, seen=[]) as server:
+        one = Project(tmp_path, environment, redis_url, server)
+        (tmp_path / "spiders_of_mine.py").write_text(SPIDER.format(port=server.server_port))
+        one.environ |= {"CRAWL_PAGES_STORE": str(tmp_path / "store")}
+        yield one
+        one.redis.close()
 
 
 @pytest.mark.slow
 def test_pages_are_kept_as_they_came_and_items_say_where(project: Project) -> None:
-    home, said = crawl(project, "/one", "/long")
+    home = f"http://127.0.0.1:{project.server.server_port}"
+    project.redis.lpush("keeper:start_urls", home + "/one", home + "/long")
+    said = project.run("crawl", "-s", f"ITEM_PIPELINES={PIPELINES}", "keeper")
     items = {item["url"].removeprefix(home): item for item in project.items()}
     assert items.keys() == {"/one", "/long"}, said
     store = project.folder / "store"
-    heads: dict[str, bytes] = project.server.heads
     for path, item in items.items():
         assert item["exchange"] is None
         record = at(store, Place(**item["warc"]))
@@ -117,13 +96,12 @@ def test_pages_are_kept_as_they_came_and_items_say_where(project: Project) -> No
             "X-odd",
             "X-Crawl-Content-Encoding",
             "X-Crawl-transfer-encoding",
-            "Connection",
             "Content-Length",
         ]
     data = gzip.decompress(segments(store)[0].read_bytes())
     for path in items:
-        assert heads[path] in data
-    assert b"HTTP/1.1 200 Fine\r\ncontent-TYPE: text/html\r\nX-odd:  \xe9\r\n" in data
+        assert b"GET %s HTTP/1.1\r\n" % path.encode() in data
+    assert HEAD in data
     assert project.counts("keeper")["fetched"] == 2
 
 

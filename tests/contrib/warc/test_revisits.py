@@ -14,7 +14,7 @@ from crawlproject.pages.revisits import Look
 from crawlproject.spiders.pages import PagesSpider
 from crawlproject.state.source_counts import counts_in
 from tests.contrib.warc.warc_reading import all_records
-from tests.pipelines.test_page_looks import ETAG, HOUR, URL, read
+from tests.pipelines.test_page import ETAG, HOUR, URL, read
 from tests.spiders import test_revisits
 from tests.spiders.test_pages import KEYS, Answer, Crawl, html
 from tests.spiders.test_revisits import conditions, intervals, make_due, told

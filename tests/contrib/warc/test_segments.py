@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,8 +26,6 @@ from crawlproject.contrib.warc.segments import (
 from crawlproject.contrib.warc.store import PageStore
 from tests.contrib.warc.warc_reading import all_records, at, by_cdxj, by_fastwarc, exchange, segments, text
 from tests.sinks.running import ends_before, has_died
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -110,21 +106,6 @@ def test_a_segment_of_a_dead_process_without_a_page_is_removed(folder: Path, pag
     assert segments(folder) == open_files(folder) == []
 
 
-def test_a_segment_of_a_living_process_is_left_alone(folder: Path) -> None:
-    segment = begun(folder, 1)
-    code = (
-        "import sys, pathlib; from crawlproject.contrib.warc.segments import take_over;"
-        "print(list(take_over(pathlib.Path(sys.argv[1]))))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert run.stdout == "[]\n"
-    segment.append(members(2))
-    segment.close()
-    assert [record.payload for record in all_records(folder) if record.kind == "response"] == [text(1), text(2)]
-
-
 def test_a_closed_segment_is_locked_by_one_at_a_time(folder: Path) -> None:
     segment = begun(folder, 1)
     segment.close()
@@ -148,17 +129,6 @@ def test_files_of_others_are_not_touched(folder: Path) -> None:
 
 
 # Faults
-
-
-def test_a_segment_that_is_gone_is_an_error_and_what_was_kept_before_stays(folder: Path) -> None:
-    segment = begun(folder, 1)
-    folder.rename(folder.with_name("away"))
-    with pytest.raises(FileNotFoundError, match="the segment is gone"):
-        segment.append(members(2))
-    folder.with_name("away").rename(folder)
-    segment.leave()
-    list(take_over(folder))
-    assert next(record.payload for record in all_records(folder) if record.kind == "response") == text(1)
 
 
 def test_a_write_that_fails_half_way_leaves_no_half(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,15 +95,6 @@ async def test_an_operators_rate_makes_a_name_believed_until_it_is_taken_back(st
     assert (await queued(state))["cdn.example"] == 1  # the first one is leased
 
 
-@pytest.mark.parametrize(
-    "name", ["museum.org", "collection.v2", "127.0.0.1", "2001:db8::1", "::1", "a-1.xn--p1ai", "b\u00fccher.de"]
-)
-async def test_of_a_domain_it_is_said_that_its_rate_is_lent_to_no_other(state: State, name: str) -> None:
-    await catalogue(state)
-    await db(state).set(state.keys.override_rate_of + name, "5")
-    assert await state.scripts.attribute(name, "victim.org") == Attribution("victim.org", "domain", [])
-
-
 async def put_with(state: State, source: str, *requests: Request) -> None:
     """Store requests in the queue of `source`, as an earlier version or catalogue had them."""
     items = [new_request(request, SPIDER) for request in requests]
@@ -263,24 +254,14 @@ async def test_permission_to_ignore_robots_txt_is_for_the_hosts_of_its_row(state
         assert (await state.scripts.look_robots(None, origin, source)).what == what, (origin, source)
 
 
-async def test_a_slot_without_a_lease_is_of_the_same_source(state: State) -> None:
-    await catalogue(state, {"museum": "museum.org"}, museum=50)
-    for name, domain, source in (
-        ("museum", "museum.org", "museum"),
-        ("museum", "victim.org", "victim.org"),
-        ("made-up", "museum.org", "museum"),
-        (None, "museum.org", "museum"),
-        ("museum", None, "museum"),
-    ):
-        reply = await state.scripts.acquire(source=name, domain=domain)
-        assert reply.slot is not None
-        assert reply.slot.source == source
+DOMAINS = ["museum.com", "collection.v2", "127.0.0.1", "2001:db8::1", "::1", "a-1.xn--p1ai", "b\u00fccher.de"]
 
 
-async def test_it_is_said_which_source_a_request_belongs_to_and_why(state: State) -> None:
+async def test_it_is_said_which_source_a_request_belongs_to_and_why_and_its_slot_is_of_that(state: State) -> None:
     await catalogue(state, {"museum": "museum.net museum.org"}, museum=50, photos=20)
-    await db(state).set(state.keys.override_rate_of + "gallery", "3")
-    told = {
+    for name in ("gallery", *DOMAINS):
+        await db(state).set(state.keys.override_rate_of + name, "3")
+    told: dict[tuple[str | None, str | None], Attribution] = {
         ("museum", "museum.org"): Attribution("museum", "bound", ["museum.net", "museum.org"]),
         ("museum", "victim.org"): Attribution("victim.org", "bound", ["museum.net", "museum.org"]),
         ("photos", "victim.org"): Attribution("photos", "row", []),
@@ -288,6 +269,12 @@ async def test_it_is_said_which_source_a_request_belongs_to_and_why(state: State
         ("made-up", "victim.org"): Attribution("victim.org", "unknown", []),
         (None, "museum.net"): Attribution("museum", "", []),
         ("made-up", None): Attribution("made-up", "unknown", []),
+        ("made-up", "museum.org"): Attribution("museum", "unknown", []),
+        ("museum", None): Attribution("museum", "bound", ["museum.net", "museum.org"]),
+        # the rate of a domain is lent to no other
+        **{(name, "victim.org"): Attribution("victim.org", "domain", []) for name in DOMAINS},
     }
-    for (name, domain), attribution in told.items():
-        assert await state.scripts.attribute(name, domain) == attribution
+    for (named, domain), attribution in told.items():
+        assert await state.scripts.attribute(named, domain) == attribution, (named, domain)
+        slot, wait = await state.scripts.acquire(source=named, domain=domain)
+        assert wait > 0 if slot is None else slot.source == attribution.source

@@ -99,17 +99,6 @@ async def test_beyond_the_window_links_wait_apart_in_order(state: State) -> None
     assert await counters(state) == (0, 0)
 
 
-async def test_what_sitemaps_name_is_bounded_as_links_are(state: State) -> None:
-    await lead(state)
-    await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8
-    await db(state).hset(state.keys.counters, "outstanding", 1_000_000)  # at the high-water mark
-    await db(state).hset(state.keys.counters, "overflow", 99)  # of others
-    links = [group(*(f"{part}-{n}" for n in range(20)), priority=2) for part in range(2)]
-    assert await discover(state, links[0], overflow_maxlen=102) == "a" * 11 + "w" * 9
-    assert await counters(state) == (1_000_008, 102)
-    assert await discover(state, links[1], overflow_maxlen=102) == "w" * 20
-
-
 async def test_sitemaps_beyond_the_window_wait_before_what_they_name(state: State) -> None:
     await lead(state)
     await db(state).hset(state.keys.rates, "museum.org", "0.01")  # a window of 8

@@ -1,14 +1,15 @@
-"""The end of a lease: the script settle."""
+"""The end of a lease, what is noted of it, and dead letters that live again: the scripts settle and take_dead."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import redis
 
-from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, Settlement, histogram
+from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, DeadLetter, Settlement, SourceStatus, histogram
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in, read_fetches
 from tests.standing_clock import StandingClock
@@ -27,7 +28,10 @@ from tests.state.calls.calls import (
     rule,
     settle,
     source_of,
+    waiting,
 )
+
+pytestmark = pytest.mark.usefixtures("clock")  # no turn, at whose end all numbers begin anew, ends meanwhile
 
 
 async def test_a_settled_lease_emits_its_event_once(state: State) -> None:
@@ -55,13 +59,14 @@ async def test_only_the_worker_that_holds_a_lease_can_settle_it(state: State) ->
     assert await outstanding(state) == 1
 
 
-async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: State) -> None:
+async def test_a_lease_that_redis_has_forgotten_cannot_settle_another(state: State, clock: StandingClock) -> None:
     await begin(state, 100, "a", "b")
     before = {key: await db(state).dump(key) for key in await db(state).keys()}
     (forgotten,) = (await lease(state, 1)).grants
     await db(state).flushdb()  # a Redis that lost its last second, or a replica that takes over without it
     for key, value in before.items():
         await db(state).restore(key, 0, value)
+    clock.advance(0.001)
     (other,) = (await lease(state, 1)).grants
     assert await settle(state, forgotten, dead="x") == [False]
     assert await settle(state, other, dead="x") == [True]
@@ -185,3 +190,70 @@ async def test_a_request_whose_end_fails_is_a_dead_letter_and_delays_no_other_fo
     assert await outstanding(state) == 0
     assert await db(state).xlen(state.keys.image_events) == 2
     assert counts_in(await db(state).hget(state.keys.counts, "museum")) == {"fetched": 2, "failed": 1}
+
+
+async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
+    await begin(state, 100)
+    await put(state, [entry("a", deliveries=2)])
+    (grant,) = (await lease(state)).grants
+    await settle(state, grant, entry=grant.entry, dead="status 403")
+    ((_, letter),) = await db(state).xrange(state.keys.dead)
+    assert letter == {
+        b"entry": entry("a", deliveries=2),
+        b"source": b"museum",
+        b"reason": b"status 403",
+        b"deliveries": b"2",
+    }
+    assert await outstanding(state) == 0
+
+
+async def test_dead_letters_live_again_once(state: State) -> None:
+    await begin(state, 100)
+    one = await db(state).xadd(state.keys.dead, {"entry": entry("a"), "source": "museum", "reason": "x"})
+    two = await db(state).xadd(state.keys.dead, {"seed": "bad", "source": "", "reason": "x"})
+    letters = [DeadLetter(one.decode(), "museum", entry("a")), DeadLetter(two.decode(), "", seed=b"bad")]
+    assert await state.scripts.take_dead(letters) == 2
+    assert await state.scripts.take_dead(letters) == 0
+    assert await outstanding(state) == 1
+    assert await waiting(state) == [b"bad"]
+    assert names(await lease(state)) == ["a"]
+
+
+async def crawl(state: State, *results: tuple[str, bool]) -> SourceStatus:
+    """Crawl a request for each host, well or not; return the status of the source then."""
+    await put(state, [entry(str(number)) for number in range(len(results))])
+    grants = (await lease(state, horizon=10.0)).grants
+    for grant, (host, fine) in zip(grants, results, strict=True):
+        status = "200" if fine else "500"
+        await settle(state, grant, event=("link_rot", "{}"), status=status, fine=fine, host=host)
+    return (await state.scripts.inspect(["museum"]))[0]
+
+
+async def test_hosts_are_counted_with_their_successes_and_errors(state: State) -> None:
+    await begin(state, 200)
+    assert (await state.scripts.inspect(["museum"]))[0].hosts == []
+    await crawl(state, ("a.museum.org", True), ("b.museum.org", True))
+    status = await crawl(state, ("a.museum.org", True), ("a.museum.org", False))
+    assert [tuple(one.values()) for one in status.hosts] == [("a.museum.org", 2, 1), ("b.museum.org", 1, 0)]
+    assert status.failing_host == "a.museum.org"
+
+
+async def test_of_many_hosts_eight_are_named_and_the_rest_counted_together(state: State) -> None:
+    await begin(state, 200)
+    many = [(f"h{number}.museum.org", True) for number in range(20)]
+    status = await crawl(state, *many, ("x" * 1000, False), ("h3.museum.org", True))
+    seen = [tuple(one.values()) for one in status.hosts]
+    assert seen == [*((host, 2 if host.startswith("h3.") else 1, 0) for host, _ in many[:8]), (None, 12, 1)]
+    assert status.failing_host == ""  # it is not known which
+
+
+@pytest.mark.parametrize(
+    ("fine", "failing", "said"), [("a", ["b", "b"], "b.museum.org"), ("a", ["a", "b"], ""), ("a", ["a"], "")]
+)
+async def test_a_circuit_that_one_of_several_hosts_has_opened_says_so(
+    state: State, fine: str, failing: list[str], said: str
+) -> None:
+    await begin(state, 200)
+    await crawl(state, *[(f"{fine}.museum.org", True)] * 5, *((f"{name}.museum.org", False) for name in failing))
+    [(_, fields)] = await db(state).xrange(state.keys.audit)
+    assert json.loads(fields[b"event"])["reason"].partition(", all at ")[2] == said

@@ -125,7 +125,7 @@ class Command(cli.Command):
         else:
             from crawlproject.contrib.datasets.making import about_crawl
 
-            cli.show(about_crawl("\n".join(_words(said, opts.to, logs)), own.namespace))
+            cli.show(about_crawl("\n".join(summary_of(said, opts.to, logs)), own.namespace))
         if not said["whole"]:
             self.exitcode = 130
 
@@ -269,7 +269,7 @@ def _alone(namespace: str, where: str) -> Iterator[None]:
         yield
 
 
-def _words(said: dict[str, Any], where: str, logs: Path) -> Iterator[str]:
+def summary_of(said: dict[str, Any], where: str, logs: Path) -> Iterator[str]:
     """Yield the lines of the summary."""
     total = said["ok"] + said["gone"] + said["failed"]
     again = said["tried_again"]  # a row each time

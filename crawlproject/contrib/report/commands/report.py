@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
 from scrapy.exceptions import UsageError
 
 from crawlproject import cli
-from crawlproject.contrib.report.rendering import page, size
+from crawlproject.contrib.report.rendering import page
 from crawlproject.contrib.report.site_report import site_report, source_of
 from crawlproject.program import as_called
 from crawlproject.texts import counted
@@ -40,17 +39,11 @@ class Command(cli.Command):
         if opts.json and opts.html == "-":
             raise UsageError("--json and --html - both write to stdout: give a FILE")
         report = asyncio.run(self._report(args[0]))
-        if opts.html == "-":
-            sys.stdout.buffer.write(page(report))
-            return
         if opts.html:
-            try:
-                Path(opts.html).write_bytes(page(report))
-            except OSError as error:
-                raise UsageError(f"--html: {error}", print_help=False) from None
+            cli.save(opts.html, page(report), "--html")
         if opts.json:
             print(json.dumps(report, indent=2))
-        else:
+        elif opts.html != "-":
             cli.show(as_called(_for_people(report)))
 
     async def _report(self, argument: str) -> dict[str, Any]:
@@ -63,7 +56,9 @@ def _for_people(report: dict[str, Any]) -> str:
     lines = {"source": f"{report['source']}, {report['state']}"}
     if excluded := report["excluded"]:
         lines["excluded"] = f"as {excluded['name']}: nothing is requested of it (see scrapy excluded)"
-    lines["requests"] = f"{totals['requests']} in the last {report['days']} days, {size(totals['bytes'])} received"
+    lines["requests"] = (
+        f"{totals['requests']} in the last {report['days']} days, {decimal(totals['bytes'])} received"
+    )
     if peak := totals["peak"]:
         lines["from, to"] = f"{totals['first']}, {totals['last']}"
         lines["busiest second"] = f"{peak['requests']} at {peak['at']}; {peak['allowed']:g} were allowed"

@@ -13,10 +13,10 @@ from scrapy.exceptions import UsageError
 
 from crawlproject import cli
 from crawlproject.errors import CrawlprojectError
+from crawlproject.screen import stdout_console, table
 from crawlproject.texts import counted
 
 _LEAST_MB = 200  # of memory
-_WIDE = 200  # columns of the output unless stdout is a terminal
 
 
 class Command(cli.Command):
@@ -62,7 +62,9 @@ class Command(cli.Command):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the temporary folder is removed
         made = _survey(args, opts.top, opts.memory, _stats(opts.stats))
         if opts.html:
-            _write(made, opts.html)
+            from crawlproject.contrib.survey.page import page
+
+            cli.save(opts.html, page(made), "--html")
         if opts.json:
             print(json.dumps(made, indent=2))
         elif opts.html != "-":
@@ -105,47 +107,22 @@ def _stats(place: str | None) -> dict[str, Any] | None:
     return found
 
 
-def _write(made: dict[str, Any], place: str) -> None:
-    from crawlproject.contrib.survey.page import page
-
-    if place == "-":
-        sys.stdout.buffer.write(page(made))
-        return
-    try:
-        Path(place).write_bytes(page(made))
-    except OSError as error:
-        raise UsageError(f"--html: {error}", print_help=False) from None
-
-
 def _show(made: dict[str, Any]) -> None:
     """Print the tables, by rich's `Text`, which reads no markup; `shown` has made them printable."""
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    from crawlproject.contrib.survey.figures import TABLES, shown, summary, words
+    from crawlproject.contrib.survey.figures import TABLES, shown, summary, text_columns, words
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDE
+    console = stdout_console()
     console.print(Text("{events:,} events of {urls:,} URLs, {first} to {last}".format(**made)))
     for subject, tables in TABLES.items():
         found = made[subject]
         if found["totals"]["urls"]:
             console.print(Text(f"\n{subject}: {summary(found['totals'])}", "bold"))
         for key, (title, _) in tables.items():
-            if not (rows := found.get(key)):
-                continue
-            console.print(Text(f"\n{title} ({subject})", "italic"))
-            table = Table(box=None, pad_edge=False)
-            cells = shown(key, rows)
-            for name, column in zip(rows[0], zip(*cells, strict=True), strict=True):
-                if any(isinstance(row[name], str) for row in rows):
-                    table.add_column(words(name), no_wrap=True, overflow="ellipsis")
-                else:  # numbers are never cut
-                    table.add_column(words(name), justify="right", no_wrap=True, min_width=max(map(len, column)))
-            for row in cells:
-                table.add_row(*map(Text, row))
-            console.print(table)
+            if rows := found.get(key):
+                heads, texts = list(map(words, rows[0])), set(map(words, text_columns(rows)))
+                console.print(Text(f"\n{title} ({subject})", "italic"))
+                console.print(table([dict(zip(heads, cells, strict=True)) for cells in shown(key, rows)], texts))
     for name, count in (made["links"] or {}).items():
         console.print(Text(f"{words(name)}: {count:,}"))

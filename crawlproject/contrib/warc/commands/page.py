@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from email import message_from_bytes
-from pathlib import Path
 
 from scrapy.exceptions import UsageError
 from w3lib.encoding import html_to_unicode
@@ -63,10 +62,7 @@ class Command(cli.Command):
             return
         data = record.head if opts.headers else whole[1].body
         if opts.output:
-            try:
-                Path(opts.output).write_bytes(data)
-            except OSError as error:
-                raise UsageError(f"--output: {error}", print_help=False) from None
+            cli.save(opts.output, data, "--output")
         elif sys.stdout.isatty():
             content_type = message_from_bytes(whole[1].head.partition(b"\n")[2])["Content-Type"]
             cli.show(html_to_unicode(content_type and str(content_type), data)[1])
