@@ -65,9 +65,9 @@ def ours(home: Path, hosts: Sequence[str]) -> Spent:
     with Crawl(home / "crawl", dict.fromkeys(hosts, FAST), settings) as crawl:
         crawl.scrapy("feed", "--spider", "pages", str(home / "urls.txt"))
         command = [*SCRAPY, "crawl", "pages", "--logfile", str(home / "worker.log")]
-        before = redis_cpu(crawl.redis)
+        before = redis_cpu(crawl.redis.info())
         cpu, memory = run_to_end(command, ROOT, crawl.environment, home / "output.txt")
-        used = redis_cpu(crawl.redis) - before
+        used = redis_cpu(crawl.redis.info()) - before
     return Spent(cpu, memory, used)
 
 
@@ -98,22 +98,23 @@ def peers(*, tls: bool) -> dict[str, Crawler]:
 def lay_out(
     manuals: Mapping[str, Sequence[Path]], folder: Path, most: int | None
 ) -> tuple[dict[str, Path], set[Page]]:
-    """Make SITES folders of the manuals, each with an index that leads to all of its pages.
+    """Make SITES folders of the manuals, each with an index that leads to all of its pages, or to none.
 
     Returns the folders by name, and what the indexes list. A manual is where it was in its package, so that the
     links in it lead on.
     """
     folders = {f"site{number}": folder / str(number) for number in range(SITES)}
+    for empty in folders.values():
+        empty.mkdir(parents=True)
     listed: dict[str, list[str]] = {name: [] for name in folders}
     for package, paths in sorted(manuals.items(), key=lambda manual: -len(manual[1])):
         site = min(folders, key=lambda name: len(listed[name]))
         root = next(parent for parent in paths[0].parents if parent.name == package)
-        folders[site].mkdir(parents=True, exist_ok=True)
         (folders[site] / package).symlink_to(root.resolve())
         listed[site] += [f"/{package}/{path.relative_to(root)}" for path in paths]
     listed = {site: names[: most and most // SITES] for site, names in listed.items()}
     for site, names in listed.items():
-        for number, first in enumerate(range(0, len(names), LINKS)):
+        for number, first in enumerate(range(0, len(names) or 1, LINKS)):
             some = names[first : first + LINKS]
             links = "".join(f'<li><a href="{name}">{name}</a></li>\n' for name in some)
             onward = f'<a href="/index{number + 1}.html">more</a>' if len(some) == LINKS else ""
@@ -122,7 +123,7 @@ def lay_out(
     return folders, {(site, name) for site, names in listed.items() for name in names}
 
 
-def crawl(crawler: Crawler, folders: Mapping[str, Path], home: Path, listed: Set[Page], *, tls: bool) -> Ran:
+def crawl(crawler: Crawler, folders: Mapping[str, Path], listed: Set[Page], home: Path, *, tls: bool) -> Ran:
     """Have a crawler crawl the sites; return what it took for the HTML pages that they sent.
 
     Raises:
@@ -149,18 +150,14 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="also crawlee and spider, which npm installs")
     parser.add_argument("--pages", type=int, help="how many the sites' indexes list at most (default: all)")
     chosen = parser.parse_args()
+    manuals = corpus.pages(chosen.corpus)
     with tempfile.TemporaryDirectory(prefix="sites-") as temporary:
-        folders, listed = lay_out(corpus.pages(chosen.corpus), Path(temporary) / "sites", chosen.pages)
-        nothing = {name: Path(temporary) / "nothing" / name for name in folders}
-        for empty in nothing.values():
-            empty.mkdir(parents=True)
-            (empty / "index.html").write_text("<title>nothing</title>")
+        home = Path(temporary)
+        least, all_of_it = lay_out({}, home / "least", None), lay_out(manuals, home / "all", chosen.pages)
         crawlers = (peers(tls=chosen.tls) if chosen.peers else {}) | CRAWLERS
 
         def run(name: str, home: Path, is_least: bool) -> Ran:
-            if is_least:
-                return crawl(crawlers[name], nothing, home, set(), tls=chosen.tls)
-            return crawl(crawlers[name], folders, home, listed, tls=chosen.tls)
+            return crawl(crawlers[name], *(least if is_least else all_of_it), home, tls=chosen.tls)
 
         compare(crawlers, run, chosen.rounds, "pages")
 
