@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import difflib
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -63,6 +64,7 @@ def _execute() -> None:
     A project of the user's own, found by its scrapy.cfg or by SCRAPY_SETTINGS_MODULE, keeps its settings, and gets
     the add-on; in any other folder the settings are crawlproject.settings.
     """
+    gc.disable()  # of what is imported nothing is garbage; to look for that is a tenth of a short command's time
     from scrapy import cmdline, commands
     from scrapy.addons import AddonManager
     from scrapy.utils.conf import closest_scrapy_cfg
@@ -92,6 +94,8 @@ def _execute() -> None:
     if os.environ[ENVVAR] != "crawlproject.settings":
         settings["ADDONS"].set(_ADDON, settings["ADDONS"].get(_ADDON, 0), priority="project")
         AddonManager.load_pre_crawler_settings(settings)  # also for commands that crawl nothing
+    gc.freeze()
+    gc.enable()
     cmdline.execute(settings=settings)
 
 

@@ -40,7 +40,6 @@ from crawlproject.state.health import known_fault
 from crawlproject.state.over_shards import ask_for
 from crawlproject.state.shards import shard_of
 from crawlproject.state.source_table import has_rates, unknown_sources
-from crawlproject.status.reporter import present_spiders
 from crawlproject.texts import scrapy_command, visible
 
 P = ParamSpec("P")
@@ -293,8 +292,11 @@ async def opened_state(command: ScrapyCommand, spider: str = "images") -> AsyncI
     state = State(config.load(command.settings).of_any_shard, spider)
     await state.open()
     try:
-        if spider != "images" and spider not in await present_spiders(state, [spider]):
-            check_spider(command, spider)
+        if spider != "images":
+            from crawlproject.status.reporter import present_spiders  # here: few need it, and it loads slowly
+
+            if spider not in await present_spiders(state, [spider]):
+                check_spider(command, spider)
         yield state
     finally:
         await state.close()

@@ -103,6 +103,8 @@ EXTENSIONS_BASE = {
     "crawlproject.extensions.status_report.StatusReport": 300,
 }
 
+program.load_one_command()
+
 # What plug-ins add to the dicts above
 try:
     for _name, _more in plugins.scrapys_settings().items():

@@ -26,7 +26,8 @@ _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufe
 
 def printable(text: str, longest: int = 200) -> str:
     """Return an untrusted text for logs and reasons: cut to `longest` characters, without control characters."""
-    return "".join(char if char.isprintable() else "?" for char in text[:longest])
+    text = text[:longest]
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def visible(text: str) -> str:
@@ -46,9 +47,9 @@ def grouped(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def without_pyarrow(what: str, error: ImportError) -> str:
-    """Return what to tell an operator where pyarrow cannot be imported, and `what` needs it."""
-    return f"{what} needs pyarrow ({error}): pip install 'crawlproject[parquet]'"
+def missing(what: str, package: str, error: ImportError, extra: str) -> str:
+    """Return what to tell an operator where a package of an extra cannot be imported, and `what` needs it."""
+    return f"{what} needs {package} ({error}): pip install 'crawlproject[{extra}]'"
 
 
 def scrapy_command(*words: str, spider: str = "images", of: Iterable[str] = ()) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -320,15 +321,21 @@ async def stop_tasks(scheduler: FrontierScheduler) -> None:
     await scheduler._loops.stop(grace=5)
 
 
-@pytest_asyncio.fixture
-async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
-    """An open scheduler."""
-    one = scheduler_for(redis_url)
+@asynccontextmanager
+async def open_scheduler(redis_url: str, **settings: Any) -> AsyncIterator[FrontierScheduler]:
+    one = scheduler_for(redis_url, **settings)
     assert one.crawler.spider is not None
     await maybe_deferred_to_future(one.open(one.crawler.spider))
     yield one
     await maybe_deferred_to_future(one.close("finished"))
     await one.state.close()
+
+
+@pytest_asyncio.fixture
+async def scheduler(redis_url: str) -> AsyncIterator[FrontierScheduler]:
+    """An open scheduler."""
+    async with open_scheduler(redis_url) as one:
+        yield one
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
-"""Runs `scrapy events --follow` in a process of its own."""
+"""Runs commands in processes of their own, among them `scrapy events --follow`."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 # The command with shorter times, and nothing else changed.
 _IN_HASTE = """
@@ -21,25 +21,27 @@ execute(["scrapy", *sys.argv[1:]])
 
 
 @contextmanager
+def running(
+    environment: Mapping[str, str], *arguments: str, command: Sequence[str] = ("-m", "scrapy")
+) -> Iterator[subprocess.Popen[str]]:
+    """Run `scrapy ARGUMENTS`; in the end it is killed."""
+    pipe = subprocess.PIPE
+    words = [sys.executable, *command, *arguments]
+    with subprocess.Popen(words, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+
+
 def following(
     environment: Mapping[str, str], *arguments: str, in_haste: bool = False
-) -> Iterator[subprocess.Popen[str]]:
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """Run `scrapy events --follow ARGUMENTS`.
 
     `in_haste`: with a reader's lease of 1 s, and 0.3 s between two attempts.
     """
-    scrapy = ["-c", _IN_HASTE] if in_haste else ["-m", "scrapy"]
-    process = subprocess.Popen(
-        [sys.executable, *scrapy, "events", "--follow", *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-        process.communicate()
+    command = ("-c", _IN_HASTE) if in_haste else ("-m", "scrapy")
+    return running(environment, "events", "--follow", *arguments, command=command)

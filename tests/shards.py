@@ -10,7 +10,7 @@ from crawlproject import config
 from crawlproject.state.client import State
 from crawlproject.state.shards import shard_of
 from tests.conftest import local_network
-from tests.leading import lead
+from tests.state.calls.calls import lead
 
 
 @asynccontextmanager

@@ -169,41 +169,22 @@ def test_a_name_that_a_shell_would_run_is_not_completed() -> None:
     assert all("touch" not in shtab.complete(parser, shell) for shell in ("bash", "zsh", "fish"))
 
 
-_COMPLETES = {
-    "bash": """
-        source ./script
-        tab() { COMP_WORDS=("$@" ""); COMP_CWORD=$#; _shtab_crawlproject; echo "${COMPREPLY[@]}"; }
-        tab crawlproject; tab crawlproject crawl; tab crawlproject redis; tab crawlproject feed
-    """,
-    "fish": """
-        source ./script
-        for line in '' 'crawl ' 'redis ' 'feed '; complete -C "crawlproject $line"; end
-        complete -C 'crawlproject feed --'
-    """,
-    "zsh": """
-        autoload -Uz compinit; compinit -u; eval "$(cat script)"
-        which _shtab_crawlproject_commands; echo $_shtab_crawlproject_feed_options
-    """,
-}
+_COMPLETES = """
+    source ./bash
+    tab() { COMP_WORDS=("$@" ""); COMP_CWORD=$#; _shtab_crawlproject; echo "${COMPREPLY[@]}"; }
+    tab crawlproject; tab crawlproject crawl; tab crawlproject redis; tab crawlproject feed
+"""
 
 
-@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
-def test_shells_complete_commands_spiders_words_and_files(elsewhere: Elsewhere, shell: str) -> None:
-    done = elsewhere.run("crawlproject", "completion", shell)
-    assert done.returncode == 0, done.stderr
-    (elsewhere.folder / "script").write_text(done.stdout)
-    (elsewhere.folder / "seeds.tsv").touch()
-    if shutil.which(shell) is None:
-        pytest.skip(f"no {shell} here")
-    done = elsewhere.run(shell, "-c", _COMPLETES[shell])
+def test_a_shell_completes_commands_spiders_words_and_files(elsewhere: Elsewhere) -> None:
+    for shell in filter(shutil.which, ("bash", "zsh", "fish")):
+        script = elsewhere.run("crawlproject", "completion", shell).stdout
+        assert "again" in script  # an option of a plug-in
+        (elsewhere.folder / shell).write_text(script)
+        assert elsewhere.run(shell, "-n", shell).stderr == ""
+    done = elsewhere.run("bash", "-c", _COMPLETES)
     assert done.stderr == ""
-    words = {
-        "bash": "feed completion report images pages stop",
-        "fish": "feed report images pages stop seeds.tsv --probe",
-        "zsh": "feed report --probe",
-    }
-    for word in words[shell].split():
-        assert word in re.findall(r"[\w.-]+", done.stdout), done.stdout
+    assert {"feed", "completion", "report", "images", "pages", "stop"} <= set(done.stdout.split())
 
 
 def test_the_metadata_is_whole_and_its_links_work_on_pypi(built: Path) -> None:

@@ -20,7 +20,7 @@ from crawlproject.status.source_status import source_statuses
 from crawlproject.texts import printable, scrapy_command
 from tests.conftest import ROOT
 from tests.pasting import HOSTILE, pasted
-from tests.settings_of_functions import within
+from tests.state.calls.calls import within
 
 
 def seen(name: str) -> str:

@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 
-from crawlproject.politeness.addresses import literal
 from crawlproject.sources import domains
 from crawlproject.sources.domains import url_fault
 from crawlproject.texts import (
@@ -36,7 +35,6 @@ def test_a_plain_url_is_one_in_which_nothing_else_is_found(text: str, begin: str
         if host := domains.plain_host(url):
             assert domains._fault_in_parts(url) is None
             assert urlsplit(url).hostname == host
-            assert literal(host) is None
 
 
 def test_what_is_printable_stays_and_the_rest_is_marked() -> None:

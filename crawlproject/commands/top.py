@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -31,12 +30,11 @@ _SOON_S = 1.0  # between the first two samples, and between two attempts while R
 _ALARM = "bold red"
 _STYLES = ("", "yellow", "yellow", _ALARM)  # by how much a source is in trouble
 _RESULTS = ("success_rps", "error_rps", "link_rot_rps")
-_LINES = (
-    "{processing_rate} results/s  ok {success_rps}  errors {error_rps}  limit {global_max_rps}  {megabytes} MB/s",
-    "workers {workers}  sources {sources}  halted {halted}  ETA {eta}",
-    "{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters  "
-    "{excluded} excluded",
-)
+_LINES = """{title}  {time} UTC, over {over:.3g} s
+{processing_rate} results/s  ok {success_rps}  errors {error_rps}  limit {global_max_rps}  {megabytes} MB/s
+workers {workers}  sources {sources}  halted {halted}  ETA {eta}
+{outstanding} outstanding  {in_flight} in flight  {seeds_waiting} waiting  {dead} dead letters  {excluded} excluded
+"""
 
 
 class Command(cli.Command):
@@ -68,20 +66,13 @@ class Command(cli.Command):
                 await cli.remark_unknown(state, names)
             reader = Survey(state, names)
             if opts.json:
-                print(one_line((await _snapshot(reader, opts.interval)).as_event()))
+                print(one_line((await reader.look_for(opts.interval)).as_event()))
                 return
             console, title = stdout_console(), f"{opts.spider} of {state.config.namespace}"
             if console.is_terminal and not opts.once and not console.is_dumb_terminal:
                 await _watch(reader, title, opts.interval, console)
             else:
-                console.print(view(title, await _snapshot(reader, opts.interval), width=console.width))
-
-
-async def _snapshot(reader: Survey, interval: float) -> Snapshot:
-    """Return what the crawl does during `interval` seconds."""
-    while (made := await reader.look()) is None:  # noqa: ASYNC110 - the first look, or one that had other shards
-        await asyncio.sleep(interval)
-    return made
+                console.print(view(title, await reader.look_for(opts.interval), width=console.width))
 
 
 async def _watch(reader: Survey, title: str, interval: float, console: Console) -> None:
@@ -104,7 +95,7 @@ async def _watch(reader: Survey, title: str, interval: float, console: Console) 
             await asyncio.sleep(_SOON_S if fault or made is None else interval)
 
 
-def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.maxsize, width: int = 2000) -> Group:
+def view(title: str, shown: Snapshot | None, fault: str = "", most: int = 10**6, width: int = 2000) -> Group:
     """Return a snapshot as rich renders it: how the crawl is, and a row for each source, in `most` lines.
 
     `fault` says why there is no newer one. A narrow `width` has fewer columns, and cuts names. Texts go through
@@ -124,20 +115,17 @@ def view(title: str, shown: Snapshot | None, fault: str = "", most: int = sys.ma
     alarms = list(map(as_called, filter(None, [*alarms, lost and f"LOST {lost} requests"])))
     told = {name: digits(value) if isinstance(value, float) else value for name, value in general.items()}
     told |= {"megabytes": digits(general["bytes_per_s"] / 1e6), "eta": duration(general["eta_s"])}
-    told["halted"] = len(general["circuit_breaker_tripped"])
-    lines = [f"{title}  {shown.time[11:19]} UTC, over {shown.interval_s:.3g} s"]
-    lines += [text.format(**told) for text in _LINES]
-    lines += filter(None, [said_of_minimum(one.row for one in shown.sample.sources.values())])
+    told |= {"title": title, "time": shown.time[11:19], "halted": len(general["circuit_breaker_tripped"])}
+    remark = said_of_minimum(one.row for one in shown.sample.sources.values())
+    lines = [*_LINES.format(**told, over=shown.interval_s).splitlines(), *([remark] if remark else [])]
     seen = {name: sum(one[rate] or 0.0 for rate in _RESULTS) for name, one in shown.specific.items()}
-    listed = sorted(
-        shown.specific.items(), key=lambda one: (-one[1]["trouble"], -seen[one[0]], -one[1]["work"], one[0])
-    )
-    kept = listed[: max(most - len(lines) - len(alarms) - 2, 0)]
+    listed = sorted((-one["trouble"], -seen[name], -one["work"], name) for name, one in shown.specific.items())
+    kept = {name: shown.specific[name] for *_, name in listed[: max(most - len(lines) - len(alarms) - 2, 0)]}
     left_out = {head for head, least in _NEEDS.items() if width < least}
     left_out |= {"items"} if shown.sample.spider in {"images", "pages"} else set()
-    rows = [_cells(name, one, seen[name]) for name, one in kept]
-    rows = [{head: cell for head, cell in row.items() if head not in left_out} for row in rows]
-    made = table(rows, _TEXTS, {"state"}, [_STYLES[one["trouble"]] for _, one in kept])
+    whole = (_cells(name, one, seen[name]).items() for name, one in kept.items())
+    rows = [{head: cell for head, cell in row if head not in left_out} for row in whole]
+    made = table(rows, _TEXTS, {"state"}, [_STYLES[one["trouble"]] for one in kept.values()])
     more = max(general["sources_listed"], len(listed)) - len(kept)
     last = [line(f"and {more} more")] if more else []
     return Group(*map(line, lines), *(line(alarm, _ALARM) for alarm in alarms), made, *last)

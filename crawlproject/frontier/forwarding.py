@@ -9,18 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any
 
 import msgpack
 from scrapy import Request
 
 from crawlproject.errors import BadSeed
-from crawlproject.frontier.discovery import LINKS_A_CALL
 from crawlproject.frontier.seed_list import users_seeds
 from crawlproject.frontier.seeds import FULL_S, YIELD_EVERY, await_seed
 from crawlproject.models import SOURCE
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.calls import Batch, Budget, ForwardingScripts, LinkGroup, UsersSeedsScripts
+from crawlproject.state.calls import (
+    Batch,
+    Budget,
+    Finds,
+    ForwardingScripts,
+    LinkGroup,
+    Sitemaps,
+    UsersSeedsScripts,
+)
 from crawlproject.state.client import REDIS_TROUBLE, State
 from crawlproject.state.health import plain
 from crawlproject.state.over_shards import not_answering
@@ -99,11 +107,11 @@ class Forwarder:
                 links.append(entry)
             else:
                 others.append(packed)
-        for call in _calls(links):
-            letters = await target.scripts.discover(call.groups, **call.options)
-            if letters is None:
+        for pages, bounds in _calls(links):
+            replies = await target.scripts.discover(pages, **bounds)
+            if replies is None:
                 return False, False
-            all_stay = all_stay and "o" not in letters
+            all_stay = all_stay and not any("o" in (letters or "") for letters in replies)
         # Also without any: once this is on a replica, so are the links.
         is_taken = await target.scripts.receive(self._origin, Batch(batch.name, others))
         return is_taken, all_stay
@@ -174,49 +182,36 @@ class UsersSeeds:
         await self._redis.aclose()
 
 
-class _Call(NamedTuple):
-    """Links as one call takes them: by their source and domain, and how many may be admitted."""
-
-    groups: Sequence[LinkGroup]
-    options: Mapping[str, Any]
+_Links = Sequence[Mapping[bytes, Any]]
 
 
-def _calls(links: Sequence[Mapping[bytes, Any]]) -> Iterator[_Call]:
-    """Yield links in calls.
+def _calls(links: _Links) -> Iterator[tuple[list[Finds], dict[str, Any]]]:
+    """Yield what `Scripts.discover` takes in each call: pages' links, and how many links may be admitted."""
+    for some in _alike(links, b"budget", b"most_outstanding"):
+        budget, most_outstanding = (some[0].get(name) for name in (b"budget", b"most_outstanding"))
+        limits = budget and Budget(**{name.decode(): value for name, value in budget.items()})
+        pages = [_finds(page) for page in _alike(some, b"page")]
+        yield pages, {"budget": limits, "most_outstanding": most_outstanding}
 
-    A call is taken for a page, which has its share of what its source's pages earn (the Lua module `budgets`): so
-    there are not two pages' links to one domain in it.
-    """
+
+def _alike(links: _Links, *names: bytes) -> Iterator[_Links]:
+    """Yield links that follow one another and have these fields in common."""
+    for _, some in groupby(links, lambda link: [link.get(name) for name in names]):
+        yield list(some)
+
+
+def _finds(links: _Links) -> Finds:
+    """Return the links of one page, by their source and domain."""
     groups: dict[tuple[Any, Any], LinkGroup] = {}
-    pages: dict[tuple[Any, Any], int] = {}
-    before: Any = None
-    size = 0
     for link in links:
-        options = [link.get(name) for name in (b"budget", b"most_outstanding", b"sitemaps")]
-        name = (link.get(b"source"), link[b"domain"])
-        if size and (size == LINKS_A_CALL or options != before or pages.get(name, link[b"page"]) != link[b"page"]):
-            yield _Call(list(groups.values()), _options(*before))
-            groups, pages, size = {}, {}, 0
-        if name not in groups:
-            source, domain = link.get(b"source"), _text(link[b"domain"])
-            groups[name], pages[name] = LinkGroup(domain, source and _text(source)), link[b"page"]
-        groups[name].entries.append(link[b"entry"])
-        groups[name].digests.append(link[b"digest"])
-        groups[name].hosts.append(int(link[b"host"] or 0) or "")
-        before, size = options, size + 1
-    if size:
-        yield _Call(list(groups.values()), _options(*before))
-
-
-def _options(
-    budget: Mapping[bytes, int] | None, most_outstanding: int | None, sitemaps: Mapping[bytes, Any] | None
-) -> dict[str, Any]:
-    """Return the options of `Scripts.discover` that are the links' own."""
-    return {
-        "budget": budget and Budget(**{name.decode(): value for name, value in budget.items()}),
-        "most_outstanding": most_outstanding,
-        "sitemaps": sitemaps and (_text(sitemaps[b"source"]), sitemaps[b"most"]),
-    }
+        source, domain = link.get(b"source"), link[b"domain"]
+        group = groups.setdefault((source, domain), LinkGroup(_text(domain), source and _text(source)))
+        group.entries.append(link[b"entry"])
+        group.digests.append(link[b"digest"])
+        group.hosts.append(int(link[b"host"] or 0) or "")
+    sitemaps = links[0].get(b"sitemaps")
+    told = None if sitemaps is None else Sitemaps(_text(sitemaps[b"source"]), sitemaps[b"most"])
+    return Finds(list(groups.values()), sitemaps=told)
 
 
 def _text(name: bytes) -> str:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from crawlproject.errors import BadInput
 from crawlproject.sources.parquet import ALLOCATOR
-from crawlproject.texts import without_pyarrow
+from crawlproject.texts import missing
 
 STDIN = "-"
 REMOTE = ("s3://", "gs://")
@@ -81,7 +81,7 @@ def needs_pyarrow(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise BadInput(without_pyarrow(f"{name:.200}", error)) from None
+        raise BadInput(missing(f"{name:.200}", "pyarrow", error, "parquet")) from None
 
 
 def find(names: Sequence[str], settings: Any) -> list[SeedFile]:

@@ -7,14 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from scrapy import Request, signals
+from scrapy.core.downloader._idna_patch import _patched_idna_bytes
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, StopDownload
 from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler
+from twisted.internet import endpoints
 
 from crawlproject import config
 from crawlproject.errors import MemoryShort, Paused, StaleConnection, Stopped, TlsFailed
@@ -37,7 +39,7 @@ from crawlproject.net.send_slot import Passage
 from crawlproject.net.tls import ContextFactory, tls_failure
 from crawlproject.politeness.outcomes import Sample, of_exception
 from crawlproject.runtime import Runtime, runtime_of
-from crawlproject.sources.domains import domain_of_url
+from crawlproject.sources.domains import RECENT, domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
 
 WANTED_BYTES = "wanted_bytes"  # in meta: how many bytes of a body are wanted
@@ -45,6 +47,9 @@ WANTED_BYTES = "wanted_bytes"  # in meta: how many bytes of a body are wanted
 SOFT_LIMIT = 64 * 1024 * 1024  # bytes received of bodies under way; above it, nothing is leased
 HARD_LIMIT = 2 * SOFT_LIMIT  # bytes
 _PATIENCE_S = 2.0  # above `SOFT_LIMIT` until a body is aborted: no source keeps a worker idle by sending slowly
+
+# Twisted spells the host of each request anew, also over a connection that was kept. With Scrapy's exceptions.
+endpoints._idnaBytes = lru_cache(RECENT)(_patched_idna_bytes)  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True, eq=False)

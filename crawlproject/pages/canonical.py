@@ -63,6 +63,7 @@ def _joined(url: str, base: str | None) -> str | None:
     return joined.partition("#")[0] if joined.startswith(("http://", "https://")) else None
 
 
+@lru_cache(1024)  # of links that stand on many pages of a site
 def _without_noise(url: str) -> str:
     url = canonicalize_url(_SESSION_IN_PATH.sub("", url))
     head, mark, query = url.partition("?")

@@ -45,7 +45,7 @@ WANTED = {
     **dict.fromkeys(("base", "link", "a", "area"), "href"),
     **{"meta": "content", "iframe": "src", "frame": "src", "source": "srcset"},
 }
-_TELLING = etree.XPath("//*[@rel or @itemprop or @property]")
+_TELLING = etree.XPath("//@rel/..|//@itemprop/..|//@property/..")  # in half the time of one with conditions
 _UNSEEN = ("script", "style", "noscript", "iframe", "textarea", "select", "svg")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,4}")
 _LONGEST_TITLE = 500  # characters
@@ -154,6 +154,8 @@ def _has_many_attributes(markup: bytes) -> bool:
     """Tell whether an element has too many attributes, by a second parser only where one may."""
     quoted = len(list(islice(_QUOTED_END.finditer(markup), _FEW_QUOTED + 1)))
     if quoted <= _FEW_QUOTED:
+        if not _has_long_part(markup):
+            return False
         parts = markup.split(b">")  # a tag is within one of them, but for a few with a ">" in quotes
         long = (part for part in parts if len(part) > _MOST_ATTRIBUTES)
         ends = (_ATTRIBUTE_END.findall(part, 0 if quoted else part.find(b"<") + 1) for part in long)
@@ -163,6 +165,16 @@ def _has_many_attributes(markup: bytes) -> bool:
         _parsed(markup, _Attributes())
     except ValueError:
         return True
+    return False
+
+
+def _has_long_part(markup: bytes) -> bool:
+    """Tell whether there may be as many bytes without a ">" as an element of too many attributes has."""
+    at = 0
+    while len(markup) - at > _MOST_ATTRIBUTES:
+        at = markup.rfind(b">", at, at + _MOST_ATTRIBUTES + 1) + 1
+        if at == 0:
+            return True
     return False
 
 

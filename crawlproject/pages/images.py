@@ -226,7 +226,7 @@ def _addresses(node: _Element, of_picture: dict[_Element, list[str]]) -> Iterato
     srcsets = [_srcset(node)]
     if (picture := next(node.iterancestors("picture"), None)) is not None:
         if (sources := of_picture.get(picture)) is None:
-            sources = of_picture[picture] = _sources(picture)
+            sources = of_picture[picture] = _sources(picture) if len(of_picture) < MOST_IMAGES else []
         srcsets += sources
     if found := largest(srcsets):
         yield found
@@ -248,12 +248,13 @@ def _srcset(node: _Element) -> str:
 def _marks(document: Document) -> Iterator[tuple[_Element, Licence, bool]]:
     """Yield what names a licence: the element, the licence, and whether it says that this is what it is."""
     found = 0
-    others = (node for node in document.telling if node.tag not in WANTED and _names_licence(node))
+    marked = set(filter(_names_licence, document.telling))
+    others = (node for node in document.telling if node.tag not in WANTED and node in marked)
     for node in chain(document.of("link", "a", "area", "iframe", "frame"), others):
         address = node.get("href") or node.get("content") or node.get("resource") or ""
         if not address or len(address) > LONGEST:
             continue
-        is_marked = _names_licence(node)
+        is_marked = node in marked
         if not is_marked and "creativecommons." not in address:
             continue
         licence = licence_of(address, document.base) if is_marked else known_licence(address.strip(_SPACE))

@@ -44,9 +44,11 @@ def links_of(document: Document, *, with_texts: bool = False) -> tuple[Link, ...
     own = canonical_url(document.url)
     for href, nofollow, node in _hrefs(document):
         bare = href.strip(_SPACE).partition("#")[0]
+        known = raw.get(bare)
+        if known is not None and not with_texts and known.nofollow <= nofollow:
+            continue  # it says nothing new
         if not bare or _NO_PAGE.match(bare):
             continue
-        known = raw.get(bare)
         if len(bare) > LONGEST or (known is None and len(raw) >= 2 * MOST_LINKS):
             continue
         is_told = with_texts and (known is None or not known.text)

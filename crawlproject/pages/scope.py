@@ -58,6 +58,7 @@ class Scope:
         return found
 
     @classmethod
+    @lru_cache(256)
     def parse(cls, text: str) -> Scope:
         """Return the scope that a text names; without a kind in front it is a pattern.
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, Self
 
 from scrapy.crawler import Crawler
 from scrapy.utils.datatypes import LocalCache
 
 from crawlproject import config
-from crawlproject.frontier.discovery import LINKS_A_CALL, LISTED, PLAIN, POOR, Discovery, Link
+from crawlproject.frontier.discovery import LISTED, PLAIN, POOR, Discovered, Discovery, Link, NoCatalogue
 from crawlproject.frontier.scheduler import scheduler_of
 from crawlproject.models import FOUND, LEASE, MOST_DEPTH, SCOPE, SITEMAP, MediaEvent, PageEvent
 from crawlproject.pages.images import FoundImage
@@ -31,7 +29,7 @@ from crawlproject.pages.traps import DEEPEST, judge
 from crawlproject.politeness.outcomes import KEPT_BACK, STORAGE_UNAVAILABLE, Failure
 from crawlproject.politeness.robots_txt import robots_url
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.calls import Budget
+from crawlproject.state.calls import Budget, Sitemaps, Text
 from crawlproject.state.client import REDIS_TROUBLE
 
 _IMAGES = "images"  # the spider that gets the images
@@ -64,7 +62,6 @@ class LinksPipeline:
         self.settings = config.load(crawler.settings)
         self.year = datetime.now(UTC).year
         self._with_sitemaps = LocalCache[tuple[str, str], bool](_MOST_HOSTS)  # by robots.txt and scope
-        self._turn = asyncio.Semaphore(_CALLS)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -96,7 +93,7 @@ class LinksPipeline:
             return await (self._page(item) if isinstance(item, FetchedPage) else self._sitemap(item))
         except REDIS_TROUBLE as error:
             self.scheduler.state.failed(error)
-        except _NoCatalogue:
+        except NoCatalogue:
             pass
         return Failure(
             STORAGE_UNAVAILABLE, "what it leads to cannot be stored: Redis fails, or no worker leads yet"
@@ -107,9 +104,7 @@ class LinksPipeline:
         assert page is not None, "ITEM_PIPELINES must have the page pipeline before this one"
         counts: Counter[str] = Counter()
         links = list(self._links_of(item, page, counts))
-        is_new = page.digest is None or await self._is_new(item, page)
-        if is_new:
-            await self._admit(self.links, iter(links), counts)
+        is_new = (await self._admit(self.links, links, counts, text=self._text_of(item, page))).is_new
         if not item.refused:
             await self._admit(self.images, self._images_of(item, page.images, item.final_url))
         await self._admit_sitemaps(item, counts)
@@ -214,31 +209,31 @@ class LinksPipeline:
         meta = {SITEMAP: indexes, **_of_seed(item, scope.text)}
         links = (Link(url, LISTED, depth, source=_source_of(item, url), meta=meta) for url in chosen)
         counts[_LEFT_OUT] += named - len(chosen)
-        await self._admit(self.links, links, counts, sitemaps=(item.source, MOST_SITEMAPS))
+        await self._admit(self.links, links, counts, sitemaps=Sitemaps(item.source, MOST_SITEMAPS))
 
     async def _sitemap(self, item: Fetched) -> ReadPage:
         """Store what a sitemap names, within its scope: pages and their images, or the sitemaps of an index."""
         assert isinstance(item, FetchedSitemap)
-        found, look = item.sitemap, item.look
-        assert found is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
+        sitemap, look = item.sitemap, item.look
+        assert sitemap is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
         rules, scope = rules_of(item.response.headers, (), datetime.now(UTC)), self._scope_of(item)
         counts: Counter[str] = Counter(sitemaps=1)
         if not rules.nofollow:
             domain = domain_of_url(item.url)
-            near = [url for url in found.sitemaps if domain_of_url(url) == domain or scope.has(url)]
+            near = [url for url in sitemap.sitemaps if domain_of_url(url) == domain or scope.has(url)]
             indexes = item.indexes + 1
-            await self._admit_named(item, near, scope, item.depth, indexes, counts, len(found.sitemaps))
+            await self._admit_named(item, near, scope, item.depth, indexes, counts, len(sitemap.sitemaps))
             meta = _of_seed(item, scope.text if scope.kind != DEFAULT else None)
             listed = (
                 link
-                for page in found.pages
+                for page in sitemap.pages
                 for link in self._link(item, page.url, item.depth, scope, counts, meta, priority=LISTED)
             )
-            all_stored = await self._admit(self.links, listed, counts)
-            if look is not None and not all_stored:  # they are found again, unless the site says 304
+            found = await self._admit(self.links, listed, counts)
+            if look is not None and not found.are_all_stored:  # they are found again, unless the site says 304
                 look = look._replace(etag="", modified="")
         if not rules.nofollow and not rules.noimages:
-            with_images = (page for page in found.pages if page.images and scope.has(page.url))
+            with_images = (page for page in sitemap.pages if page.images and scope.has(page.url))
             images = (link for page in with_images for link in self._images_of(item, page.images, page.url))
             await self._admit(self.images, images)
         if look is not None and verdict(item.before, look.digest) == UNCHANGED:
@@ -246,44 +241,24 @@ class LinksPipeline:
         return ReadPage(None, counts=+counts, look=look)
 
     async def _admit(
-        self,
-        frontier: Discovery,
-        links: Iterator[Link],
-        counts: Counter[str] | None = None,
-        sitemaps: tuple[str, int] | None = None,
-    ) -> bool:
-        """Admit links, letting others have their turn; count in `counts` those settled here.
+        self, frontier: Discovery, links: Iterable[Link], counts: Counter[str] | None = None, **more: Any
+    ) -> Discovered:
+        """Admit links (see `Discovery.admit`), and count in `counts` those settled here."""
+        found = await frontier.admit(links, **more)
+        if found["forwarded"]:
+            self.crawler.stats.inc_value("links/forwarded", found["forwarded"])
+        if counts is not None:
+            for name, number in found.uncounted.items():
+                counts[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number
+        return found
 
-        False: some found no room, or were over the budget, or may be where they arrive, and might be admitted
-        later. `sitemaps` is as in `Discovery.admit`.
-
-        Raises:
-            _NoCatalogue: there is no leader yet.
-
-        """
-        all_stored = True
-        while part := list(islice(links, LINKS_A_CALL)):
-            async with self._turn:
-                found = await frontier.admit(part, sitemaps=sitemaps)
-            if found is None:
-                raise _NoCatalogue
-            if found["forwarded"]:
-                self.crawler.stats.inc_value("links/forwarded", found["forwarded"])
-            all_stored = all_stored and not any(map(found.get, ("over_budget", "without_room", "forwarded")))
-            if counts is not None:
-                for name, number in found.uncounted.items():
-                    counts[_LEFT_OUT if name == "left_out" else f"links_{name}"] += number
-            await asyncio.sleep(0)
-        return all_stored
-
-    async def _is_new(self, item: FetchedPage, page: Page) -> bool:
-        """Tell whether what a page shows is new to its domain, or was last seen under this address."""
-        text = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
+    def _text_of(self, item: FetchedPage, page: Page) -> Text | None:
+        """Return what tells whether a page shows what was last seen under another address of its domain."""
+        if page.digest is None:
+            return None
+        digest = hashlib.blake2b(f"{domain_of_url(item.url)}\n{page.digest}".encode(), digest_size=9).digest()
         address = hashlib.blake2b(item.url.encode(), digest_size=5).digest()
-        state = self.scheduler.state
-        async with self._turn:
-            is_new: bool = await state.scripts.note_text(text, address, places=max(_TEXTS // state.count, 1))
-        return is_new
+        return Text.of(digest, address, max(_TEXTS // self.scheduler.state.count, 1))
 
 
 def _of_seed(item: Fetched, scope: str | None) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from crawlproject.pages.rules import NO_IMAGES, header
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Failure
 from crawlproject.texts import printable
 
-_LARGE = 8 * 1024  # bytes; fewer take 20 ms at most, whatever they are
+# Bytes; fewer take 0.1 s at most, whatever they are, as a rule 3 ms: a thread would add a fifth to that, as it and
+# the event loop want the interpreter at the same time.
+_LARGE = 64 * 1024
 
 
 class PagePipeline:

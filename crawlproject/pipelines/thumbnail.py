@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from PIL import Image
 from scrapy.crawler import Crawler
 
 from crawlproject import config
@@ -70,6 +69,8 @@ def check_analyses(settings: config.Config) -> None:
 
 async def _tried(job: Job) -> Mapping[str, str]:
     """Return what went wrong when the analyses of a job looked at a BMP."""
+    from PIL import Image  # here: decoders have it, and a worker needs it for nothing else
+
     picture = io.BytesIO()
     Image.effect_noise((_WIDTH, _HEIGHT), 50).convert("RGB").save(picture, "BMP")
     decoders = Decoders(1, job)

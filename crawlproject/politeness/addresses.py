@@ -148,6 +148,7 @@ def _tunnelled(address: Address) -> list[Address]:
     return [one for one in (address.sixtofour, *(address.teredo or ())) if one is not None]
 
 
+@lru_cache(RECENT)
 def _special(address: Address) -> str | None:
     """Return the kind of an address that is not public, or a cloud's own; None for a public address."""
     if getattr(address, "scope_id", None):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crawlproject.errors import CatalogueError
-from crawlproject.texts import without_pyarrow
+from crawlproject.texts import missing
 
 MAGIC = b"PAR1"  # what such a file begins with
 
@@ -105,7 +105,7 @@ def main(path: str) -> None:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        sys.exit(without_pyarrow("a catalogue in Parquet", error))
+        sys.exit(missing("a catalogue in Parquet", "pyarrow", error, "parquet"))
     try:
         # Page by page, not a whole group of rows, which may be the whole file.
         with parquet.ParquetFile(path, pre_buffer=False, buffer_size=_CHUNK) as file:

@@ -80,8 +80,13 @@ def packed(arguments: Mapping[str, Any]) -> bytes:
 
 def set_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass but for those that are None or False: both are nil to Lua."""
-    values = ((one.name, getattr(record, one.name)) for one in fields(record))
+    values = ((name, getattr(record, name)) for name in _names(record.__class__))
     return {name: value for name, value in values if value is not None and value is not False}
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
 
 
 async def call(redis: Redis, called: tuple[Any, ...], *, waits_for: str = "") -> Any:

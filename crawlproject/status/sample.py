@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -68,6 +69,12 @@ class Survey:
             return made
         specific = {name: made.specific[name] for name in self.names if name in made.specific}
         return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)
+
+    async def look_for(self, seconds: float) -> Snapshot:
+        """Return what the crawl does during so many seconds. Raises as `look`."""
+        while (made := await self.look()) is None:  # noqa: ASYNC110 - at first, or compared with other shards
+            await asyncio.sleep(seconds)
+        return made
 
     async def take(self, overview: Overview | None = None) -> CrawlSample:
         """Return a sample; `overview` is that of the first shard, if it is known by now.

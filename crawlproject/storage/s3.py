@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from crawlproject.errors import ConfigError
 from crawlproject.plugins import content_type_of
-from crawlproject.texts import printable, without_secrets
+from crawlproject.texts import missing, printable, without_secrets
 
 
 class S3Storage:
@@ -29,8 +29,8 @@ class S3Storage:
         try:
             import boto3
             from botocore.config import Config as BotoConfig
-        except ImportError:
-            raise ConfigError("s3:// needs boto3: pip install 'crawlproject[s3]'") from None
+        except ImportError as error:
+            raise ConfigError(missing("s3://", "boto3", error, "s3")) from None
 
         parts = urlsplit(uri)
         self.bucket, self.prefix = parts.netloc, parts.path.lstrip("/")
@@ -140,4 +140,5 @@ class S3Storage:
         if isinstance(error, boto.SSLError):
             return "CERTIFICATE_VERIFY_FAILED" in str(error)
         passing = (boto.HTTPClientError, boto.ConnectionError, boto.CredentialRetrievalError)
-        return isinstance(error, (boto.BotoCoreError, ValueError)) and not isinstance(error, passing)
+        lasting = (boto.BotoCoreError, ValueError, FileNotFoundError)
+        return isinstance(error, lasting) and not isinstance(error, passing)

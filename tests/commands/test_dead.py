@@ -15,8 +15,8 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.calls import Rejected, Settlement
 from crawlproject.state.client import State
 from tests.conftest import Scrapy
-from tests.settings_of_functions import within
 from tests.state.calls import calls
+from tests.state.calls.calls import within
 
 SPIDER = ImagesSpider()
 

@@ -29,8 +29,8 @@ from crawlproject.texts import one_line
 from tests.commands.conftest import Frontier
 from tests.conftest import Scrapy, local_network
 from tests.robots_copies import copy_of, keep_copy, set_copy
-from tests.settings_of_functions import within
 from tests.sinks.events import gone, image
+from tests.state.calls.calls import within
 
 URL = "https://images.museum.org/paintings/a.jpg"
 ROBOTS = "https://images.museum.org/robots.txt"
@@ -111,20 +111,6 @@ async def test_every_key_is_documented(museum: Frontier) -> None:
     assert sorted(named) == sorted([*said, *robots, *of_pages])
 
 
-async def test_the_source_is_the_one_named_or_the_catalogues_or_the_domain(museum: Frontier) -> None:
-    said = await explained(museum, URL, "--source", "FLICKR")
-    assert (said["named"], said["source"], said["source_from"]) == ("flickr", "citymuseum", "catalogue")
-    await museum.catalogue({"flickr": 50.0})
-    said = await explained(museum, URL, "--source", "FLICKR")
-    assert (said["named"], said["source"], said["source_from"]) == ("flickr", "flickr", "--source")
-    said = await explained(museum, "http://img.example.co.uk/a.jpg")
-    assert (said["source"], said["source_from"]) == ("example.co.uk", "domain")
-    assert (said["rate_limit"], said["reason"]) == (0.2, "minimum: its size is unknown")
-    said = await explained(museum, "http://img.example.co.uk/a.jpg", CRAWL_UNKNOWN_SOURCES="refuse")
-    assert said["obstacles"][0].startswith("the catalogue does not name its source")
-    assert said["due_s"] is None
-
-
 async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum: Frontier) -> None:
     await museum.catalogue({"photos": 50.0})
     claims = {"citymuseum": " museum.net museum.org "}
@@ -132,18 +118,27 @@ async def test_it_is_said_why_a_url_belongs_to_its_source(scrapy: Scrapy, museum
     await museum.redis.set("crawl:override_rate:gallery", "3")
     elsewhere = "http://victim.org/a.jpg"
     by_domain = "the catalogue gives victim.org to no source, so its domain is its source"
-    for url, named, source, why in (
-        (URL, "citymuseum", "citymuseum", "the row of citymuseum in the catalogue has museum.org among its hosts"),
-        (elsewhere, "photos", "photos", "its row lists no hosts: it is believed on any"),
-        (elsewhere, "gallery", "gallery", "an operator has given gallery a rate: it is believed on any host"),
-        (elsewhere, "citymuseum", "victim.org", "because the catalogue binds it to museum.net, museum.org; "),
-        (URL, "made-up", "citymuseum", "because neither the catalogue nor scrapy rate names it; "),
-        (elsewhere, "victim.org", "victim.org", by_domain),
-        (elsewhere, "lender.org", "victim.org", "because it is a domain, whose rate is lent to no other"),
+    row = "the row of citymuseum in the catalogue has museum.org among its hosts"
+    any_host = "it is believed on any"
+    for url, named, source, source_from, why in (
+        (URL, "citymuseum", "citymuseum", "--source", row),
+        (elsewhere, "Photos", "photos", "--source", f"its row lists no hosts: {any_host}"),
+        (elsewhere, "gallery", "gallery", "--source", f"an operator has given gallery a rate: {any_host}"),
+        (elsewhere, "citymuseum", "victim.org", "domain", "the catalogue binds it to museum.net, museum.org"),
+        (URL, "made-up", "citymuseum", "catalogue", "neither the catalogue nor scrapy rate names it"),
+        (elsewhere, "victim.org", "victim.org", "domain", by_domain),
+        (elsewhere, "lender.org", "victim.org", "domain", "it is a domain, whose rate is lent to no other"),
     ):
         said = await explained(museum, url, "--source", named)
-        assert said["source"] == source
+        assert (said["named"], said["source"], said["source_from"]) == (named.lower(), source, source_from)
         assert why in said["belongs"]
+    said = await explained(museum, "http://img.example.co.uk/a.jpg", CRAWL_UNKNOWN_SOURCES="refuse")
+    assert (said["source"], said["reason"], said["due_s"]) == (
+        "example.co.uk",
+        "minimum: its size is unknown",
+        None,
+    )
+    assert said["obstacles"][0].startswith("the catalogue does not name its source")
     words = scrapy("explain", elsewhere, "--source", "made-up").stdout.splitlines()
     assert words[3].startswith("source:     victim.org (by domain), ")
     assert words[4].startswith("because:    made-up is a name for its event only")

@@ -17,16 +17,17 @@ from pyarrow import parquet as pq
 
 from crawlproject.state.keys import Keys
 from tests.conftest import Scrapy
+from tests.following import running
 from tests.waiting import until
 
 KEYS = Keys("crawl", "images")
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
 
-def seeds(url: str, key: str = KEYS.seeds) -> list[str]:
+def seeds(url: str) -> list[str]:
     """Return the seeds in the order in which they are read."""
     with redis.Redis.from_url(url) as client:
-        return [seed.decode() for seed in reversed(client.lrange(key, 0, -1))]
+        return [seed.decode() for seed in reversed(client.lrange(KEYS.seeds, 0, -1))]
 
 
 def test_what_can_be_read_goes_in_and_the_rest_is_listed_by_file_and_line(
@@ -130,15 +131,7 @@ def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
         overflow = f"{KEYS.overflow_of}0:museum.org"
         client.rpush(overflow, *["x"] * 5)
         client.hset(KEYS.counters, "overflow", 5)
-        command = [sys.executable, "-m", "scrapy", "feed", "-"]
-        with subprocess.Popen(
-            command,
-            env=environment | {"CRAWL_OVERFLOW_MAXLEN": "10"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as feed:
+        with running(environment | {"CRAWL_OVERFLOW_MAXLEN": "10"}, "feed", "-") as feed:
             assert feed.stdin is not None
             assert feed.stderr is not None
             feed.stdin.write(f"{A}\n")
@@ -168,10 +161,8 @@ def table(first: int, last: int) -> pa.Table:
 def broken_off(environment: dict[str, str], redis_url: str, *arguments: str, at_least: int = 1_000) -> int:
     """Kill a feed when so many seeds are fed; return how many are."""
     with redis.Redis.from_url(redis_url) as client:
-        command = [sys.executable, "-m", "scrapy", "feed", *arguments]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as feed:
+        with running(environment, "feed", *arguments):
             until(lambda: client.llen(KEYS.seeds) >= at_least)
-            feed.kill()
         fed: int = client.llen(KEYS.seeds)
     return fed
 

@@ -1,4 +1,4 @@
-"""What a command loads before it does anything: Scrapy imports all commands, whichever is run."""
+"""What a command loads before it does anything: itself, and no others, or all where Scrapy lists them."""
 
 from __future__ import annotations
 
@@ -27,3 +27,16 @@ def loaded() -> set[str]:
 def test_what_takes_long_to_load_is_loaded_by_those_who_use_it(loaded: set[str], name: str) -> None:
     assert "crawlproject.commands.stats" in loaded
     assert name not in loaded
+
+
+def test_a_command_loads_no_other_one() -> None:
+    code = (
+        "import sys; from scrapy.cmdline import execute; sys.argv[1:] = ['halt', '--help']\n"
+        "try: execute()\nexcept SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    modules = done.stdout.split("\n")[-2].split()
+    assert [name for name in modules if name.startswith("crawlproject.commands.")] == [
+        "crawlproject.commands.halt"
+    ]
+    assert not [name for name in modules if name.startswith("scrapy.commands.")]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +16,7 @@ from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
 from tests.commands.conftest import Frontier
 from tests.conftest import Scrapy
+from tests.following import running
 from tests.robots_copies import keep_copy
 
 Rows = dict[str, dict[str, Any]]
@@ -198,14 +197,12 @@ async def test_more_sources_than_a_call_takes(scrapy: Scrapy, frontier: Frontier
 
 async def test_a_reader_that_has_enough_ends_it_quietly(environment: dict[str, str], frontier: Frontier) -> None:
     await frontier.catalogue({f"s{number:04}": 5.0 for number in range(1100)})
-    command = [sys.executable, "-m", "scrapy", "sources"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as done:
+    with running(environment, "sources") as done:
         assert done.stdout is not None
         assert done.stderr is not None
         done.stdout.readline()
         done.stdout.close()
-        assert done.stderr.read() == b""
-    assert done.returncode == 141
+        assert (done.stderr.read(), done.wait(30)) == ("", 141)
 
 
 async def test_people_get_a_table(scrapy: Scrapy, frontier: Frontier) -> None:

@@ -8,7 +8,7 @@ from crawlproject.frontier.codec import digest_of
 from crawlproject.state.calls import NewRequest, Settlement
 from tests.commands.conftest import Frontier
 from tests.conftest import Scrapy
-from tests.settings_of_functions import within
+from tests.state.calls.calls import within
 
 
 async def test_the_totals_are_one_json_document(scrapy: Scrapy, frontier: Frontier) -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from crawlproject import config
 from crawlproject.frontier import audit as audit_module
 from crawlproject.frontier.audit import Audit
 from crawlproject.frontier.codec import with_deliveries
@@ -15,8 +14,8 @@ from crawlproject.models import Lease
 from crawlproject.state.calls import Revisit
 from crawlproject.state.client import State
 from tests.frontier.tails import SITE, MemoryStore, counters, discover, spilled
-from tests.leading import lead
-from tests.state.calls.calls import change_packed, db, entry, join, lease, put, request, rule, settle
+from tests.state.calls.calls import change_packed, db, entry, join, lead, lease, put, request, rule, settle
+from tests.state.servers import opened
 from tests.waiting import until_async
 
 TIMEOUT_S = 1.0
@@ -108,8 +107,7 @@ MENDED = ("due", "counters", "workers", "packs", "revisits", "watchlist")
 async def test_a_derived_key_may_be_deleted(
     redis_url: str, name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = State(config.load({"REDIS_URL": redis_url, "CRAWL_PAGES_BUDGET_MAX": 0}), "images")
-    await state.open()
+    state = await opened(redis_url, CRAWL_PAGES_BUDGET_MAX=0)
     crawl = Crawl(state)
     await crawl.begin()
     keys, redis = state.keys, db(state)

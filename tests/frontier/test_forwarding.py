@@ -16,7 +16,7 @@ from scrapy import Request
 from crawlproject.frontier.codec import digest_of, url_of
 from crawlproject.frontier.forwarding import Forwarder, UsersSeeds
 from crawlproject.models import Lease
-from crawlproject.state.calls import Budget, LinkGroup, NewRequest
+from crawlproject.state.calls import Budget, Finds, LinkGroup, NewRequest, Sitemaps
 from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
 from tests.shards import domain_in, several_shards
@@ -34,17 +34,17 @@ async def shards(redis_url: str) -> AsyncIterator[tuple[State, ...]]:
         yield found
 
 
-def entry(url: str) -> bytes:
-    return b"\1\0\0" + bytes(msgpack.packb({"url": url}))
+def entry(url: str, priority: int = 0) -> bytes:
+    return bytes((1, 0, priority)) + bytes(msgpack.packb({"url": url}))
 
 
 def request(url: str, domain: str, *, again: bool = False) -> NewRequest:
     return NewRequest(entry(url), digest_of("", url), again=again, domain=domain)
 
 
-def group(domain: str, *urls: str) -> LinkGroup:
+def group(domain: str, *urls: str, priority: int = 0) -> LinkGroup:
     digests = [digest_of("", url) for url in urls]
-    return LinkGroup(domain, None, [entry(url) for url in urls], digests, [""] * len(urls))
+    return LinkGroup(domain, None, [entry(url, priority) for url in urls], digests, [""] * len(urls))
 
 
 async def leased(state: State) -> list[Lease]:
@@ -93,7 +93,7 @@ async def found(state: State) -> list[str]:
 
 async def links(state: State) -> list[str]:
     urls = [f"http://l/{number}" for number in range(3)]
-    assert await state.scripts.discover([group(OWN[1], *urls)], budget=None) == "ooo"
+    assert await state.scripts.discover([Finds([group(OWN[1], *urls)])], budget=None) == ["ooo"]
     return urls
 
 
@@ -207,7 +207,7 @@ async def test_a_full_list_turns_links_away_and_keeps_all_else_where_it_is(redis
         await here.scripts.enqueue("w", [request("http://r/0", OWN[0])])
         [grant] = await leased(here)
         four = group(OWN[1], *(f"http://l/{n}" for n in range(4)))
-        assert await here.scripts.discover([four], budget=None) == "ooww"
+        assert await here.scripts.discover([Finds([four])], budget=None) == ["ooww"]
         reply = await here.scripts.enqueue("w", [request("http://own/", OWN[0]), request("http://f/", OWN[1])])
         assert reply is not None
         assert (reply.admitted, reply.forwarded, reply.unstored) == (1, 0, [1])
@@ -281,11 +281,20 @@ async def test_what_is_excluded_there_ends_there(shards: tuple[State, ...], kind
 
 async def test_links_come_with_the_budget_of_their_page(shards: tuple[State, ...]) -> None:
     budget = Budget(base=8, per_page=0, most=8, hosts=9)  # a quarter of it for such links
-    for page in range(2):
-        links = [group(OWN[1], *(f"http://{page}/{n}" for n in range(2)))]
-        assert await shards[0].scripts.discover(links, budget=budget, sitemaps=(OWN[0], 3)) == "oo"
+    found = [[group(OWN[1], *(f"http://{page}/{n}" for n in range(2)))] for page in range(2)]
+    pages = [Finds(groups, sitemaps=Sitemaps(OWN[0], 3)) for groups in found]
+    assert await shards[0].scripts.discover(pages, budget=budget) == ["oo", "oo"]
     assert await Forwarder(shards[0]).give(1) is True
     assert len(await waits(shards[1])) == 2
+
+
+async def test_links_of_several_pages_come_in_one_call_each_with_its_share(shards: tuple[State, ...]) -> None:
+    budget = Budget(base=1, per_page=2, most=1000, hosts=9)
+    await db(shards[1]).hset(shards[1].keys.counts, OWN[1], msgpack.packb({"good_pages": 9}))
+    found = [group(OWN[1], *(f"http://{page}/{n}" for n in range(9)), priority=1) for page in range(2)]
+    assert await shards[0].scripts.discover([Finds([one]) for one in found], budget=budget) == ["o" * 9] * 2
+    assert await Forwarder(shards[0]).give(1) is True
+    assert Counter(url[7] for url in await waits(shards[1])) == {"0": 3, "1": 2}
 
 
 @pytest.mark.parametrize("call", ["batch", "receive"])

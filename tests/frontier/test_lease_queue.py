@@ -25,8 +25,7 @@ from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.calls import Scripts, Settlement
 from crawlproject.state.client import State
 from tests.conftest import Engine
-from tests.leading import lead
-from tests.state.calls.calls import join, put
+from tests.state.calls.calls import join, lead, put
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.judges  # judges milliseconds

@@ -13,8 +13,7 @@ from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
 from tests.conftest import scheduler_for, stop_tasks
-from tests.leading import lead
-from tests.state.calls.calls import join, lease, outstanding, source_of
+from tests.state.calls.calls import join, lead, lease, outstanding, source_of
 from tests.waiting import until_async
 
 
@@ -100,6 +99,23 @@ async def test_a_redirect_is_leased_again_from_the_source_it_leads_to(
     assert location.encode() in grant.entry
     assert LEASE.encode() not in grant.entry
     assert await scheduler.state.redis.hget(scheduler.state.keys.counters, "outstanding") == b"1"
+
+
+async def test_nothing_is_leased_while_bodies_pile_up(
+    scheduler: FrontierScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where storage is slow: Scrapy backs out by SCRAPER_SLOT_MAX_ACTIVE_SIZE."""
+    engine: Any = scheduler.crawler.engine
+    piled_up = [True]
+    monkeypatch.setattr(engine, "needs_backout", lambda: piled_up, raising=False)
+    engine.scraper.slot = "open"
+    await rule(scheduler, museum=50)
+    scheduler.enqueue_request(Request("http://museum.example/a.jpg", meta={"identifier": "a", SOURCE: "museum"}))
+    await stored(scheduler, 1)
+    await asyncio.sleep(1)
+    assert not scheduler.queue.leases
+    piled_up.clear()
+    await until_async(lambda: scheduler.queue.leases)
 
 
 async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str) -> None:

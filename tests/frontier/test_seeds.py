@@ -15,7 +15,6 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawlproject import config
 from crawlproject.errors import BadSeed
 from crawlproject.frontier import contents, seeds
 from crawlproject.frontier.seeds import LONGEST_IDENTIFIER, SeedReader, parse_seed, requests_of
@@ -27,6 +26,7 @@ from crawlproject.state.client import State
 from crawlproject.state.keys import Keys
 from crawlproject.texts import LONGEST_URL
 from tests.state.calls.calls import db, join, rule, waiting
+from tests.state.servers import opened
 
 URL = "https://museum.org/a.jpg"
 SPIDER = ImagesSpider()
@@ -208,9 +208,7 @@ def test_large_deep_or_odd_seeds_are_parsed_quickly(line: bytes | str) -> None:
 @pytest_asyncio.fixture
 async def crawl(redis_url: str) -> AsyncIterator[State]:
     """A crawl of small bounds, with this process as a registered worker, and a pulse."""
-    bounds = {"CRAWL_FRONTIER_HIGH_WATER": 400, "CRAWL_OVERFLOW_MAXLEN": 1000}
-    state = State(config.load({"REDIS_URL": redis_url, **bounds}), "images")
-    await state.open()
+    state = await opened(redis_url, CRAWL_FRONTIER_HIGH_WATER=400, CRAWL_OVERFLOW_MAXLEN=1000)
     await rule(state, ("museum", 20), ("archive", 20))
     await join(state, state.worker_id)
     yield state

@@ -1,12 +1,14 @@
-"""How far a crawl goes."""
+"""How far a crawl goes, and the one spelling of each page's address."""
 
 from __future__ import annotations
+
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlproject.pages.canonical import canonical_url
+from crawlproject.pages.canonical import LONGEST, MOST_PARAMETERS, canonical_url, image_url
 from crawlproject.pages.scope import Scope
 
 SEED = "https://www.museum.co.uk:8443/start"
@@ -144,3 +146,106 @@ def test_a_pattern_means_what_its_asterisks_say(pattern: str, path: str) -> None
     whole = re.escape(pattern.removesuffix("$")).replace(r"\*", ".*")
     expected = re.match(f"/{whole}" + ("$" if pattern.endswith("$") else ""), f"/{path}") is not None
     assert Scope.parse(f"museum.example/{pattern[:12]}").has(f"http://museum.example/{path}") == expected
+
+
+BASE = "https://www.museum.example/halls/one.html?x=1#top"
+
+
+@pytest.mark.parametrize(
+    ("href", "url"),
+    [
+        ("two.html", "https://www.museum.example/halls/two.html"),
+        ("two.html#part", "https://www.museum.example/halls/two.html"),
+        ("", "https://www.museum.example/halls/one.html?x=1"),
+        ("//b.example", "https://b.example/"),
+        ("HTTP://B.example:80/a/./b/../c", "http://b.example/a/c"),
+        ("https:\\\\b.example\\x", "https://b.example/x"),
+        ("\n two \t.html ", "https://www.museum.example/halls/two%20.html"),
+        ("?b=2&a=1", "https://www.museum.example/halls/one.html?a=1&b=2"),
+        ("/%7euser/%e4", "https://www.museum.example/~user/%E4"),
+        ("/ü", "https://www.museum.example/%C3%BC"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://0x7f.1/", "http://127.0.0.1/"),
+        ("/x;jsessionid=8A3F?a=1", "https://www.museum.example/x?a=1"),
+        ("/(S(abcdefghijklmnopqrstuvwx))/x", "https://www.museum.example/x"),
+        ("/x?side=left&pid=3", "https://www.museum.example/x?pid=3&side=left"),
+        ("/article.php?sid=12", "https://www.museum.example/article.php?sid=12"),
+        ("/talk?session_id=7&sessionid=8", "https://www.museum.example/talk?session_id=7&sessionid=8"),
+        ("/x?sid=0123456789abcdefABCDEF&id=7", "https://www.museum.example/x?id=7"),
+        ("/x;sid=0123456789abcdef", "https://www.museum.example/x"),
+        ("/x;sid=12", "https://www.museum.example/x;sid=12"),
+        ("/x?share=jetpack-whatsapp&nb=1", "https://www.museum.example/x?nb=1"),
+        ("/x?share=42", "https://www.museum.example/x?share=42"),
+    ],
+)
+def test_the_canonical_form(href: str, url: str) -> None:
+    assert canonical_url(href, BASE) == url
+
+
+@pytest.mark.parametrize(
+    "href",
+    [
+        *(
+            "javascript:alert(1)",
+            "data:text/html,x",
+            "mailto:a@b.example",
+            "ftp://b.example/",
+            "blob:https://b.example/x",
+        ),
+        *(
+            "https://user@b.example/",
+            "https://user:secret@b.example/",
+            "https://@@b.example/",
+            "http://b.example:0/",
+        ),
+        *("http://", "http://b.example:99999/", "http://a b.example/", "http://[::1", "http://%00.example/"),
+        *(f"http://{'a' * 64}.example/", f"http://{'a.' * 130}example/", "/" + "a" * LONGEST),
+        *("/?" + "&".join(f"a{number}=1" for number in range(MOST_PARAMETERS + 1)), "http://\ud800.example/"),
+    ],
+)
+def test_what_is_no_address_of_a_page(href: str) -> None:
+    assert canonical_url(href, BASE) is None
+
+
+def test_a_base_that_is_no_address_gives_none() -> None:
+    assert canonical_url("x", "javascript:1") is None
+
+
+# fmt: off
+PIECES = st.sampled_from(
+    [
+        "http://", "https:", "//", "/", "\\", "?", "#", "&", "=", ";", ":", "@", "%", "%25", "%2F", "%e4",
+        "%zz", "+", "..", ".", "a", "B", "ü", "ß", "İ", "💥", " ", "\t", "\x00", "\ud800", "[", "]", "|", "^",
+        "`", "{", "b.example", "xn--bcher-kva.example", "127.1", "[::1]", ":80", ":443", ":8080", "sid=1",
+        "utm_x=2", "jsessionid=3", "/(S(abcdefghijklmnopqrstuvwx))", ";sid=", "?x=", "<", ">", '"', "'", "~",
+        "%7E", "%00", "\u3000", "\x7f"
+    ]
+)
+# fmt: on
+HREFS = st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=60)
+
+
+@given(HREFS, st.none() | HREFS.map("http://b.example/".__add__))
+def test_a_canonical_address_is_its_own_and_safe_to_request(href: str, base: str | None) -> None:
+    found = canonical_url(href, base)
+    if found is None:
+        return
+    assert canonical_url(found) == found
+    assert canonical_url(found, "https://elsewhere.example/x") == found
+    parts = urlsplit(found)
+    assert parts.scheme in {"http", "https"}
+    assert parts.hostname
+    assert "@" not in parts.netloc
+    assert "#" not in found
+    assert found.isascii()
+    assert len(found) <= LONGEST
+
+
+@given(HREFS)
+def test_an_images_address_is_absolute_and_keeps_its_query(href: str) -> None:
+    found = image_url(href, BASE)
+    if found is not None:
+        assert found.startswith(("http://", "https://"))
+        assert image_url(found) == found
+        assert "#" not in found
+    assert image_url("/i?w=300&utm_x=1&a=%e4#x", BASE) == "https://www.museum.example/i?w=300&utm_x=1&a=%e4"

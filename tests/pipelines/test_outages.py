@@ -57,28 +57,6 @@ def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl:
     assert not crawl.dead()
 
 
-def test_leasing_slows_down_when_slow_storage_makes_bodies_pile_up(crawl: Crawl, gate: Gate) -> None:
-    photos = crawl.source("photos", 50, pictures=120)
-    for number in range(120):
-        with (photos / f"{number}.jpg").open("ab") as file:
-            file.write(bytes(100_000))
-    gate.mode = "slow"  # 16 a second at most
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(120)))
-        crawl.options = ["-s", "SCRAPER_SLOT_MAX_ACTIVE_SIZE=2000000"]
-        crawl.start()
-        crawl.until(lambda: crawl.redis.xlen(KEYS.image_events) > 0)
-        most = 0
-        while crawl.redis.xlen(KEYS.image_events) < 40:
-            most = max(most, len(crawl.arrivals("photos")) - crawl.redis.xlen(KEYS.image_events))
-            time.sleep(0.05)
-        assert most < 60  # 20 bodies and what was in flight; without the bound it is more than 90
-        gate.mode = "pass"
-        crawl.finish()
-    assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(120))
-    assert not crawl.dead()
-
-
 def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
     crawl.source("photos", 15, pictures=100)
     lines = crawl.folder / "events.jsonl"

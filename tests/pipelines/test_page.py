@@ -21,9 +21,9 @@ from crawlproject.pipelines.links import LinksPipeline
 from crawlproject.pipelines.page import PagePipeline
 from crawlproject.politeness.outcomes import Failure
 from crawlproject.spiders.pages import PagesSpider
-from tests.leading import lead
 from tests.pages import reading
 from tests.pages.reading import fetched
+from tests.state.calls.calls import lead
 
 URL = "https://museum.org/"
 ETAG = '"one"'
@@ -34,7 +34,7 @@ def page(body: bytes, **headers: str) -> FetchedPage:
     return fetched(body, URL, {"Content-Type": "text/html", **headers})
 
 
-LARGE = b"<p>words</p>" * 5_000
+LARGE = b"<p>words</p>" * 10_000
 
 
 @pytest.mark.parametrize(

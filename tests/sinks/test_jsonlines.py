@@ -71,19 +71,6 @@ def test_each_event_is_a_line_that_names_its_stream(client: redis.Redis, tmp_pat
     ]
 
 
-def test_it_goes_on_where_it_stopped(client: redis.Redis, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    assert drain(client, path) == 0
-    assert drain(client, path) == 0
-    emit(client, 1, 2)
-    emit(client, 3, stream=KEYS.link_rot_events)
-    assert drain(client, path) == 3
-    emit(client, 4)
-    assert drain(client, path) == 1
-    assert drain(client, path) == 0
-    assert sorted(numbers(path)) == [1, 2, 3, 4]
-
-
 async def test_lines_are_on_disk_before_redis_has_their_position_and_the_file_beside_them_after(
     state: State, client: redis.Redis, tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""One response, or one failure, is one item."""
+"""Seeds become requests, and one response, or one failure, is one item: the spiders images and pages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,30 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
+from crawlproject.frontier import codec
+from crawlproject.frontier.discovery import Discovery, Link
+from crawlproject.frontier.seeds import parse_seed
 from crawlproject.models import (
     AGAIN,
     FETCH_TIME,
     FREE_RETRIES,
     IDENTIFIER,
+    MOST_DEPTH,
     OPT_OUT,
     RETRIES,
+    SCOPE,
+    SITEMAP,
     SOURCE,
+    VIA,
     Fetch,
     FetchedImage,
     LinkRotEvent,
     Seed,
 )
+from crawlproject.pages.items import FetchedPage, FetchedSitemap, ReadPage
 from crawlproject.politeness.outcomes import KEPT_BACK, Failure, of_status
 from crawlproject.spiders.images import ImagesSpider
+from crawlproject.spiders.pages import PagesSpider
 
 URL = "https://museum.org/a.jpg"
 WHO = ("6f1c", URL, "museum")
@@ -181,3 +190,60 @@ def test_a_picture_tells_its_content_codings(
     item = spider.parse(coded)
     assert isinstance(item, FetchedImage)
     assert item.codings == codings
+
+
+PAGE = "https://museum.org/a"
+
+
+@pytest.fixture
+def pages() -> PagesSpider:
+    return PagesSpider.from_crawler(get_crawler(PagesSpider))
+
+
+@pytest.mark.parametrize(
+    ("line", "url", "priority", "meta"),
+    [
+        (PAGE, PAGE, 3, {}),
+        ("https://Museum.ORG", "https://museum.org/", 3, {}),
+        ("https://museum.org/a?utm_source=x&b=1#part", "https://museum.org/a?b=1", 3, {}),
+        ('{"url": "https://museum.org/a", "priority": 0}', PAGE, 0, {}),
+        (f'{{"url": "{PAGE}", "depth": 0, "source": "Museum"}}', PAGE, 3, {MOST_DEPTH: 0, SOURCE: "museum"}),
+        ('{"url": "https://museum.org/a", "again": true}', PAGE, 3, {AGAIN: True}),
+        (f'{{"url": "{PAGE}", "scope": "host"}}', PAGE, 3, {SCOPE: "host:museum.org"}),
+    ],
+)  # fmt: skip
+def test_the_request_of_a_seed(
+    pages: PagesSpider, line: str, url: str, priority: int, meta: dict[str, Any]
+) -> None:
+    request = pages.request_for(parse_seed(line))
+    meta = meta | {VIA: request.meta[VIA]}  # the time
+    assert (request.url, request.priority, request.meta) == (url, priority, meta)
+    stored = codec.decode(codec.encode(request, pages), pages)
+    assert (stored.url, stored.priority, stored.meta) == (url, priority, meta)
+
+
+def test_every_response_is_one_item(pages: PagesSpider) -> None:
+    def item(status: int, **meta: Any) -> Any:
+        request = Request(PAGE, meta={SOURCE: "museum", **meta})
+        return pages.parse(Response(PAGE, status=status, request=request))
+
+    page = item(200, depth=4, redirect_urls=["https://museum.org/first"], **{SCOPE: "x.org/*", MOST_DEPTH: 9})
+    assert isinstance(page, FetchedPage)
+    assert (page.url, page.fetch.final_url, page.fetch.redirects) == ("https://museum.org/first", PAGE, 1)
+    assert (page.source, page.depth, page.scope, page.most_depth) == ("museum", 4, "x.org/*", 9)
+    gone, failed = item(404), item(503)
+    assert isinstance(gone, LinkRotEvent)
+    assert (gone.identifier, gone.url) == ("1ed3d01f-9513-58b4-a151-5ef72ea0b562", PAGE)
+    assert isinstance(failed, Failure)
+    assert failed.reason == "status 503"
+
+
+def test_a_sitemap_comes_back_with_what_it_may_lead_to(pages: PagesSpider) -> None:
+    links = Discovery(None, pages.config)  # type: ignore[arg-type]
+    meta = {SCOPE: "host:museum.org", SITEMAP: 1}
+    request = codec.decode(links.stored(Link(PAGE, 2, 1, source="museum", meta=meta)), pages)
+    item = pages.parse(Response(PAGE, request=request))
+    assert isinstance(item, FetchedSitemap)
+    assert (item.url, item.depth, item.indexes) == (PAGE, 1, 1)
+    assert (item.scope, item.most_depth) == ("host:museum.org", None)
+    assert pages.parse(Response(PAGE, status=404, request=request)) == ReadPage(None, 404)

@@ -78,12 +78,6 @@ class Rules(CrawlSpider):
         yield {{"failed": failure.request.url}}
 
 
-class Delays(scrapy.Spider):
-    name = "delays"
-    start_urls = [HOME + "/0"]
-    custom_settings = {{"DOWNLOAD_DELAY": 0.5}}
-
-
 class Errs(scrapy.Spider):
     name = "errs"
 
@@ -243,15 +237,6 @@ def test_a_crawl_spider_follows_its_rules_and_sees_each_page_once(project: Proje
     assert Counter("/" + item["url"].rpartition("/")[2] for item in project.items()) == Counter(pages[1:])
     assert {item["text"] for item in project.items()} == {"x"}
     assert int(project.redis.hget(Keys("crawl", "rules").counters, "outstanding") or 0) == 0
-
-
-def test_a_spider_that_cannot_be_crawled_with_is_refused(project: Project) -> None:
-    process = project.start("crawl", "delays")
-    said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert "DOWNLOAD_DELAY=0.5 would delay requests" in said.splitlines()[-1]
-    assert "Traceback" not in said
-    assert project.seen == []
 
 
 def test_what_an_errback_yields_is_new_and_its_request_a_dead_letter(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""The crawl of pages: a real site, a real Redis, `scrapy crawl pages`."""
+"""The crawl of pages, by links and sitemaps, once and again: a real site, a real Redis, `scrapy crawl pages`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import uuid
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from crawlproject.frontier import codec
 from crawlproject.models import OF_FOUND, PageEvent
+from crawlproject.pages.sitemaps import MOST_SITEMAPS
 from crawlproject.state.keys import Keys
 from tests import test_crawl as images
 from tests.sites import Handler, served
@@ -42,14 +44,22 @@ class Answer:
 
 
 class Site(Handler):
-    """Answers what `server.answers` says for a path, and notes each path asked for."""
+    """Answers what `server.answers` says for a path, 304 to whoever names its ETag; notes what is asked for."""
 
     def get(self) -> None:
         server: Any = self.server
         answer: Answer = server.answers.get(self.path) or Answer(status=404)
         if self.path != "/robots.txt":
             server.seen.append(self.path)
-        self.answer(answer.status, answer.body, **answer.headers)
+        named, since = self.headers.get("If-None-Match"), self.headers.get("If-Modified-Since")
+        if named or since:
+            server.conditions.append((self.path, named, since))
+        if named and named == answer.headers.get("ETag"):
+            self.send_response(304)
+            self.send_header("ETag", named)
+            self.end_headers()
+        else:
+            self.answer(answer.status, answer.body, **answer.headers)
 
 
 class Crawl(images.Crawl):
@@ -83,6 +93,9 @@ class Crawl(images.Crawl):
         assert len(found) == self.redis.xlen(KEYS.page_events)
         return found
 
+    def totals(self) -> dict[str, int]:
+        return {name.decode(): int(count) for name, count in self.redis.hgetall(KEYS.totals).items()}
+
     def dead(self) -> dict[str, str]:
         """Return the reasons of the dead letters by path."""
         letters = [fields for _, fields in self.redis.xrange(KEYS.dead)]
@@ -92,11 +105,10 @@ class Crawl(images.Crawl):
         }
 
 
-@contextmanager
-def crawling(folder: Path, environ: dict[str, str], url: str, handler: type[Handler] = Site) -> Iterator[Crawl]:
-    """Serve a site, and stop its workers in the end."""
-    with served(handler, answers={}, seen=[], conditions=[]) as server:
-        one = Crawl(folder, environ, url, server)
+@pytest.fixture
+def crawl(tmp_path: Path, environment: dict[str, str], redis_url: str) -> Iterator[Crawl]:
+    with served(Site, answers={}, seen=[], conditions=[]) as server:
+        one = Crawl(tmp_path, environment, redis_url, server)
         yield one
         one.stop()
 
@@ -154,7 +166,7 @@ def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     [rot] = crawl.events(KEYS.link_rot_events)
     assert (rot["url"], rot["status"], rot["source"]) == (f"{crawl.home}/gone", 410, "site")
     assert crawl.dead() == {"/broken": "status 500 (after 2 attempts)"}
-    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
+    totals = crawl.totals()
     assert (totals["pages"], totals["good_pages"], totals["link_rot"], totals["failed"]) == (8, 8, 1, 1)
     assert totals["bytes"] == sum(len(crawl.answers[path].body) for path in {*pages, "/new"} - {"/moved"})
     links = {name: count for name, count in totals.items() if name.startswith("links_")}
@@ -246,7 +258,7 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert set(dead) == {"/damaged", "/seed.png"}
     assert dead["/damaged"].startswith("content coding gzip: ")
     assert dead["/seed.png"] == "not HTML (Content-Type: image/png)"
-    totals = {name.decode(): int(count) for name, count in crawl.redis.hgetall(KEYS.totals).items()}
+    totals = crawl.totals()
     types = {name: count for name, count in totals.items() if name.startswith("not_html")}
     assert types == {"not_html_image": 1, "not_html_text": 1, "not_html_other": 1}
     assert totals["pages"] == len(pages)
@@ -346,3 +358,160 @@ def test_links_and_media_are_reported_where_it_is_asked_for(crawl: Crawl) -> Non
         "title": "Song",
     }
     assert "/song.mp3" not in crawl.seen
+
+
+# Sitemaps
+
+SITEMAPS = "http://www.sitemaps.org/schemas/sitemap/0.9"
+OF_IMAGES = "http://www.google.com/schemas/sitemap-image/1.1"
+
+
+def robots(*sitemaps: str) -> Answer:
+    lines = "".join(f"Sitemap: {one}\n" for one in sitemaps)
+    return Answer(f"User-agent: *\nDisallow:\n{lines}".encode(), Content_Type="text/plain")
+
+
+def urlset(*urls: str, more: str = "") -> bytes:
+    pages = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
+    head = f'<?xml version="1.0"?><urlset xmlns="{SITEMAPS}" xmlns:image="{OF_IMAGES}">'
+    return f"{head}{pages}{more}</urlset>".encode()
+
+
+def index(*urls: str) -> bytes:
+    sitemaps = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
+    return f'<?xml version="1.0"?><sitemapindex xmlns="{SITEMAPS}">{sitemaps}</sitemapindex>'.encode()
+
+
+def xml(body: bytes, status: int = 200, **headers: str) -> Answer:
+    return Answer(body, status, Content_Type="application/xml", **headers)
+
+
+def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
+    home = crawl.home
+    image = (
+        f"<url><loc>{home}/d</loc><image:image><image:loc>{home}/d.jpg</image:loc>"
+        f"<image:title>Vase</image:title><image:license>{LICENCE}</image:license></image:image>"
+        f"<image:image><image:loc>{home}/unlicensed.jpg</image:loc></image:image></url>"
+    )
+    crawl.answers |= {
+        "/robots.txt": robots(f"{home}/index.xml", f"{home}/list.txt", "/gone.xml", f"{home}/nofollow.xml"),
+        "/": Answer(html("/index.xml", "/a", text="home")),
+        "/index.xml": xml(
+            index(f"{home}/one.xml.gz", f"{home}/two.xml", f"{home}/chain/1", "http://elsewhere.example/three.xml")
+        ),
+        **{f"/chain/{number}": xml(index(f"{home}/chain/{number + 1}")) for number in range(1, 9)},
+        "/one.xml.gz": Answer(
+            gzip.compress(urlset(f"{home}/a", f"{home}/b", "http://elsewhere.example/x")),
+            Content_Type="application/gzip",
+        ),
+        "/two.xml": xml(gzip.compress(urlset(f"{home}/c", more=image)), Content_Encoding="gzip"),
+        "/list.txt": Answer(f"{home}/e\n{home}/b\n{home}{'/x' * 30}\n".encode(), Content_Type="text/plain"),
+        "/nofollow.xml": xml(urlset(f"{home}/hidden"), X_Robots_Tag="noindex, nofollow"),
+        **{f"/{name}": Answer(html(f"/{name}/below", text=name)) for name in "abcde"},
+        **{f"/{name}/below": Answer(html(text=f"below {name}")) for name in "abcde"},
+    }
+    crawl.feed(home + "/")
+    log = crawl.through()
+    pages = crawl.pages()
+    assert set(pages) == {"/", *(f"/{name}" for name in "abcde"), *(f"/{name}/below" for name in "abcde")}, log
+    assert {page["depth"] for path, page in pages.items() if path != "/"} == {1, 2}
+    assert {pages[path]["depth"] for path in ("/b", "/c", "/d", "/e")} == {1}
+    asked = Counter(crawl.seen)
+    assert asked.pop("/index.xml") == 2  # as a sitemap, and as the page that it is not
+    assert {*asked.values()} == {1}
+    assert asked.keys() - pages.keys() == {
+        *("/one.xml.gz", "/two.xml", "/list.txt", "/gone.xml", "/nofollow.xml"),
+        *("/chain/1", "/chain/2"),  # as deep as indexes are followed
+    }
+    assert not crawl.events(KEYS.link_rot_events)
+    assert pages["/e"]["found_on"] == f"{home}/list.txt"
+    assert not crawl.dead()
+    counted = crawl.totals()
+    assert (counted["sitemaps"], counted["pages"], counted["not_html_application"]) == (7, 11, 1)
+    assert counted["links_refused"] == 1  # a trap in a sitemap
+    assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
+    [found] = [
+        codec.peek(entry)
+        for key in crawl.redis.scan_iter(IMAGES.queue_of + "*")
+        for entry in crawl.redis.lrange(key, 0, -1)
+    ]
+    assert found["url"] == f"{home}/d.jpg"
+    assert found["meta"]["found"] == {"found_on": f"{home}/d", "licence": LICENCE, "title": "Vase"}
+
+
+def test_sitemaps_elsewhere_lead_to_what_is_in_scope_alone_and_are_bounded(crawl: Crawl) -> None:
+    crawl.answers |= {
+        "/map.xml": xml(urlset(f"{crawl.home}/in/b", f"{crawl.home}/out")),
+        "/in/": Answer(html(text="home")),
+        "/in/a": Answer(html("/in/c", "/out", text="a")),
+        "/in/b": Answer(html(text="b")),
+        "/in/c": Answer(html(text="c")),
+        "/out": Answer(html(text="out")),
+    }
+    crawl.redis.hset(KEYS.ledger, "site", f"0 0 {MOST_SITEMAPS - 2}")
+    crawl.feed(json.dumps({"url": crawl.home + "/in/", "scope": "127.0.0.1/in/*"}))
+    with served(Site, host="127.0.0.2", answers={}, seen=[]) as server:
+        elsewhere = f"http://127.0.0.2:{server.server_port}"
+        server.answers["/map.xml"] = xml(urlset(f"{crawl.home}/in/a", f"{crawl.home}/out", f"{elsewhere}/page"))
+        server.answers["/page"] = Answer(html(text="elsewhere"))
+        sitemaps = (f"{elsewhere}/map.xml", "/map.xml", f"{elsewhere}/one-too-many.xml")
+        crawl.answers["/robots.txt"] = robots(*sitemaps)
+        log = crawl.through()
+    assert set(crawl.pages()) == {"/in/", "/in/a", "/in/b", "/in/c"}, log
+    assert server.seen == ["/map.xml"]
+    assert crawl.totals()["sitemaps_left_out"] == 1
+
+
+# Pages that are looked at again
+
+HOUR = {"CRAWL_PAGES_REVISIT": "3600", "MAX_IDLE_TIME_BEFORE_CLOSE": "3"}
+ETAG = '"one"'
+
+
+def make_due(crawl: Crawl) -> None:
+    """Have all looks be due, as after a long time."""
+    for key in crawl.redis.scan_iter(KEYS.revisits_of + "*"):
+        for page, line in crawl.redis.hgetall(key).items():
+            crawl.redis.hset(key, page, b"1 " + line.partition(b" ")[2])
+        crawl.redis.zadd(KEYS.revisits, {key.decode().removeprefix(KEYS.revisits_of): 1})
+
+
+def intervals(crawl: Crawl) -> set[float]:
+    """Return the seconds between the last look at each page and the next one."""
+    lines = (line for key in crawl.redis.scan_iter(KEYS.revisits_of + "*") for line in crawl.redis.hvals(key))
+    return {int(line.split(b"\n")[0].split()[1]) / 1e6 for line in lines}
+
+
+def told(crawl: Crawl) -> list[tuple[str, int, str | None]]:
+    """Return path, status and `revisit` of the events of pages."""
+    return [
+        (one["url"].removeprefix(crawl.home), one["status"], one["revisit"])
+        for one in crawl.events(KEYS.page_events)
+    ]
+
+
+def test_a_home_page_comes_back_and_what_is_new_on_it_is_crawled(crawl: Crawl) -> None:
+    image = f'<img src="/a.jpg"><a rel="license" href="{LICENCE}">licence</a>'
+    crawl.answers |= {
+        "/": Answer(html("/a", text="home" + image)),
+        "/a": Answer(html("/", text="a")),
+        "/b": Answer(html("/", text="b")),
+    }
+    crawl.feed(crawl.home + "/")
+    crawl.through(**HOUR)
+    assert crawl.seen == ["/", "/a"]  # not due yet
+    make_due(crawl)
+    crawl.answers["/"] = Answer(html("/a", "/b", text="home, with news" + image), ETag=ETAG)
+    log = crawl.through(**HOUR)
+    assert crawl.seen == ["/", "/a", "/", "/b"], log
+    assert told(crawl) == [("/", 200, None), ("/a", 200, None), ("/", 200, "changed"), ("/b", 200, None)]
+    assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
+    assert int(crawl.redis.hget(IMAGES.totals, "links_admitted")) == 1
+    assert intervals(crawl) == {3600}
+    counted = crawl.totals()
+    assert (counted["revisits"], counted.get("revisits_unchanged")) == (1, None)
+    make_due(crawl)
+    log = crawl.through(**HOUR)
+    assert crawl.server.conditions == [("/", ETAG, None)], log
+    assert told(crawl)[4:] == [("/", 304, "unchanged")]
+    assert intervals(crawl) == {2 * 3600}

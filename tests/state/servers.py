@@ -23,6 +23,7 @@ __all__ = [
     "denied",
     "free_port",
     "opened",
+    "options_of",
     "tls_options",
     "tls_server",
 ]
@@ -87,3 +88,9 @@ def tls_options(certificates: Path) -> dict[str, str]:
         "tls_ca_cert_file": f"{certificates}/ca.pem",
         "tls_replication": "yes",
     }
+
+
+def options_of(certificates: Path) -> str:
+    """Return the part of a URL that has the CA and the client's certificate."""
+    client = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
+    return f"ssl_ca_certs={certificates}/ca.pem&{client}"

@@ -17,11 +17,9 @@ from crawlproject.controls import halt, set_rate
 from crawlproject.models import Lease
 from crawlproject.state.calls import LeaseReply, Scripts, Settlement
 from crawlproject.state.client import State
-from tests.leading import lead
 from tests.robots_copies import keep_copy
-from tests.settings_of_functions import within
 from tests.standing_clock import StandingClock
-from tests.state.calls.calls import change_packed, entry, join, packed_at, put, slot_of
+from tests.state.calls.calls import change_packed, entry, join, lead, packed_at, put, slot_of, within
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -33,7 +33,17 @@ from demo.gallery import Gallery
 from tests.conftest import Scrapy
 from tests.state.calls.calls import db, join
 from tests.state.conftest import certified
-from tests.state.servers import OF_CRAWL, Cluster, Server, add_user, denied, opened, tls_options, tls_server
+from tests.state.servers import (
+    OF_CRAWL,
+    Cluster,
+    Server,
+    add_user,
+    denied,
+    opened,
+    options_of,
+    tls_options,
+    tls_server,
+)
 from tests.test_crawl import Crawl
 from tests.waiting import PATIENCE_S, until, until_async
 
@@ -248,12 +258,6 @@ def secured(tmp_path: Path, certificates: Path) -> Iterator[Cluster]:
     """Such a cluster, whose certificates are for its address."""
     with closing(secured_by(tmp_path, certificates)) as one:
         yield one
-
-
-def options_of(certificates: Path) -> str:
-    """Return the part of a URL that has the CA and the client's certificate."""
-    client = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
-    return f"ssl_ca_certs={certificates}/ca.pem&{client}"
 
 
 def url_as_user(node: Server, options: str, host: str = "127.0.0.1") -> str:

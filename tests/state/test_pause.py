@@ -10,7 +10,7 @@ import pytest
 from crawlproject.state.calls import DeadLetter, Overview, Pause, Rejected, Settlement
 from crawlproject.state.client import State
 from tests.commands.conftest import Frontier, frontier
-from tests.settings_of_functions import within
+from tests.state.calls.calls import within
 
 __all__ = ["frontier"]
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crawlproject import config
 from crawlproject.models import Slot
 from crawlproject.politeness.slots import LATE_S
 from crawlproject.state.client import State
 from tests.state.calls.calls import entry, join, put, rule
+from tests.state.servers import opened
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +24,7 @@ PROPERTY = settings(
 
 async def begin(redis_url: str) -> tuple[State, int]:
     """Open a crawl of two workers and 400 requests of a source of 200 a second; return the fence."""
-    state = State(config.load({"REDIS_URL": redis_url}), "images")
-    await state.open()
+    state = await opened(redis_url)
     await state.redis.flushall()
     fence = await rule(state, (MUSEUM, 200.0))
     for worker in ("v", "w"):

@@ -15,7 +15,7 @@ from crawlproject import config
 from crawlproject.config import MasterAddress, cluster_address, sentinel_address
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.state.master import Master
-from tests.state.servers import Pair, Server, free_port, opened, tls_options, tls_server
+from tests.state.servers import Pair, Server, free_port, opened, options_of, tls_options, tls_server
 from tests.test_crawl import KEYS
 from tests.waiting import until_async
 
@@ -150,15 +150,15 @@ async def test_sentinels_and_servers_over_tls_with_different_passwords(
 ) -> None:
     _, sentinel = secured
     place = f"127.0.0.1:{sentinel.port}/crawl?sentinel_password=of-sentinels"
-    asker = f"ssl_certfile={certificates}/certificate.pem&ssl_keyfile={certificates}/key.pem"
-    ours = f"ssl_ca_certs={certificates}/ca.pem"
-    state = await opened(f"rediss+sentinel://:of-servers@{place}&{ours}&{asker}")
+    options = options_of(certificates)
+    _, _, client = options.partition("&")
+    state = await opened(f"rediss+sentinel://:of-servers@{place}&{options}")
     assert await state.scripts.lead("leader", ready=True) == 1
     await state.close()
     for bad in (
         f"redis+sentinel://:of-servers@{place}",  # in the clear
-        f"rediss+sentinel://:of-servers@{place}&{asker}",  # of an unknown CA
-        f"rediss+sentinel://:of-servers@127.0.0.1:{sentinel.port}/crawl?{ours}&{asker}",
+        f"rediss+sentinel://:of-servers@{place}&{client}",  # of an unknown CA
+        f"rediss+sentinel://:of-servers@127.0.0.1:{sentinel.port}/crawl?{options}",
     ):
         with pytest.raises(RedisUnavailable, match="no sentinel knows a master") as caught:
             await opened(bad)

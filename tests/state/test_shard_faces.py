@@ -20,8 +20,7 @@ from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.status.source_status import source_statuses
-from tests.leading import lead
-from tests.state.calls.calls import join, request
+from tests.state.calls.calls import join, lead, request
 from tests.state.servers import Server, opened
 from tests.waiting import until_async
 

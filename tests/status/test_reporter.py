@@ -23,7 +23,7 @@ from crawlproject.status.reporter import Reporter, present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.streams.streams import note_told, untold
 from tests.commands.conftest import Frontier
-from tests.settings_of_functions import within
+from tests.state.calls.calls import within
 from tests.waiting import until_async as until
 
 

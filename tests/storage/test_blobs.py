@@ -110,8 +110,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 def test_what_is_there_is_read_in_parts_and_told_from_what_is_not(storage: Storage) -> None:
     assert not storage.has("00/x.jpg")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as missing:
         storage.read("00/x.jpg", 0, 5)
+    assert storage.is_permanent(missing.value)
     storage.write("00/x.jpg", b"one")
     storage.write("00/x.jpg", b"0123456789")
     assert storage.has("00/x.jpg")

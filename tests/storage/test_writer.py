@@ -15,7 +15,7 @@ from crawlproject.state.calls import LeaseReply
 from crawlproject.storage.blobs import FolderStorage, StorageWriter
 from crawlproject.storage.s3 import S3Storage
 from tests.extensions.test_lease_keeper import Case
-from tests.leading import lead
+from tests.state.calls.calls import lead
 from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.waiting import until_async
 

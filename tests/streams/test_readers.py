@@ -31,8 +31,8 @@ KEYS = Keys("crawl", "images")
 STREAM = KEYS.image_events
 
 
-def reader(state: State, name: str = "archive") -> StreamReader:
-    return StreamReader(state, name, "/data/x.jsonl")
+def reader(state: State) -> StreamReader:
+    return StreamReader(state, "archive", "/data/x.jsonl")
 
 
 def until_of(client: Any) -> float:

@@ -16,7 +16,7 @@ from crawlproject.sinks.sink import Target
 from crawlproject.state.client import State
 from crawlproject.storage.blobs import Folder, described, folder_of
 from crawlproject.storage.s3 import S3Storage
-from crawlproject.texts import counted, printable, without_pyarrow
+from crawlproject.texts import counted, missing, printable
 
 if TYPE_CHECKING:
     from crawlproject.contrib.datasets.dataset import Dataset
@@ -82,7 +82,7 @@ class ParquetTarget(Target):
         try:
             from crawlproject.contrib.datasets import event_rows
         except ImportError as error:
-            raise CrawlprojectError(without_pyarrow("a dataset", error)) from None
+            raise CrawlprojectError(missing("a dataset", "pyarrow", error, "parquet")) from None
         return event_rows.kept_columns(text, cls.more)
 
     def sink(self, shard: State, stopping: Callable[[], bool]) -> Dataset:

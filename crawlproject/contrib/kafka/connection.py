@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawlproject.contrib.kafka.plugin import KafkaSettings
 from crawlproject.errors import ConfigError, CrawlprojectError
+from crawlproject.texts import missing
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -77,10 +78,8 @@ class Kafka:
     def _client(self, kind: str, options: Mapping[str, Any]) -> Any:
         try:
             import confluent_kafka
-        except ImportError:
-            raise KafkaUnavailable(
-                "Kafka needs confluent-kafka, which is not installed: pip install 'confluent-kafka>=2.16,<3'"
-            ) from None
+        except ImportError as error:
+            raise KafkaUnavailable(missing("Kafka", "confluent-kafka", error, "kafka")) from None
         connection = {"bootstrap.servers": self.brokers, "error_cb": self.failed}
         try:
             return getattr(confluent_kafka, kind)({**_COMMON, **options, **connection})

@@ -47,5 +47,5 @@ PLUGIN = Plugin(
     settings=MetricsSettings,
     services={"metrics": "crawlproject.contrib.metrics.serving.MetricsService"},
     checks={"metrics": "crawlproject.contrib.metrics.plugin.check_worker"},
-    scrapy={"EXTENSIONS_BASE": {"crawlproject.contrib.metrics.serving.WorkerMetrics": 310}},
+    scrapy={"EXTENSIONS_BASE": {"crawlproject.contrib.metrics.worker.WorkerMetrics": 310}},
 )

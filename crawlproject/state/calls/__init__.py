@@ -12,6 +12,7 @@ from crawlproject.state.calls.frontier import (
     DeadLetter,
     DropReply,
     EnqueueReply,
+    Finds,
     FrontierScripts,
     HeartbeatReply,
     Idleness,
@@ -23,6 +24,8 @@ from crawlproject.state.calls.frontier import (
     Revisit,
     Settlement,
     SettleReply,
+    Sitemaps,
+    Text,
 )
 from crawlproject.state.calls.overflow import Due, Extent, OverflowScripts, Tail, Wanted, digest_of
 from crawlproject.state.calls.readers import ReaderScripts

@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from crawlproject.models import Lease, Requested
 from crawlproject.politeness.slots import tolerance
@@ -94,6 +94,40 @@ class LinkGroup:
     entries: list[bytes] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
     hosts: list[int | str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text of a page: its place in the table of texts; digests of the text and of its address."""
+
+    part: int
+    place: int  # in this part,
+    places: int  # which has so many
+    digest: bytes
+    address: bytes
+
+    @classmethod
+    def of(cls, digest: bytes, address: bytes, places: int) -> Self:
+        """Return that of `digest`, 9 bytes, of which the first five choose one of `places`; `address` has 5."""
+        part, place = divmod(int.from_bytes(digest[:5]) % places, PLACES_A_PART)
+        return cls(part, place, min(PLACES_A_PART, places), digest[5:], address)
+
+
+@dataclass(frozen=True, slots=True)
+class Sitemaps:
+    """Links that are sitemaps: `source` leads to them, and may have so many of them."""
+
+    source: str
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finds:
+    """What one page leads to. With a `text` it is admitted unless that was last seen under another address."""
+
+    groups: Sequence[LinkGroup]
+    text: Text | None = None
+    sitemaps: Sitemaps | None = None
 
 
 class DropReply(NamedTuple):
@@ -304,35 +338,15 @@ class FrontierScripts(Caller):
         return EnqueueReply(*reply)._replace(unstored=[number - 1 for number in reply[-1]])
 
     async def discover(
-        self,
-        groups: Sequence[LinkGroup],
-        *,
-        budget: Budget | None,
-        most_outstanding: int | None = None,
-        sitemaps: tuple[str, int] | None = None,
-    ) -> str | None:
-        """Admit links found on pages; None if nothing was done, for want of a pulse (see discover.lua).
+        self, pages: Sequence[Finds], *, budget: Budget | None, most_outstanding: int | None = None
+    ) -> list[str | None] | None:
+        """Admit what pages lead to: of each a letter a link, or None if its text has another address.
 
-        While `most_outstanding` requests are in the frontier none is admitted; None: each source may always have a
-        few. `sitemaps`: they are sitemaps that this source leads to, of which it may have so many.
+        None if nothing was done, for want of a pulse (see discover.lua). While `most_outstanding` requests are in
+        the frontier none is admitted; None: each source may always have a few.
         """
-        reply = await self._run(
-            "discover",
-            groups=list(groups),
-            most_outstanding=most_outstanding,
-            budget=budget,
-            sitemaps=sitemaps and dict(zip(("source", "most"), sitemaps, strict=True)),
-        )
-        return None if reply is None else reply.decode()
-
-    async def note_text(self, text: bytes, address: bytes, *, places: int) -> bool:
-        """Note that a page's text was seen under an address; return False if it was last seen under another.
-
-        `text` is a digest of 9 bytes, of which the first five choose one of `places`, `address` one of 5 bytes.
-        """
-        parts, place = divmod(int.from_bytes(text[:5]) % places, PLACES_A_PART)
-        arguments = {"part": parts, "place": place, "places": min(PLACES_A_PART, places)}
-        return bool(await self._run("note_text", **arguments, text=text[5:], address=address))
+        reply = await self._run("discover", pages=list(pages), most_outstanding=most_outstanding, budget=budget)
+        return None if reply is None else [None if letters is None else letters.decode() for letters in reply]
 
     async def lease(
         self,

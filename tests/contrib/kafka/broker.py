@@ -1,7 +1,7 @@
 """A Kafka broker of the tests' own: librdkafka's mock cluster, which listens on loopback, in a process of its own.
 
 It keeps what it is sent in memory, and knows groups and idempotent producers, but no aborted transactions, no
-access control and no retention. `python tests/kafka_broker.py` says where it listens, and obeys the lines of
+access control and no retention. This file, run as a program, says where it listens, and obeys the lines of
 its stdin: `down`, `up`, `slow MS`, `topic NAME PARTITIONS`, `refuse API CODE COUNT`.
 """
 

@@ -59,10 +59,10 @@ def drain(client: redis.Redis, broker: Broker | str) -> int:
     return run(client, drained)
 
 
-def sent(broker: Broker, topic: str = IMAGES) -> list[tuple[int, bytes]]:
+def sent(broker: Broker) -> list[tuple[int, bytes]]:
     """Return number and id of each message, sorted."""
     found = []
-    for message in broker.messages(topic):
+    for message in broker.messages(IMAGES):
         headers: Any = dict(message.headers() or ())
         found.append((int(json.loads(message.value() or b"")["identifier"]), headers["id"]))
     return sorted(found)
@@ -212,12 +212,11 @@ def test_nothing_can_be_sent_without_brokers_extra_or_good_options(
         Kafka(KafkaSettings(brokers=(), options=()), print)
     with pytest.raises(ConfigError, match=r'^CRAWL_KAFKA_OPTIONS: No such configuration property: "x.y"$'):
         kafka(broker, **{"x.y": "z"}).producer()
-    (tmp_path / "confluent_kafka.py").write_text("raise ImportError")
+    (tmp_path / "confluent_kafka.py").write_text("raise ImportError('none here')")
     done = scrapy("events", "--kafka", CRAWL_KAFKA_BROKERS=broker.address, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert done.stderr == (
-        "scrapy events: Kafka needs confluent-kafka, which is not installed: "
-        "pip install 'confluent-kafka>=2.16,<3'\n"
+        "scrapy events: Kafka needs confluent-kafka (none here): pip install 'crawlproject[kafka]'\n"
     )
     assert scrapy("events", "x.jsonl", "--kafka").returncode == 2
 

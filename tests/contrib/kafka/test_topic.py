@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from crawlproject.ingest.files import LONGEST_LINE
 from crawlproject.state.keys import Keys
 from tests.conftest import Scrapy
 from tests.contrib.kafka.broker import Broker
+from tests.following import running
 from tests.state.servers import Server
 from tests.waiting import until
 
@@ -49,26 +49,14 @@ Start = Callable[..., Feed]
 @pytest.fixture
 def start(environment: dict[str, str], broker: Broker) -> Iterator[Start]:
     """Start `scrapy feed --kafka ARGS`; a member that dies is missed after a second and a half."""
-    feeds: list[Feed] = []
+    options = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
+    given = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": json.dumps(options)}
+    with ExitStack() as stack:
 
-    def one(*args: str, **environ: str) -> Feed:
-        options = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
-        given = {"CRAWL_KAFKA_BROKERS": broker.address, "CRAWL_KAFKA_OPTIONS": json.dumps(options)}
-        feed = subprocess.Popen(
-            [sys.executable, "-m", "scrapy", "feed", "--kafka", *args],
-            env=environment | given | environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        feeds.append(feed)
-        return feed
+        def one(*args: str, **environ: str) -> Feed:
+            return stack.enter_context(running(environment | given | environ, "feed", "--kafka", *args))
 
-    yield one
-    for feed in feeds:
-        if feed.poll() is None:
-            feed.kill()
-        feed.communicate()
+        yield one
 
 
 def stopped(feed: Feed, by: signal.Signals = signal.SIGTERM) -> tuple[str, str]:

@@ -19,8 +19,8 @@ from crawlproject.status.snapshot import CrawlSample
 from tests.status.test_snapshot import BUCKETS, sample_at, source
 
 
-def scraped(samples: Mapping[str, CrawlSample | None], most: int = 2) -> str:
-    return generate_latest(registry(CrawlCollector(lambda: samples, most))).decode()
+def scraped(samples: Mapping[str, CrawlSample | None]) -> str:
+    return generate_latest(registry(CrawlCollector(lambda: samples, 2))).decode()
 
 
 def found(text: str, name: str, *labels: str) -> dict[Any, float]:

@@ -19,10 +19,8 @@ from crawlproject.state.client import State
 from crawlproject.state.source_counts import counts_in
 from crawlproject.storage.blobs import FolderStorage, Storage
 from tests.frontier.tails import SITE, counters, discover, spilled, url
-from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.sinks.running import ends_before, has_died, run
-from tests.state.calls.calls import db, join, lease
+from tests.state.calls.calls import db, join, lead, lease, within
 from tests.waiting import until_async
 
 
@@ -55,17 +53,17 @@ async def use_window(state: State, *sites: str) -> None:
     await db(state).hset(state.keys.rates, mapping=dict.fromkeys(sites or (SITE,), "1"))
 
 
-async def crawled(state: State, overflow: Overflow, site: str = SITE, count: int = 0) -> list[str]:
-    """Crawl a source to its end, or `count` requests; return the URLs in the order in which they came."""
-    await db(state).hset(state.keys.rates, site, "100000")
+async def crawled(state: State, overflow: Overflow) -> list[str]:
+    """Crawl the source to its end; return the URLs in the order in which they came."""
+    await db(state).hset(state.keys.rates, SITE, "100000")
     urls: list[str] = []
 
     async def is_done() -> bool:
         await overflow.step()
         reply = await lease(state, horizon=1.0)
         urls.extend(url_of(grant.entry) for grant in reply.grants)
-        await state.scripts.settle("w", [Settlement(grant.id, site, done=True) for grant in reply.grants])
-        return 0 < count <= len(urls) or (await state.scripts.idleness()).is_idle
+        await state.scripts.settle("w", [Settlement(grant.id, SITE, done=True) for grant in reply.grants])
+        return (await state.scripts.idleness()).is_idle
 
     await until_async(is_done)
     return urls

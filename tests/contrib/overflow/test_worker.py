@@ -17,7 +17,7 @@ from crawlproject.errors import ConfigError
 from crawlproject.frontier.scheduler import FrontierScheduler
 from tests.conftest import scheduler_for, stop_tasks
 from tests.frontier.tails import counters, discover
-from tests.leading import lead
+from tests.state.calls.calls import lead
 from tests.waiting import until_async
 
 

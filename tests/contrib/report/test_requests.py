@@ -13,8 +13,7 @@ from crawlproject.contrib.report.requests import Hour, read_requests
 from crawlproject.models import Lease, Requested
 from crawlproject.state.calls import Settlement
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.state.calls.calls import change_packed, db, entry, join, lease, put, rule
+from tests.state.calls.calls import change_packed, db, entry, join, lead, lease, put, rule
 from tests.state.test_circuit_script import MUSEUM, Crawl
 
 SECOND = 1_000_000
@@ -37,18 +36,18 @@ async def leased(state: State, count: int) -> list[Lease]:
     return grants
 
 
-async def send(state: State, moments: list[int], source: str = "museum", **more: Any) -> None:
+async def send(state: State, moments: list[int], **more: Any) -> None:
     """Lease a request for each moment, and settle it as sent then."""
     result: dict[str, Any] = {"result": "200", "rate": 50.0, "received": 1000} | more
-    await put(state, [entry(str(n)) for n in range(len(moments))], source)
+    await put(state, [entry(str(n)) for n in range(len(moments))])
     grants = await leased(state, len(moments))
     ends = [
         Settlement(
             grant.id,
-            source,
+            "museum",
             event=("link_rot", "{}"),
             status="200",
-            requested=Requested(source, at, result["rate"], result["result"], result["received"]),
+            requested=Requested("museum", at, result["rate"], result["result"], result["received"]),
         )
         for grant, at in zip(grants, moments, strict=True)
     ]

@@ -16,8 +16,8 @@ from crawlproject.contrib.report.rendering import page
 from crawlproject.contrib.report.site_report import site_report
 from crawlproject.models import Requested
 from crawlproject.state.client import State
-from tests.leading import lead
 from tests.robots_copies import keep_copy
+from tests.state.calls.calls import lead
 
 HOUR = 3600
 

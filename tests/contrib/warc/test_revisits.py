@@ -15,13 +15,11 @@ from crawlproject.spiders.pages import PagesSpider
 from crawlproject.state.source_counts import counts_in
 from tests.contrib.warc.warc_reading import all_records
 from tests.pipelines.test_page import ETAG, HOUR, URL, read
-from tests.spiders import test_revisits
-from tests.spiders.test_pages import KEYS, Answer, Crawl, html
-from tests.spiders.test_revisits import conditions, intervals, make_due, told
-from tests.spiders.test_sitemaps import totals
+from tests.spiders import test_pages
+from tests.spiders.test_pages import KEYS, Answer, Crawl, html, intervals, make_due, told
 
-HOURLY, DATE = test_revisits.HOUR, "Sun, 22 Nov 2026 10:30:00 GMT"
-crawl = test_revisits.crawl
+HOURLY, DATE = test_pages.HOUR, "Sun, 22 Nov 2026 10:30:00 GMT"
+crawl = test_pages.crawl
 
 
 @pytest.mark.parametrize("kept_at", ["", "2026-11-21T12:00:00.001+00:00"])
@@ -62,7 +60,7 @@ def test_a_site_is_asked_only_for_what_has_changed(crawl: Crawl) -> None:
     for _ in range(2):
         make_due(crawl)
         log = crawl.through(**HOURLY, **store)
-    assert conditions(crawl) == [("/", ETAG, DATE)], log
+    assert crawl.server.conditions == [("/", ETAG, DATE)], log
     crawl.answers["/"] = Answer(html(elsewhere, text="home"), ETag='"two"')
     make_due(crawl)
     crawl.through(**HOURLY, **store)
@@ -84,6 +82,6 @@ def test_a_site_is_asked_only_for_what_has_changed(crawl: Crawl) -> None:
     assert all(one["record"] and one["digest"] == first["digest"] for one in rest)
     assert [revisit for *_, revisit in told(crawl)] == [None, *["unchanged"] * 3]
     assert intervals(crawl) == {8 * 3600}
-    assert totals(crawl)["revisits_unchanged"] == 3
+    assert crawl.totals()["revisits_unchanged"] == 3
     assert counts_in(crawl.redis.hget(KEYS.counts, "site"))["good_pages"] == 1  # they add nothing to the budget
     assert not crawl.dead()

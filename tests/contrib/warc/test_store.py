@@ -8,9 +8,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scrapy.settings import Settings
@@ -37,10 +35,9 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path, **changed: Any) -> AsyncIterator[PageStore]:
-    """A store in a folder, closed in the end; `changed` are fields of its configuration."""
+async def opened(folder: Path) -> AsyncIterator[PageStore]:
+    """A store in a folder, closed in the end."""
     store = PageStore(Settings({"CRAWL_PAGES_STORE": str(folder)}))
-    store.config = replace(store.config, **changed)
     store.open()
     try:
         yield store
@@ -186,16 +183,15 @@ class Bucket:
         self.gate, self.spool, self.name = gate, spool, name
         self.bucket = made_bucket(f"http://{gate.target}", name)
 
-    def settings(self, **more: str) -> Settings:
+    def store(self) -> PageStore:
         settings = aws(self.gate.url)
         settings["CRAWL_PAGES_STORE"] = f"s3://{self.name}/crawl/"
         settings["CRAWL_PAGES_SPOOL"] = str(self.spool)
-        settings.update(more)
-        return settings
+        return PageStore(settings)
 
-    def store(self, **changed: Any) -> PageStore:
-        store = PageStore(self.settings())
-        store.config = replace(store.config, **changed)
+    def opened(self) -> PageStore:
+        store = self.store()
+        store.open()
         return store
 
     def names(self, ending: str = ".warc.gz") -> list[str]:
@@ -220,8 +216,7 @@ async def test_closed_files_are_uploaded_and_removed_here(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 5000)
-    store = bucket.store()
-    store.open()
+    store = bucket.opened()
     places = []
     for number in range(12):
         places += await write(store, number)
@@ -260,8 +255,7 @@ async def test_while_s3_is_down_pages_are_kept_here_and_uploaded_later(
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 1)
-    store = bucket.store()
-    store.open()
+    store = bucket.opened()
     bucket.gate.mode = mode
     for number in range(3):
         await write(store, number)
@@ -281,8 +275,7 @@ async def test_a_full_spool_is_an_outage_until_it_is_uploaded(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warc_store, "_SPOOL_BYTES", 20_000)
-    store = bucket.store()
-    store.open()
+    store = bucket.opened()
     bucket.gate.mode = 503
     number = 0
     with pytest.raises(StorageDown, match=r"no more pages can be kept: .* wait to be uploaded from .* to s3://"):
@@ -325,8 +318,7 @@ async def test_a_hanging_s3_delays_neither_pages_nor_the_stop(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warc_store, "_SEGMENT_BYTES", 1)
-    store = bucket.store()
-    store.open()
+    store = bucket.opened()
     bucket.gate.mode = "hang"
     for number in range(3):
         await write(store, number)

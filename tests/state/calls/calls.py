@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -14,10 +15,10 @@ from crawlproject.models import Lease, Slot
 from crawlproject.politeness.slots import HORIZON_S
 from crawlproject.state.calls import EnqueueReply, LeaseReply, NewRequest, Overview, Settlement
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.settings_of_functions import within
+from crawlproject.state.functions import Caller
 
 Row = tuple[str, float]
+Functions = TypeVar("Functions", bound=Caller)
 
 
 def db(state: State) -> Any:
@@ -47,6 +48,21 @@ def entry(name: str, *, priority: int = 0, deliveries: int = 0) -> bytes:
 
 def names(reply: LeaseReply) -> list[str]:
     return [grant.entry[3:].decode() for grant in reply.grants]
+
+
+def within(scripts: Functions, **settings: int | bool) -> Functions:
+    """Return `scripts`, with these settings in place of those of its worker."""
+    other = copy(scripts)
+    other._settings = msgpack.packb(msgpack.unpackb(scripts._settings) | settings)
+    return other
+
+
+async def lead(state: State) -> int:
+    """Lead, with a pulse that does not lapse, however long the test takes on a busy machine; return the fence."""
+    fence = await state.scripts.lead("leader", ready=True)
+    assert fence is not None
+    await state.redis.persist(state.keys.pulse)
+    return fence
 
 
 async def rule(state: State, *rates: Row) -> int:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgpack
 import pytest
 
 from crawlproject.frontier.codec import digest_of
-from crawlproject.state.calls import Budget, LinkGroup, Scripts
+from crawlproject.state.calls import Budget, Finds, LinkGroup, Scripts, Sitemaps, Text
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.settings_of_functions import within
 from tests.state.calls.calls import (
     db,
     entry,
     feed,
     join,
+    lead,
     lease,
     lists_of,
     names,
@@ -24,6 +24,7 @@ from tests.state.calls.calls import (
     requests,
     rule,
     settle,
+    within,
 )
 
 WIDE = Budget(1000, 4, 1_000_000, 100)
@@ -42,9 +43,25 @@ def group(
     )
 
 
-async def discover(state: State, *groups: LinkGroup, budget: Budget | None = WIDE, **more: Any) -> str:
-    bounds = {name: more.pop(name) for name in ("high_water", "overflow_maxlen", "refuse_unknown") if name in more}
-    reply = await within(state.scripts, **bounds).discover(groups, budget=budget, **more)
+async def discover(
+    state: State,
+    *groups: LinkGroup,
+    budget: Budget | None = WIDE,
+    most_outstanding: int | None = None,
+    sitemaps: tuple[str, int] | None = None,
+    **bounds: Any,
+) -> str:
+    """Have what one page leads to admitted; return its letters."""
+    page = Finds(groups, sitemaps=sitemaps and Sitemaps(*sitemaps))
+    scripts = within(state.scripts, **bounds)
+    reply = await scripts.discover([page], budget=budget, most_outstanding=most_outstanding)
+    assert reply is not None
+    assert isinstance(reply[0], str)
+    return reply[0]
+
+
+async def discover_pages(state: State, *pages: Finds, budget: Budget | None = WIDE) -> list[str | None]:
+    reply = await state.scripts.discover(pages, budget=budget)
     assert reply is not None
     return reply
 
@@ -73,7 +90,8 @@ async def test_a_link_is_admitted_once_however_often_it_is_found(state: State) -
 
 
 async def test_without_a_pulse_nothing_is_admitted(state: State) -> None:
-    assert await state.scripts.discover([group("a")], budget=WIDE) is None
+    page = Finds([group("a")], Text.of(b"a" * 9, b"here.", 1000))
+    assert await state.scripts.discover([page], budget=WIDE) is None
     assert await db(state).keys("*") == []
 
 
@@ -153,6 +171,45 @@ async def test_what_good_pages_have_earned_is_not_all_taken_by_one_call(state: S
         assert await discover(state, page, budget=small) == "a" * 3 + "b" * 47
     await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 4 + 160}))
     assert (await discover(state, links[0], budget=small)) == "k" * 5 + "a" * 30 + "b" * 15  # of 480 left
+
+
+async def test_each_page_of_a_call_has_its_own_share_sitemaps_and_text(state: State) -> None:
+    await lead(state)
+    pages = [Finds([group(*(f"{page}-{n}" for n in range(9)))]) for page in range(2)]
+    await db(state).hset(state.keys.counts, "museum.org", msgpack.packb({"good_pages": 9}))
+    assert await discover_pages(state, *pages, budget=Budget(2, 3, 1000, 100)) == ["aaaaabbbb", "aaabbbbbb"]
+    named = Finds([group("x", "y")], sitemaps=Sitemaps("museum.org", 1))
+    text = Finds([group("p", "q")], Text.of(b"a" * 9, b"here.", 1000))
+    other = Finds([group("r")], Text.of(b"a" * 9, b"there", 1000))
+    assert await discover_pages(state, named, text, other, Finds([group("p", "s")])) == ["as", "aa", None, "ka"]
+    assert await discover_pages(state, named, text, other, Finds([group("p", "s")])) == ["ss", "kk", None, "kk"]
+
+
+async def test_a_text_is_new_until_it_is_seen_under_another_address(state: State) -> None:
+    await lead(state)
+
+    async def note(digest: bytes, address: bytes) -> bool:
+        [letters] = await discover_pages(state, Finds([], Text.of(digest, address, 1000)))
+        return letters is not None
+
+    assert await note(b"a" * 9, b"here.")
+    assert await note(b"a" * 9, b"here.")  # fetched again, after its worker was killed
+    assert not await note(b"a" * 9, b"there")
+    assert await note(b"a" * 9, b"here.")
+    assert await note(b"b" * 9, b"there")
+
+
+async def test_the_table_of_texts_has_its_size_and_forgets_the_text_of_a_place_for_another(state: State) -> None:
+    await lead(state)
+    chance = random.Random(1)
+    texts = [chance.randbytes(9) for _ in range(400)]
+    here, there = ([Finds([], Text.of(text, address, 100)) for text in texts] for address in (b"here.", b"there"))
+    assert await discover_pages(state, *here) == [""] * 400
+    assert await discover_pages(state, there[-1]) == [None]
+    kept = [letters for letters in await discover_pages(state, *there) if letters is None]
+    assert len(kept) <= 100
+    assert await db(state).strlen(state.keys.texts_of + "0") == 900
+    assert [key async for key in db(state).scan_iter(state.keys.texts_of + "*")] == [b"crawl:images:texts:0"]
 
 
 async def test_poor_links_have_a_quarter_of_the_budget(state: State) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from crawlproject.state.calls import NewRequest, Rejected
 from crawlproject.state.client import State
-from tests.settings_of_functions import within
 from tests.state.calls.calls import (
     begin,
     db,
@@ -20,6 +19,7 @@ from tests.state.calls.calls import (
     rule,
     take,
     waiting,
+    within,
 )
 
 

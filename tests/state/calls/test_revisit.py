@@ -7,9 +7,7 @@ from functools import partial
 from crawlproject.models import Lease
 from crawlproject.state.calls import Revisit
 from crawlproject.state.client import State
-from tests.leading import lead
-from tests.settings_of_functions import within
-from tests.state.calls.calls import db, entry, join, lease, names, outstanding, put, rule, settle
+from tests.state.calls.calls import db, entry, join, lead, lease, names, outstanding, put, rule, settle, within
 from tests.waiting import until_async
 
 DAY_S = 86_400.0

@@ -14,7 +14,7 @@ from scrapy.exceptions import UsageError
 from crawlproject import cli
 from crawlproject.errors import CrawlprojectError
 from crawlproject.screen import stdout_console, table
-from crawlproject.texts import counted
+from crawlproject.texts import counted, missing
 
 _LEAST_MB = 200  # of memory
 
@@ -79,7 +79,7 @@ def _survey(places: list[str], top: int, memory: int, stats: dict[str, Any] | No
     try:
         import duckdb  # noqa: F401
     except ImportError as error:
-        raise CrawlprojectError(f"a survey needs duckdb ({error}): pip install 'crawlproject[survey]'") from None
+        raise CrawlprojectError(missing("a survey", "duckdb", error, "survey")) from None
     from crawlproject.contrib.survey.events import files_of, opened
     from crawlproject.contrib.survey.figures import survey
 

@@ -4,7 +4,7 @@
 --    each good page of it, `most` at most; a quarter of that may be poor ones, those of priority 0. A good page is counted when
 --    its lease ends (settle.lua), as `good_pages`. Links to further hosts than `hosts` below a domain are over it.
 --
--- Of what good pages have earned a call takes a sixteenth, but in any case as many links as one page earns. Otherwise, of
+-- Of what good pages have earned a page takes a sixteenth, but in any case as many links as one page earns. Otherwise, of
 -- several pages under way, the first would take what all have earned, and on a site where each leads to fifty new ones its
 -- links into the trap would keep out the real ones of the others.
 --
@@ -16,7 +16,8 @@ local budgets = {}
 local EARNED_PARTS = 16
 
 -- Source -> what it has used: `all` links, `poor` ones, `sitemaps`. And, where that was asked for: its `budget`; the number of links at
--- which the share of this call `ends`; which of its `hosts` count already (true), do not yet (0), or would be one too many (false).
+-- which the share of a `page` of the call `ends`; which of its `hosts` count already (true), do not yet (0), or would be one too many
+-- (false).
 function state.ledgers() return {} end
 
 function budgets.look_up(ctx, sources)
@@ -43,13 +44,13 @@ function budgets.is_over(ctx, source, rank)
   return ledger.all >= budget or rank == 1 and ledger.poor >= math.floor(budget / 4)
 end
 
--- Whether this call has taken its share of what the pages of a source have earned.
-function budgets.is_share_taken(ctx, source)
+-- Whether a page, by its number in this call, has taken its share of what the pages of a source have earned.
+function budgets.is_share_taken(ctx, source, page)
   local limits, ledger = ctx.A.budget, ctx.ledgers[source]
   if not limits or ledger.all < limits.base then return false end
-  if not ledger.ends then
+  if ledger.page ~= page then
     local left = budgets.of(ctx, source) - ledger.all
-    ledger.ends = ledger.all + math.max(limits.per_page, math.ceil(left / EARNED_PARTS))
+    ledger.page, ledger.ends = page, ledger.all + math.max(limits.per_page, math.ceil(left / EARNED_PARTS))
   end
   return ledger.all >= ledger.ends
 end
