@@ -67,7 +67,7 @@ def ours(seeds: Sequence[Seed], home: Path) -> Made:
     """
     table, out = _seeds_in_parquet(seeds, home), home / "shards"
     with Crawl(home / "crawl", dict.fromkeys((seed.source for seed in seeds), FAST), {}) as crawl:
-        before = redis_cpu(crawl.redis)
+        before = redis_cpu(crawl.redis.info())
         feed = [*SCRAPY, "feed", str(table), "--columns", "uuid=identifier", "--keep", "TEXT"]
         read = [*SCRAPY, "events", f"{out}:webdataset", "--caption", "TEXT", "--follow"]
         ran = {"feed": run_to_end(feed, ROOT, crawl.environment, home / "feed.txt")}
@@ -83,7 +83,7 @@ def ours(seeds: Sequence[Seed], home: Path) -> Made:
             sys.exit(f"{' '.join(read)} ended with {reader.returncode}")
         ran["events"] = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
         cpu = {name: seconds for name, (seconds, _) in ran.items()}
-        cpu["Redis"] = redis_cpu(crawl.redis) - before
+        cpu["Redis"] = redis_cpu(crawl.redis.info()) - before
         last = max(path.stat().st_mtime for path in crawl.thumbnails.rglob("*.jpg"))
         took = time.monotonic() - began
     return Made(cpu, max(peak for _, peak in ran.values()), _samples_in(out), last + took)

@@ -9,11 +9,8 @@ fails once with status 500; everything else is a small picture, which one by the
 Prints the ports, and at SIGTERM a report. A judge that comes late itself sees bursts that were none:
 so nothing is written while requests come, and the report says how late this process was at most.
 
-A listener may speak TLS, with the key and certificate in the file CERTIFICATE; it answers each handshake so many
-seconds late as its fourth part says. A fifth says how its site hangs: "robots" (no answer to a request for
-robots.txt), "connect" (no connection is accepted). A
-sixth is the delay of each picture (seconds). With a seventh, N, every host is a site of its own, and a source, of
-the pages `/0` to `/N-1`, HTML, each of which leads to those of `links_of`.
+CERTIFICATE is a file with key and certificate for listeners that speak TLS. `Listener` says what else one can be
+told.
 
 SIGUSR1 makes the sites silent (no answer before the next SIGUSR1), SIGUSR2 takes them away (every connection
 ends at once, until the next SIGUSR2).
@@ -74,7 +71,9 @@ class Listener(NamedTuple):
     """One port: its address, its source (None if the path tells it), where its robots.txt leads to, if it does.
 
     `handshake` is how late it answers TLS handshakes (s), None where there is no TLS. `hangs` says how its site
-    hangs, "" if it does not; its pictures come after `delay` seconds. With `pages` each host has so many.
+    hangs: "robots" (no answer to a request for robots.txt), "connect" (no connection is accepted), "" if it does
+    not; its pictures come after `delay` seconds. With `pages` each host is a site of its own, and a source, of so
+    many HTML pages, `/0` and so on, each of which leads to those of `links_of`.
     """
 
     host: str

@@ -746,7 +746,7 @@ def from_nothing(
             result = judge(chaos, chaos.run(lines(chaos)))
         finally:
             if keep is not None:
-                shutil.copytree(crawl.home, keep, ignore=shutil.ignore_patterns("redis", "thumbnails"))
+                crawl.keep_in(keep)
     result.too_fast += too_fast(chaos, sites.report)
     return result, sites.report
 

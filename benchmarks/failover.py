@@ -3,27 +3,10 @@
     python -m benchmarks.failover [--only NAME ...] [--keep DIR]
 
 Each trial is a whole crawl as in chaos.py: two workers, web sites that note every arrival (arrivals.py), seeds
-that are pushed all the while, readers of the events, and in the middle of it one fault:
-
-- `killed`: a single Redis with `appendfsync everysec` is killed (`kill -9`), and started again on its data.
-- `power-loss`: the same, but the file ends where it ended a second before: what had not been synced is gone.
-- `failover`: a master, two replicas and three sentinels; the master is killed, a replica takes over, and the old
-  master comes back. Sentinels find a master down after two seconds (`down-after-milliseconds 2000`).
-- `woken`: the master is suspended (SIGSTOP) until a replica has taken over, and wakes as a second master.
-- `partition`: one worker, one sentinel and the master are cut off from the rest, which elects a master of its own,
-  and are found again eight seconds later.
-
-The last three come without and with what docs/reliability.md recommends: `min-replicas-to-write 1`,
-`min-replicas-max-lag 2` and `down-after-milliseconds 5000`.
-
-And a crawl of four shards on a Redis Cluster of three masters, each with a replica (`cluster-node-timeout 3000`):
-
-- `cluster-killed`: the master that users push seeds to is killed, and comes back when its replica has taken over.
-- `cluster-lag`, `cluster-lag-seeds`: a master is killed 0.3 s after its replica was cut off: that of the first
-  shard, and the one that users push to. What it did in the meantime is gone.
-- `cluster-lag-wait`: as `cluster-lag`, with `CRAWL_REDIS_WAIT=all`: then nothing may be fetched twice, either.
-- `cluster-hung`: the master of the first shard is suspended until its replica has taken over.
-- `cluster-moved`: the slot of the first shard is moved to another master.
+that are pushed all the while, readers of the events, and in the middle of it one fault of `TRIALS`; the methods of
+`Single`, `Watched` and `Sharded` say what each does. Those with `min-replicas` have what docs/reliability.md
+recommends: `min-replicas-to-write 1`, `min-replicas-max-lag 2` and `down-after-milliseconds 5000`. With
+`cluster-lag-wait`, which has `CRAWL_REDIS_WAIT=all`, nothing may be fetched twice, either.
 
 Afterwards each seed is looked for. Those that are lost are pushed once more, and must end then. Ends with 1 when
 something is not as docs/reliability.md says: a worker that does not go on by itself or does not stop, an event
@@ -447,7 +430,7 @@ def run(trial: Trial, seconds: float = 30.0, share: float = 1.0, keep: Path | No
             result = _judged(trial, chaos, found)
         finally:
             if keep is not None:
-                shutil.copytree(crawl.home, keep / trial.name, ignore=lambda *_: {"redis", "thumbnails"})
+                crawl.keep_in(keep / trial.name)
                 for log in folder.glob("redis-*/log"):
                     shutil.copy(log, keep / trial.name / f"{log.parent.name}.log")
     if keep is not None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, cast
+
+import trustme
 
 from crawlproject.config import SETTINGS
 from crawlproject.sources.rates import LARGE, MAXIMUM_RATE, MINIMUM_RATE, SMALL
@@ -59,6 +62,10 @@ class Crawl:
         self.redis.close()
         if not self._given_url:
             embedded.stop(self.home / "redis")
+
+    def keep_in(self, folder: Path) -> None:
+        """Copy logs and events into a new folder."""
+        shutil.copytree(self.home, folder, ignore=shutil.ignore_patterns("redis", "thumbnails"))
 
     @property
     def thumbnails(self) -> Path:
@@ -157,6 +164,25 @@ def until(what: str, patience: float, condition: Callable[[], object]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {patience:g} s still not true: {what}")
         time.sleep(0.01)
+
+
+def stop(process: subprocess.Popen[Any], patience: float) -> None:
+    """Tell a process to end, and kill it if it has not within `patience` seconds."""
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def issue_certificate(folder: Path, hosts: Iterable[str]) -> tuple[Path, Path]:
+    """Write a key and certificate for `hosts`, and the certificate of its authority; return both paths."""
+    authority = trustme.CA()
+    issued, trusted = folder / "site.pem", folder / "authority.pem"
+    authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(str(issued))
+    authority.cert_pem.write_to_path(str(trusted))
+    return issued, trusted
 
 
 def size_for(rate: float) -> int:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,11 +36,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-import trustme
-
 from benchmarks.arrivals import Listener, Report, Sites, allowed, seconds_from
 from benchmarks.name_server import Zone, served
-from benchmarks.ours import ROOT, Crawl, options, size_for, until
+from benchmarks.ours import ROOT, Crawl, issue_certificate, options, size_for, until
 from benchmarks.politeness_scenarios import (
     KEYS,
     SECOND,
@@ -193,8 +190,9 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
             settings["CRAWL_DNS_SERVERS"] = stack.enter_context(served(zone))
         clocks = Clocks(Path(folder)) if scenario.sets_clocks or scenario.skew_hours else None
         with clocks.inherited("redis") if clocks else nullcontext():
-            crawl = stack.enter_context(Crawl(Path(folder) / "crawl", {}, settings))
-        write_catalogue(crawl.home / "catalogue.json", scenario.sources)
+            sizes = {source.name: size_for(source.rate) for source in scenario.sources}
+            rules = {source.name: rules_of(source) for source in scenario.sources}
+            crawl = stack.enter_context(Crawl(Path(folder) / "crawl", sizes, settings, more=rules.__getitem__))
         if halted := [source.name for source in scenario.sources if source.halted]:
             crawl.redis.sadd(KEYS.halted, *halted)
         workers = stack.enter_context(started_workers(crawl, scenario, clocks))
@@ -224,7 +222,7 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
         reports = asyncio.run(read_reports(crawl, [source.name for source in scenario.sources]))
         logs = {log.name: log.read_text() for log in sorted(crawl.home.glob("worker-*.log"))}
         if keep is not None:
-            shutil.copytree(crawl.home, keep / scenario.name, ignore=lambda *_: {"redis", "thumbnails"})
+            crawl.keep_in(keep / scenario.name)
     for name, told in reports.items():
         broken += disagreements(name, told, sites.report, losses=scenario.losses)
     if keep is not None:
@@ -240,32 +238,11 @@ def run(scenario: Scenario, keep: Path | None = None) -> Result:
     return replace(result, missed=missed, resumed_late=result.resumed_late + going.unequal)
 
 
-def issue_certificate(folder: Path, hosts: Iterable[str]) -> tuple[Path, Path]:
-    """Write a key and certificate for `hosts`, and the certificate of its authority; return both paths."""
-    authority = trustme.CA()
-    issued, trusted = folder / "site.pem", folder / "authority.pem"
-    authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(str(issued))
-    authority.cert_pem.write_to_path(str(trusted))
-    return issued, trusted
-
-
-def write_catalogue(path: Path, sources: Iterable[Source]) -> None:
-    """Write the catalogue from which the crawl computes the rates that we expect."""
-    rows = [
-        {
-            "source_name": source.name,
-            "image_count": size_for(source.rate),
-            "hosts": [] if source.host == "127.0.0.1" else [source.host],
-        }
-        # Permission is for the hosts in a row.
-        | (
-            {"robots": "ignore", "hosts": [source.host]}
-            if source.robots is None and source.hangs in {"", "answer"}
-            else {}
-        )
-        for source in sources
-    ]
-    path.write_text(json.dumps(rows))
+def rules_of(source: Source) -> dict[str, object]:
+    """Return what the catalogue says of a source beside its size."""
+    if source.robots is None and source.hangs in {"", "answer"}:
+        return {"robots": "ignore", "hosts": [source.host]}  # permission is for the hosts in a row
+    return {"hosts": [] if source.host == "127.0.0.1" else [source.host]}
 
 
 def seeds_of(scenario: Scenario, ports: Mapping[Listener, str]) -> list[str]:

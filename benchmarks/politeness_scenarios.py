@@ -337,56 +337,24 @@ def redirects(seconds: float) -> Scenario:
     return Scenario("redirects", sources, seconds=seconds)
 
 
-def robots_to_one_host(
-    seconds: float,
-    elsewhere: int,
-    apart: int,
-    ordinary: int,
-    rate: float = 2.0,
-    least: float = MINIMUM_RATE,
-) -> Scenario:
+def robots_to_one_host(seconds: float, elsewhere: int, apart: int, ordinary: int) -> Scenario:
     """Return a crawl in which the robots.txt of many domains redirects to one host, which has images of its own.
 
     `apart` of the domains are each sent to a URL of their own, the other `elsewhere` to the host's robots.txt.
-    Beside them there are `ordinary` sources, each with a robots.txt of its own. The host has `rate`, all others
-    `least`.
+    Beside them there are `ordinary` sources, each with a robots.txt of its own. The host gets two requests a
+    second, all others the least rate.
     """
-    parking = Source("parking", rate, "127.0.3.1", robots="", visited=True)
+    parking = Source("parking", 2, "127.0.3.1", robots="", visited=True)
     found = [parking]
     for number in range(elsewhere + apart):
         host = f"127.0.{4 + number // 200}.{1 + number % 200}"
         robots = "parking/robots.txt" if number < elsewhere else f"parking/{number}/robots.txt"
         name, row = f"parked-{number}", "parked"
-        found.append(Source(name, least, host, requests=2, robots=robots, row=row, may_wait=True))
+        found.append(Source(name, MINIMUM_RATE, host, requests=2, robots=robots, row=row, may_wait=True))
     for number in range(ordinary):
         host = f"127.0.{9 + number // 200}.{1 + number % 200}"
-        found.append(Source(f"ordinary-{number}", least, host, robots="", row="ordinary"))
+        found.append(Source(f"ordinary-{number}", MINIMUM_RATE, host, robots="", row="ordinary"))
     return Scenario("robots-to-one-host", found, seconds=seconds)
-
-
-def fed_while_halted(seconds: float, seeds: int, high_water: int) -> Scenario:
-    """Return a crawl that is fed `seeds` of a halted source, far more than it has room for, then another's."""
-    sources = (Source("modest", 20), Source("held", 20, requests=seeds, halted=True))
-    settings = {"CRAWL_FRONTIER_HIGH_WATER": high_water}
-    return Scenario("fed-while-halted", sources, seconds=seconds, settings=settings)
-
-
-def fed_and_resumed(seconds: float, rate: float) -> Scenario:
-    """Return a crawl in which most seeds of a source wait beyond its share when it is resumed."""
-    sources = (Source("modest", 20), Source("held", rate, halted=True))
-    settings = {"CRAWL_FRONTIER_HIGH_WATER": round(4 * rate)}
-    return Scenario("fed-and-resumed", sources, seconds=seconds, disturb=resumed, settings=settings)
-
-
-def lowered(seconds: float) -> Scenario:
-    """Return a crawl whose fast source is slowed down by an operator."""
-    requests = round(100 * (0.4 * seconds + 2) + 20 * 0.4 * seconds)  # some are left when it must hold
-    return Scenario(
-        "lowered-override",
-        (Source("fast", 100, requests=requests), Source("modest", 5)),
-        seconds=seconds,
-        disturb=lowered_override,
-    )
 
 
 def slow_tls(seconds: float) -> Scenario:
@@ -443,6 +411,9 @@ def _beside(name: str, rate: float, hanging: Iterable[Source], seconds: float) -
 
 def scenarios() -> list[Scenario]:
     """Return all scenarios in full."""
+    # Enough that some are left when the override of a crawl of 24 s must hold.
+    slowed_down = (Source("fast", 100, requests=round(100 * (0.4 * 24 + 2) + 20 * 0.4 * 24)), Source("modest", 5))
+    modest, held = Source("modest", 20), Source("held", 20, requests=103_000, halted=True)
     crowd = tuple(Source(f"slow-{number}", MINIMUM_RATE, group="slow") for number in range(1000))
     return [
         Scenario("1-worker", MIXED, workers=1),
@@ -455,14 +426,22 @@ def scenarios() -> list[Scenario]:
         Scenario("no-leader", PAIR, disturb=no_leader, settings=LAPSE_SOON, losses=True),
         Scenario("restarted-redis", PAIR, disturb=restarted_redis, losses=True),
         Scenario("killed-redis", PAIR, disturb=partial(restarted_redis, away=0.0), losses=True),
-        lowered(24),
+        Scenario("lowered-override", slowed_down, disturb=lowered_override),
         redirects(14),
         two_spiders(40),
         slow_tls(24),
         slow_tls_stopped(24),
         robots_to_one_host(30, elsewhere=560, apart=40, ordinary=300),
-        fed_while_halted(15, 103_000, 1000),
-        fed_and_resumed(20, 100),
+        # Fed far more seeds of a halted source than there is room for, then another's.
+        Scenario("fed-while-halted", (modest, held), seconds=15, settings={"CRAWL_FRONTIER_HIGH_WATER": 1000}),
+        # Most seeds of a source wait beyond its share when it is resumed.
+        Scenario(
+            "fed-and-resumed",
+            (modest, Source("held", 100, halted=True)),
+            seconds=20,
+            disturb=resumed,
+            settings={"CRAWL_FRONTIER_HIGH_WATER": 400},
+        ),
         Scenario("1000-slow", (Source("fast", 100), *crowd), seconds=25),
         *(hanging_sources(count, 60) for count in (4, 30, 200)),
         hanging_hosts(300, 60),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
+from benchmarks.measure import redis_cpu
 from benchmarks.ours import ROOT, options
 from crawlproject.state import embedded
 
@@ -42,10 +43,6 @@ class Cost(NamedTuple):
 
 def cost(before: Any, after: Any, requests: int, lease: float) -> Cost:
     """Return the difference between two answers to INFO, for one of `requests`."""
-
-    def used(info: Any) -> float:
-        return float(info["used_cpu_user"] + info["used_cpu_sys"])
-
     commands: Counter[str] = Counter()
     functions = 0.0
     for name in (name for name in after if name.startswith("cmdstat_")):
@@ -53,7 +50,7 @@ def cost(before: Any, after: Any, requests: int, lease: float) -> Cost:
         calls, usec = (after[name][part] - before.get(name, {part: 0})[part] for part in ("calls", "usec"))
         commands[plain] += calls / requests
         functions += usec / requests * (plain == _CALLING)
-    return Cost((used(after) - used(before)) * 1e6 / requests, functions, commands, lease)
+    return Cost((redis_cpu(after) - redis_cpu(before)) * 1e6 / requests, functions, commands, lease)
 
 
 def measure(checkout: Path, requests: int, rate: float) -> Cost:

@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import trustme
-
-from benchmarks.ours import until
+from benchmarks.ours import issue_certificate, stop, until
+from demo.redis_servers import free_port
 
 _CONFIG = """\
 daemon off;
@@ -68,14 +67,7 @@ class Site:
     With `tls` all are https sites, with certificates that no browser would accept.
     """
 
-    def __init__(
-        self,
-        folders: Mapping[str, Path],
-        home: Path,
-        *,
-        apart: bool = False,
-        tls: bool = False,
-    ) -> None:
+    def __init__(self, folders: Mapping[str, Path], home: Path, *, apart: bool = False, tls: bool = False) -> None:
         self.folders = {name: folder.resolve() for name, folder in folders.items()}
         self.home = home.resolve()
         self.hosts = {name: f"127.0.0.{number if apart else 1}" for number, name in enumerate(folders, 1)}
@@ -88,17 +80,12 @@ class Site:
         if program is None:
             sys.exit("The benchmarks serve their pictures with nginx: install it (apt-get install nginx-light).")
         self.home.mkdir(parents=True, exist_ok=True)
-        self._ports = dict(zip(_free_ports(len(self.folders)), self.folders, strict=True))
+        self._ports = {free_port(): name for name in self.folders}
         scheme = "https" if self.tls else "http"
         self.urls = {name: f"{scheme}://{self.hosts[name]}:{port}" for port, name in self._ports.items()}
         config = self.home / "nginx.conf"
         servers = (
-            _SERVER.format(
-                host=self.hosts[name],
-                port=port,
-                tls="ssl" * self.tls,
-                root=self.folders[name],
-            )
+            _SERVER.format(host=self.hosts[name], port=port, tls="ssl" * self.tls, root=self.folders[name])
             for port, name in self._ports.items()
         )
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -111,22 +98,14 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop(self._process, _PATIENCE)
 
     def _certificate(self) -> str:
         """Return the lines of the configuration that name the certificate of all sites; "" without TLS."""
         if not self.tls:
             return ""
-        path = self.home / "certificate.pem"
-        certificate = trustme.CA().issue_cert(*self.hosts.values())
-        path.write_bytes(b"".join(part.bytes() for part in certificate.cert_chain_pems))
-        certificate.private_key_pem.write_to_path(self.home / "key.pem")
-        return f"ssl_certificate {path}; ssl_certificate_key {self.home}/key.pem;"
+        path, _ = issue_certificate(self.home, self.hosts.values())
+        return f"ssl_certificate {path}; ssl_certificate_key {path};"
 
     def _wait(self) -> None:
         def is_there(host: str, port: int) -> bool:
@@ -146,14 +125,6 @@ class Site:
             arrival = Arrival(float(done) - float(took), path, int(status))
             found[self._ports[int(port)]].append(arrival)
         return {name: sorted(arrivals) for name, arrivals in found.items()}
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def link(pictures: Iterable[Path], folder: Path) -> list[str]:

@@ -82,9 +82,7 @@ def _floods() -> Answers:
         "nothing": b"",
         "not-http": b"\x16\x03\x01" + bytes(500),
     }
-    for name, head in heads.items():
-        made[name] = raw(head), None
-    return made
+    return made | {name: (raw(head), None) for name, head in heads.items()}
 
 
 def _codings() -> Answers:

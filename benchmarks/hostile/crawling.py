@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.hostile import standstill
 from benchmarks.hostile.room import Tally
 from benchmarks.hostile.standstill import STOOD_NEVER, Standstill
+from benchmarks.measure import FAST
 from benchmarks.ours import MIB, Crawl, resident
 from crawlproject.state.keys import Keys
 
@@ -22,7 +23,6 @@ SOURCE = "museum"
 IMAGE, LINK_ROT = "image", "link rot"  # how a seed can end; else by the reason of its dead letter
 MOST_CPU_S = 1.0  # that the reactor may be busy with one thing; a pulse lapses after five
 MOST_MEMORY = 1024 * MIB
-_FASTEST = 500_000_000  # images of a source that gets 200 requests a second
 _PATIENCE_S = 300.0
 
 
@@ -65,20 +65,15 @@ class Ran:
         )
 
 
-def crawl(
-    folder: Path, seeds: list[dict[str, Any]], rows: list[dict[str, Any]] | None = None, **settings: object
-) -> Ran:
-    """Crawl the seeds, of `SOURCE` unless they name another; `rows` are the further ones of the catalogue."""
+def crawl(folder: Path, seeds: list[dict[str, Any]], others: Iterable[str] = (), **settings: object) -> Ran:
+    """Crawl the seeds, of `SOURCE` unless they name one of the others."""
     ran = Ran()
     watched = folder / "standstill.json"
     at_once = {
         "CRAWL_MAX_RETRIES": 0,
         "CRAWL_CIRCUIT_ERRORS": 1,  # the sites here do little but fail
     }
-    with Crawl(folder / "crawl", {SOURCE: _FASTEST}, at_once | settings) as one:
-        if rows:
-            catalogue = one.home / "catalogue.json"
-            catalogue.write_text(json.dumps([*json.loads(catalogue.read_text()), *rows]))
+    with Crawl(folder / "crawl", dict.fromkeys((SOURCE, *others), FAST), at_once | settings) as one:
         one.redis.lpush(KEYS.seeds, *(json.dumps({"source": SOURCE} | seed) for seed in seeds))
         options = (*standstill.OPTIONS, "-s", f"{standstill.FILE}={watched}", "-L", "DEBUG")
         worker = subprocess.Popen([*one.worker_command(0), *options], env=one.environment)

@@ -8,12 +8,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.hostile.crawling import KEYS
 from benchmarks.hostile.room import Room, Tally
-from benchmarks.ours import ROOT, SCRAPY, Crawl, until
+from benchmarks.ours import ROOT, SCRAPY, Crawl, stop, until
 from demo.redis_servers import free_port
 
 _SECRET = b"S3CRET"
@@ -45,6 +46,9 @@ _HOSTS = (
 )
 _ORIGINS = ("https://evil.example", "null", "http://127.0.0.1:1", "file://", "http://localhost.evil.example")
 _ORDERS = ("/halt", "/resume", "/rate", "/include", "/logout")
+_OUTSIDE = ("/thumbnails//etc/passwd", "/thumbnails/%2fetc%2fpasswd", "/static/\\..\\secret.jpg", "/secret.jpg")
+_TOKENS = ("", "0" * 64, "\xff", "x" * 5_000)
+_COOKIES = ("", "a=b", "crawl_dashboard_9411=x.9999999999.y", "a" * 5_000)
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _BODIES = (
     b"",
@@ -57,38 +61,23 @@ _BODIES = (
 )
 
 
-def _attempts() -> Iterator[Attempt]:  # noqa: PLR0912 - one loop a sort
-    for up in _UP:
-        for place in ("static", "thumbnails", "thumbnails/ab"):
-            for slash in ("/", "%2f", "%5c"):
-                for depth in (1, 2, 6):
-                    yield Attempt("GET", f"/{place}/{slash.join([up] * depth)}{slash}secret.jpg", {})
-    for path in (
-        "/thumbnails//etc/passwd",
-        "/thumbnails/%2fetc%2fpasswd",
-        "/static/\\..\\secret.jpg",
-        "/secret.jpg",
-    ):
+def _attempts() -> Iterator[Attempt]:
+    places = ("static", "thumbnails", "thumbnails/ab")
+    for up, place, slash, depth in product(_UP, places, ("/", "%2f", "%5c"), (1, 2, 6)):
+        yield Attempt("GET", f"/{place}/{slash.join([up] * depth)}{slash}secret.jpg", {})
+    for path in _OUTSIDE:
         yield Attempt("GET", path, {})
-    for method in _METHODS:
-        for path in ("/", "/halt", "/events", "/static/app.js", "*"):
-            yield Attempt(method, path, {})
+    for method, path in product(_METHODS, ("/", "/halt", "/events", "/static/app.js", "*")):
+        yield Attempt(method, path, {})
     for host in _HOSTS:
-        for method, path in (
-            ("GET", "/"),
-            ("GET", "/events"),
-            ("GET", "/login"),
-            ("POST", "/halt"),
-            ("POST", "/login"),
-        ):
-            yield Attempt(method, path, {"Host": host}, b'{"source": "museum"}' if method == "POST" else b"")
+        yield from (Attempt("GET", path, {"Host": host}) for path in ("/", "/events", "/login"))
+        yield from (Attempt("POST", path, {"Host": host}, b'{"source": "museum"}') for path in ("/halt", "/login"))
     for path in _ORDERS:
         for body in _BODIES:
             yield Attempt("POST", path, {}, body)
-        for token in ("", "0" * 64, "\xff", "x" * 5_000):
-            for cookie in ("", "a=b", "crawl_dashboard_9411=x.9999999999.y", "a" * 5_000):
-                headers = {"X-CSRF-Token": token, "Cookie": cookie}
-                yield Attempt("POST", path, headers, b'{"source": "museum", "rate": "5"}')
+        for token, cookie in product(_TOKENS, _COOKIES):
+            headers = {"X-CSRF-Token": token, "Cookie": cookie}
+            yield Attempt("POST", path, headers, b'{"source": "museum", "rate": "5"}')
         for origin in _ORIGINS:
             yield Attempt("POST", path, {"Origin": origin}, b'{"source": "museum", "rate": "5"}')
         yield Attempt("GET", f"{path}?source=museum", {})
@@ -108,8 +97,8 @@ _RAW = (
         b"\r\n\r\n",
         b"GET\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
-        b"\x16\x03\x01" + bytes(200),
         b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01" + bytes(200),
     ),
     *(b"\0" * 100_000, b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"A" * 2_000_000),
     b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
@@ -133,12 +122,7 @@ def _monitor(crawl: Crawl, **settings: str) -> Iterator[tuple[int, int, Path, su
         until("the dashboard answers", _START_S, lambda: _answers(dashboard) and _answers(metrics))
         yield dashboard, metrics, log, process
     finally:
-        process.terminate()
-        try:
-            process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process, _PATIENCE_S)
 
 
 def _answers(port: int) -> bool:

@@ -1,10 +1,6 @@
-"""Where hostile URLs lead: spellings of private addresses, names that resolve to them, and what listens there."""
+"""Where hostile URLs lead: spellings of private addresses, and names that resolve to them."""
 
 from __future__ import annotations
-
-import socket
-import threading
-from contextlib import suppress
 
 SITE = "127.0.0.2"  # the only address that is open: redirects come from it
 
@@ -65,30 +61,3 @@ ODD = [  # whole URLs that parsers disagree on
     "data:image/gif;base64,R0lGODlhAQABAAAAACw=",
     "s3://bucket/a",
 ]
-
-
-class Trap:
-    """Counts the connections to one port of this machine, at 127.0.0.1 and, where there is one, at ::1."""
-
-    def __init__(self) -> None:
-        self.sockets = [socket.create_server(("127.0.0.1", 0))]
-        self.port = self.sockets[0].getsockname()[1]
-        with suppress(OSError):
-            self.sockets.append(socket.create_server(("::1", self.port), family=socket.AF_INET6))
-        self.caught: list[bytes] = []
-        for one in self.sockets:
-            threading.Thread(target=self._listen, args=(one,), daemon=True).start()
-
-    def _listen(self, one: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = one.accept()
-                connection.settimeout(1)
-                self.caught.append(connection.recv(1000))
-                connection.close()
-
-    def close(self) -> None:
-        for one in self.sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.hostile.targets import HOSTS, ODD, RECORDS, SITE, Trap
+from benchmarks.hostile.targets import HOSTS, ODD, RECORDS, SITE
 from tests.conftest import Zone
 from tests.sites import Handler, served
 from tests.test_crawl import KEYS, Crawl, picture, size_for
@@ -29,11 +32,35 @@ class Site(Handler):
             self.answer(200 if body else 404, body)
 
 
+class Trap:
+    """Counts the connections to one port of this machine, at 127.0.0.1 and, where there is one, at ::1."""
+
+    def __init__(self) -> None:
+        self.sockets = [socket.create_server(("127.0.0.1", 0))]
+        self.port = self.sockets[0].getsockname()[1]
+        with suppress(OSError):
+            self.sockets.append(socket.create_server(("::1", self.port), family=socket.AF_INET6))
+        self.caught: list[bytes] = []
+        for one in self.sockets:
+            threading.Thread(target=self._listen, args=(one,), daemon=True).start()
+
+    def _listen(self, one: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = one.accept()
+                connection.settimeout(1)
+                self.caught.append(connection.recv(1000))
+                connection.close()
+
+
 @pytest.fixture
 def trap() -> Iterator[Trap]:
-    one = Trap()
-    yield one
-    one.close()
+    trap = Trap()
+    yield trap
+    for one in trap.sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
 
 
 @pytest.fixture
