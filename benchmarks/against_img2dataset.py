@@ -1,26 +1,23 @@
 """crawlproject against img2dataset: the same pictures from the same server into WebDataset's shards, in one run.
 
     make img2dataset
-    python -m benchmarks.against_img2dataset [--python PYTHON] [--rounds N] [--images N] [--kinds KIND,...]
+    python -m benchmarks.against_img2dataset [--rounds N] [--images N] [--corpus all|jpeg|web]
 
-PYTHON is the interpreter of an environment that has img2dataset, by default that of `make img2dataset`. Both read
-URLs and captions from one Parquet file, make pictures of at most 640 pixels, never enlarged, as JPEG of quality
-85, with EXIF and SHA-256, and end with tar and Parquet files. img2dataset has two processes, as the machine has
-two cores; crawlproject has one worker with its two decoders, `scrapy feed` before it, `scrapy events --follow`
-beside it, and Redis, all of which count. Prints what measure.py says. Needs nginx.
+Both read URLs and captions from one Parquet file, make pictures of at most 640 pixels, never enlarged, as JPEG of
+quality 85, with EXIF and SHA-256, and end with tar and Parquet files. img2dataset has two processes, as the
+machine has two cores; crawlproject has one worker with its two decoders, `scrapy feed` before it, `scrapy events
+--follow` beside it, and Redis, all of which count. Prints what measure.py says. Needs nginx.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -89,7 +86,7 @@ def ours(seeds: Sequence[Seed], home: Path) -> Made:
     return Made(cpu, max(peak for _, peak in ran.values()), _samples_in(out), last + took)
 
 
-def theirs(seeds: Sequence[Seed], home: Path, *, python: str) -> Made:
+def theirs(seeds: Sequence[Seed], home: Path) -> Made:
     """Run img2dataset."""
     table, out = _seeds_in_parquet(seeds, home), home / "shards"
     settings = {
@@ -99,7 +96,7 @@ def theirs(seeds: Sequence[Seed], home: Path, *, python: str) -> Made:
         "encode_quality": 85, "processes_count": _PROCESSES, "thread_count": _THREADS,
         "number_sample_per_shard": max(-(-len(seeds) // (2 * _PROCESSES)), 2),
     }  # fmt: skip
-    command = [python, "-m", "img2dataset.main", *(f"--{name}={value}" for name, value in settings.items())]
+    command = [str(_PYTHON), "-m", "img2dataset.main", *(f"--{name}={value}" for name, value in settings.items())]
     cpu, memory = run_to_end(command, ROOT, os.environ, home / "output.txt")
     last = max(path.stat().st_mtime for path in out.glob("*.tar"))
     return Made({"all": cpu}, memory, _samples_in(out), last)
@@ -148,14 +145,12 @@ def main() -> None:
     """Run the comparison."""
     parser = comparison("against_img2dataset", __doc__, rounds=3)
     parser.add_argument("--images", type=int, help="how many to fetch (default: each picture once)")
-    parser.add_argument("--kinds", help="only these, such as jpeg,webp (default: all)")
-    parser.add_argument("--python", default=str(_PYTHON), help="the interpreter of an environment that has it")
+    parser.add_argument("--corpus", choices=corpus.CORPORA, default="all", help="which pictures, see corpus.py")
     chosen = parser.parse_args()
-    if shutil.which(chosen.python) is None:
-        parser.error(f"there is no {chosen.python}: `make img2dataset` installs what this is held against")
-    crawlers: dict[str, Crawler] = {"img2dataset": partial(theirs, python=chosen.python), "crawlproject": ours}
-    kinds = set(chosen.kinds.split(",")) if chosen.kinds else set(corpus.KINDS.values())
-    pictures = [path.resolve() for path in corpus.pictures(chosen.corpus) if corpus.kind_of(path) in kinds]
+    if not _PYTHON.exists():
+        parser.error(f"there is no {_PYTHON}: `make img2dataset` installs what this is held against")
+    crawlers: dict[str, Crawler] = {"img2dataset": theirs, "crawlproject": ours}
+    pictures = [path.resolve() for path in corpus.pictures(chosen.corpus)]
     images = list(islice(cycle(pictures), chosen.images or len(pictures)))
     size = sum(path.stat().st_size for path in images)
     print(f"{len(images)} images from {len(pictures)} pictures, {size / len(images) / 1024:.0f} KiB on average")

@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import corpus
 from benchmarks.ours import options
 
 FAST = 500_000_000  # images of a source: 200 requests a second, so that the worker's own speed is the limit
@@ -101,7 +100,6 @@ def comparison(program: str, description: str | None, rounds: int) -> argparse.A
     """Return a parser of the options that the comparisons share."""
     parser = options(program, description)
     parser.add_argument("--rounds", type=int, default=rounds, help="of each, in turn")
-    parser.add_argument("--corpus", type=Path, default=corpus.FOLDER, help="folder of the pictures and manuals")
     return parser
 
 

@@ -1,6 +1,6 @@
 """Pages a second of a core: crawlproject's `pages` against bare Scrapy, and other crawlers.
 
-    python -m benchmarks.page_crawl [--rounds N] [--tls] [--pages N] [--corpus DIR] [--peers]
+    python -m benchmarks.page_crawl [--rounds N] [--tls] [--pages N] [--peers]
 
 All crawl the same manuals (HTML out of Debian packages) from the same nginx, on four addresses, link by link, in
 one run. Bare Scrapy (plain_spider.py) has its LinkExtractor and its frontier in memory, and neither reads
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="also crawlee and spider, which npm installs")
     parser.add_argument("--pages", type=int, help="how many the sites' indexes list at most (default: all)")
     chosen = parser.parse_args()
-    manuals = corpus.pages(chosen.corpus)
+    manuals = corpus.pages()
     with tempfile.TemporaryDirectory(prefix="sites-") as temporary:
         home = Path(temporary)
         least, all_of_it = lay_out({}, home / "least", None), lay_out(manuals, home / "all", chosen.pages)
