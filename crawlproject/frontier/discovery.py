@@ -98,7 +98,7 @@ class Discovery:
     """Admits links to the frontier of one spider.
 
     The finds of several pages go to Redis in one call: ten times a second, or as soon as one is full. There is one
-    call at a time.
+    call at a time; if Redis fails, all that wait fail with it.
 
     What this worker has lately seen admitted, or known, is not asked for again: a direct-mapped table of 64-bit
     hashes holds the latest link of each place. It is marked only after Redis has answered, and emptied when that
@@ -233,6 +233,9 @@ class Discovery:
             try:
                 await self._send(batch)
             except Exception as error:
+                if isinstance(error, REDIS_TROUBLE):  # those behind would each wait for a time-out of their own
+                    batch += self._waiting
+                    self._waiting.clear()
                 for one in batch:
                     if not one.letters.done():
                         one.letters.set_exception(error)

@@ -37,11 +37,6 @@ _MOST_ELSEWHERE = 8  # sitemaps on other domains than the robots.txt that names 
 _LEFT_OUT = "sitemaps_left_out"  # count: sitemaps that were named and are not fetched
 _TEXTS = 4_194_304  # pages whose text is remembered in all, 9 bytes each
 _MOST_HOSTS = 50_000  # whose sitemaps this worker knows to be stored
-_CALLS = 32  # for pages at the same time: each takes a connection to Redis, and this process has 100
-
-
-class _NoCatalogue(Exception):
-    """No leader knows whose links these are."""
 
 
 class LinksPipeline:

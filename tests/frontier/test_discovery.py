@@ -86,6 +86,18 @@ async def test_after_a_fault_of_redis_nothing_is_taken_as_known(state: State) ->
     assert await one.admit(PAGE) == Discovered(admitted=20)
 
 
+async def test_what_waits_behind_a_call_that_fails_is_told_with_it(state: State) -> None:
+    await lead(state)
+    scripts = Counted(state)
+    one = discovery_of(scripts)
+    scripts.faults.append(redis.TimeoutError("a master that hangs"))  # each call would take as long
+    pages = ([Link(f"https://{page}.example/{n}") for n in range(LINKS_A_CALL)] for page in range(3))
+    found = await asyncio.gather(*map(one.admit, pages), return_exceptions=True)
+    assert [type(each) for each in found] == [redis.TimeoutError] * 3
+    assert scripts.calls == [[LINKS_A_CALL]]
+    assert await one.admit(PAGE) == Discovered(admitted=20)
+
+
 async def test_finds_of_several_pages_go_in_one_call_and_a_page_of_many_links_lets_others_have_theirs(
     state: State,
 ) -> None:

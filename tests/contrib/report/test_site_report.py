@@ -65,7 +65,7 @@ async def test_hours_are_added_up(state: State) -> None:
 async def test_a_status_means_on_the_page_what_the_crawl_makes_of_it(state: State) -> None:
     options = {"museum": json.dumps({"gone": [403]})}
     await state.scripts.set_rates(await lead(state), [("museum", 5.0, 5.0)], {}, options)
-    kinds = {"200": 9, "304": 4, "403": 3, "404": 2, "416": 1, "500": 1}
+    kinds = {"200": 9, "304": 4, "403": 3, "404": 2, "416": 1, "500": 1, "opened": 1}
     await put_hour(state, "museum", 1, [20, 1, 0, 9, 2, 3, 5000, kinds])
     html = page(await site_report(state, "museum")).decode().partition("<main>")[2]
     text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
@@ -75,6 +75,23 @@ async def test_a_status_means_on_the_page_what_the_crawl_makes_of_it(state: Stat
     assert "304 4 20 % not changed since we had it last" in text
     assert "500 1 5 % an error: when too many" in text
     assert "do not come back" not in text  # a robots.txt that is not there is asked for again
+    assert "slow answers), waited for a Retry-After 0 times, paused because of errors 1 time, stopped" in text
+
+
+@pytest.mark.parametrize(("lines", "told"), [(60, ""), (61, "14 more characters are not shown.")])
+async def test_the_page_tells_how_much_of_a_robots_txt_it_does_not_show(
+    state: State, lines: int, told: str
+) -> None:
+    fence = await lead(state)
+    await state.scripts.set_rates(fence, [("museum.example", 5.0, 5.0)], {})
+    url, body = "https://museum.example/robots.txt", b"User-agent: *\r\n" + b"Disallow: /x\r\n" * (lines - 1)
+    await state.scripts.look_robots("t", url, "museum.example")
+    await state.scripts.keep_robots(
+        "t", url, kind="rules", body=body, ttl=60, source="museum.example", retry=60.0, retry_max=3600.0
+    )
+    html = page(await site_report(state, "museum.example")).decode()
+    assert "<pre>User-agent: *\nDisallow: /x\n" in html
+    assert re.findall("[0-9]+ more characters are not shown.", html) == ([told] if told else [])
 
 
 async def test_each_robots_txt_is_told_with_what_follows_from_it(state: State) -> None:
