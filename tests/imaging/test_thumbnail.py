@@ -84,13 +84,13 @@ def test_longest_side_is_bounded_and_nothing_enlarged(
 @pytest.mark.parametrize(
     ("size", "mode", "decoded"),
     [
-        ((1280, 853), "keep_ratio_largest", (640, 427)),  # whose thumbnail is 426.5 pixels high
-        ((1279, 853), "keep_ratio_largest", (1279, 853)),
-        ((2000, 1280), "keep_ratio", (1000, 640)),
-        ((1400, 1280), "center_crop", (700, 640)),
+        ((1600, 1065), "keep_ratio_largest", (800, 533)),  # whose thumbnail is 426 pixels high
+        ((1599, 1065), "keep_ratio_largest", (1599, 1065)),
+        ((2000, 1600), "keep_ratio", (1000, 800)),
+        ((1800, 1600), "center_crop", (900, 800)),
     ],
 )
-def test_a_jpeg_is_decoded_no_smaller_than_its_thumbnail(
+def test_a_jpeg_is_decoded_at_one_and_a_quarter_times_its_thumbnail_at_least(
     size: tuple[int, int], mode: str, decoded: tuple[int, int]
 ) -> None:
     image = opened(encoded(Image.new("RGB", size, "red"), "JPEG"))
