@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import IO, Any
 
-from crawlproject.errors import CrawlprojectError, StorageDown
+from crawlproject.errors import ConfigError, CrawlprojectError, StorageDown
 from crawlproject.storage.blobs import Folder, described, reported, sync
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import printable
@@ -127,6 +127,8 @@ class S3Parts:
         self._files: dict[str, IO[bytes]] = {}  # unfinished
         try:
             self._s3 = S3Storage(uri, settings)
+        except ConfigError:  # there is no boto
+            raise
         except Exception as error:  # whatever boto finds wrong
             raise CrawlprojectError(f"{printable(uri)} cannot be used: {described(error)}") from None
         self.place = self._s3.place

@@ -14,7 +14,7 @@ from crawlproject.contrib.datasets.parts import Parts, parts_of
 from crawlproject.errors import ConfigError, CrawlprojectError, StorageDown
 from crawlproject.sinks.sink import Target
 from crawlproject.state.client import State
-from crawlproject.storage.blobs import Folder, described, folder_of
+from crawlproject.storage.blobs import Folder, described, folder_of, refusing
 from crawlproject.storage.s3 import S3Storage
 from crawlproject.texts import counted, missing, printable
 
@@ -186,7 +186,8 @@ def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callabl
         StorageDown: the storage fails at present.
         CrawlprojectError: it refuses, until an operator acts.
     """
-    store = S3Storage(uri, settings) if uri.startswith("s3://") else Folder(folder_of(uri))
+    with refusing(setting, uri):  # as boto may refuse its settings
+        store = S3Storage(uri, settings) if uri.startswith("s3://") else Folder(folder_of(uri))
 
     def look_up(name: str, tries: int = _TRIES if isinstance(store, Folder) else 1) -> bytes | None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,6 +185,17 @@ def test_a_picture_that_cannot_be_read_stops_it_and_is_named(tmp_path: Path) -> 
     (tmp_path / "0.jpg").mkdir()
     with pytest.raises(ConfigError, match=r"IMAGES_STORE=.*: 0.jpg cannot be read \(IsADirectoryError.*remove it"):
         lookup_of(str(tmp_path), Settings())("0.jpg")
+
+
+def test_a_store_that_boto_rejects_is_named_with_its_setting() -> None:
+    with pytest.raises(ConfigError, match=r"IMAGES_STORE=s3://b/x/ cannot be used: ValueError: Invalid endpoint"):
+        lookup_of("s3://b/x/", aws("notaurl"))
+
+
+def test_without_boto_the_message_begins_with_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(ConfigError, match=r"^s3:// needs boto3 .*: pip install 'crawlproject\[s3\]'$"):
+        parts_of("s3://b/x/", Settings())
 
 
 def test_in_s3_what_is_missing_is_told_from_what_is_forbidden(tmp_path: Path, bucket: Any, gate: Gate) -> None:
