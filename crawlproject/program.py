@@ -91,10 +91,10 @@ def load_one_command() -> None:
 
     def load(settings: Any, inproject: bool) -> dict[str, Any]:
         called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-        module, found = f"{settings['COMMANDS_MODULE']}.{called}", dict[str, Any]()
-        if called.isidentifier() and settings["COMMANDS_MODULE"] and find_spec(module):  # not one of Scrapy's
-            found = cmdline._get_commands_from_module(module, inproject)
-        return found or load_all(settings, inproject)
+        module = f"crawlproject.commands.{called}"
+        if settings["COMMANDS_MODULE"] == "crawlproject.commands" and called.isidentifier() and find_spec(module):
+            return dict(cmdline._get_commands_from_module(module, inproject))
+        return load_all(settings, inproject)
 
     cmdline._get_commands_dict = load  # type: ignore[attr-defined]
 

@@ -20,8 +20,8 @@ from crawlproject.pages.rules import NO_IMAGES, header
 from crawlproject.politeness.outcomes import NOT_HTML, UNREADABLE, Failure
 from crawlproject.texts import printable
 
-# Bytes; fewer take 0.1 s at most, whatever they are, as a rule 3 ms: a thread would add a fifth to that, as it and
-# the event loop want the interpreter at the same time.
+# Bytes; fewer take 0.15 s at most, whatever they are, as a rule 3 ms: a thread would add a fifth to that, as it
+# and the event loop want the interpreter at the same time.
 _LARGE = 64 * 1024
 
 
