@@ -89,11 +89,12 @@ def load_one_command() -> None:
         return
     load_all = cmdline._get_commands_dict
 
-    def load(settings: Any, inproject: bool) -> dict[str, Any]:
+    def load(settings: Any, inproject: bool) -> Any:
         called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         module = f"crawlproject.commands.{called}"
-        if settings["COMMANDS_MODULE"] == "crawlproject.commands" and called.isidentifier() and find_spec(module):
-            return dict(cmdline._get_commands_from_module(module, inproject))
+        is_ours = settings["COMMANDS_MODULE"] == "crawlproject.commands"
+        if is_ours and called.isidentifier() and find_spec(module):
+            return cmdline._get_commands_from_module(module, inproject)
         return load_all(settings, inproject)
 
     cmdline._get_commands_dict = load  # type: ignore[attr-defined]
