@@ -387,7 +387,8 @@ class Chaos:
 
     def _judge_end(self, worker: Worker, status: int) -> None:
         if status not in _STATUSES.get(worker.state, ()):
-            said = (self.crawl.home / f"worker-{worker.number}.log").read_text(errors="replace")[-2000:]
+            log = self.crawl.home / f"worker-{worker.number}.log"
+            said = log.read_text(errors="replace")[-2000:] if log.exists() else "nothing is logged"
             self.broken.append(f"worker {worker.number}, {worker.state}, ended with status {status}: {said}")
 
     def end(self) -> None:

@@ -159,7 +159,6 @@ def test_a_worker_serves_shards_that_there_are() -> None:
 def test_links_are_kept_with_pages_where_pages_are_kept() -> None:
     with pytest.raises(ConfigError, match="CRAWL_PAGES_LINKS=warc needs CRAWL_PAGES_STORE"):
         load({"CRAWL_PAGES_LINKS": "warc"})
-    assert load({"CRAWL_PAGES_LINKS": "warc", "CRAWL_PAGES_STORE": "/a"}).pages_links == "warc"
 
 
 def test_the_bounds_of_every_setting_are_tried() -> None:

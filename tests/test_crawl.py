@@ -231,7 +231,7 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     assert (rot["final_url"], rot["redirects"], rot["attempts"]) == (rot["url"], 0, 1)
     for name, event in (*images.items(), *letters.items(), (rot["identifier"], rot)):
         assert event.get("extra") == (said["extra"] if name.startswith("photos-") else None), name
-    assert all(one["fetch_s"] > 0 for one in (*images.values(), rot))
+    assert min(one["fetch_s"] for one in (*images.values(), rot)) >= 0  # less than half a millisecond is 0
     for event in images.values():
         with Image.open(crawl.folder / "thumbnails" / event["thumbnail"]) as thumbnail:
             assert (thumbnail.format, thumbnail.size) == ("JPEG", (event["width"], event["height"]))

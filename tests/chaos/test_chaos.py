@@ -1,12 +1,9 @@
-"""The chaos benchmarks in small (benchmarks/chaos.py, page_chaos.py): every fault over some hundred seeds."""
+"""The chaos benchmark in small (benchmarks/chaos.py): every fault over some hundred seeds."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from benchmarks import page_chaos
 from benchmarks.chaos import Account, Plan, run
 
 pytestmark = pytest.mark.slow
@@ -43,16 +40,6 @@ def test_every_seed_of_several_shards_ends_in_exactly_one_way_whatever_fails() -
     result = run(plan)
     assert result.faults == dict.fromkeys(plan.faults, 2)
     is_whole(result)
-
-
-@pytest.mark.timeout(900)
-def test_every_page_ends_in_exactly_one_way_whatever_fails() -> None:
-    haste: dict[str, Any] = {"rounds": 1, "pause": (0.5, 1.5), "heartbeat_timeout": 1.5, "workers": 2}
-    plan = page_chaos.plan_of(60, random=4, pages=4, **haste)
-    result, _ = page_chaos.run(plan, pages=4)
-    assert result.faults.keys() == {*plan.deck}
-    assert (result.broken, result.lost, result.doubled) == ([], [], [])
-    assert sum(result.outcomes.values()) >= result.seeds
 
 
 def is_whole(result: Account) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +102,12 @@ def test_deploy_names_no_setting_of_a_plugin_that_there_is_not(name: str) -> Non
     named = set(re.findall(rf"\b{prefix}[A-Z_]+\b", " ".join(texts)))
     assert set() < named & TABLES[name].keys()
     assert named <= TABLES[name].keys() | config.SETTINGS.keys()
+
+
+def test_their_commands_and_options_are_listed_and_completed() -> None:
+    def said(*words: str) -> str:
+        command = [sys.executable, "-m", "crawlproject", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+
+    assert re.search(r"^  report +\S", said("--help"), flags=re.MULTILINE)
+    assert {"report", "--again"} <= set(re.findall(r"[\w-]+", said("completion", "bash")))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from scrapy.settings import Settings
 
-from crawlproject import runtime
+from crawlproject import config, runtime
 from crawlproject.contrib.warc import index as warc_index
 from crawlproject.contrib.warc import store as warc_store
 from crawlproject.contrib.warc.records import Place
@@ -351,6 +351,7 @@ def test_the_store_is_tried_before_the_crawl(tmp_path: Path) -> None:
     check_page_store(Settings())
     check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "store")}))
     assert [path.name for path in (tmp_path / "store").rglob("*")] == [OPEN]
+    config.load({"CRAWL_PAGES_LINKS": "warc", "CRAWL_PAGES_STORE": str(tmp_path / "store")})
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"CRAWL_PAGES_STORE=.*/file/store cannot be used: .*Not a directory"):
         check_page_store(Settings({"CRAWL_PAGES_STORE": str(tmp_path / "file" / "store")}))
