@@ -16,7 +16,7 @@ from demo.redis_servers import Shards
 
 _ANSWER_S = 2.0  # for a server to answer the harness, which is to wake it
 _REPLICATED_MS = 500  # for a replica to have the seeds that were pushed
-_DERIVED = ("due", "workers", "counters", "rates", "sources", "active", "watchlist")
+_DERIVED = ("due", "workers", "counters", "rates", "active", "watchlist")
 
 
 class Frontier(Shards):
