@@ -6,6 +6,7 @@ import argparse
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from scrapy import Request
@@ -147,31 +148,26 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     if excluded is None and seed.source is not None:
         excluded = await exclusion_of(state, seed.source, "")
     paused = (await pause(state)).reason
-    obstacles = [
-        excluded and f"{excluded} is excluded: see {scrapy_command('excluded')}",
-        seen and place is None and 'seen before: a seed for it is a duplicate unless it has "again"',
-        refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
-        refused_address and f"address: {refused_address}",
-        unresolved and f"name: {unresolved}",
-        robots["verdict"] in {"disallowed", "unreachable"} and f"robots.txt: {robots['reason']}",
-        hold.reason if status.state != "excluded" else "",
-        paused,
+    known = seen and place is None
+    by_robots = {"disallowed": inf, "unreachable": robots["for_s"]}.get(robots["verdict"])
+    obstacles = [  # each with the seconds that it lasts: forever, or until somebody acts, inf
+        (excluded and f"{excluded} is excluded: see {scrapy_command('excluded')}", inf),
+        (known and 'seen before: a seed for it is a duplicate unless it has "again"', 0.0),
+        (refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)", inf),
+        (refused_address and f"address: {refused_address}", inf),
+        (unresolved and f"name: {unresolved}", 0.0),
+        (by_robots is not None and f"robots.txt: {robots['reason']}", by_robots or 0.0),
+        (status.state != "excluded" and hold.reason, inf if hold.seconds is None else hold.seconds),
+        (paused, inf),
     ]
     due = None
-    if (
-        hold.seconds is not None
-        and not paused
-        and robots["verdict"] != "disallowed"
-        and not (refused or refused_address or excluded)
-    ):
-        until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
-        due = max(hold.seconds, row.next_slot_s, until_robots)
+    if (held := max([row.next_slot_s, *(seconds for reason, seconds in obstacles if reason)])) < inf:
         if place is None:
-            due += (row.queued + row.waiting) * interval_of(status)
+            due = held + (row.queued + row.waiting) * interval_of(status)
         elif place.at is not None:
-            due = max(due, place.at - status.now)
+            due = max(held, place.at - status.now)
         else:
-            due = 0.0 if place.in_front is None else due + place.in_front * interval_of(status)
+            due = 0.0 if place.in_front is None else held + place.in_front * interval_of(status)
     return {
         "url": request.url,
         "identifier": seed.identifier,
@@ -184,7 +180,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "request": place and {"state": place.state, "in_front": place.in_front, "due_s": due},
         "excluded_by": excluded,
         "robots": robots,
-        "obstacles": [obstacle for obstacle in obstacles if obstacle],
+        "obstacles": [reason for reason, _ in obstacles if reason],
         "due_s": due,
         "last_50_statuses": statuses,
         **(await _as_page(state, request.url, name) if spider == "pages" else {}),
