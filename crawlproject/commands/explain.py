@@ -27,7 +27,6 @@ from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
-from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import attribution, reason_for_name, reason_for_url
 from crawlproject.status.outcome_of_url import last_end
@@ -38,8 +37,8 @@ from crawlproject.status.source_status import (
     interval_of,
     pause,
     said_of_links,
+    sample_sources,
     seen_on,
-    source_statuses,
 )
 from crawlproject.texts import counted, printable, scrapy_command, without_userinfo
 
@@ -105,14 +104,13 @@ async def explain_source(state: State, name: str) -> dict[str, Any]:
     state = state.shard_for(name)
     found = await state.scripts.attribute(name, None)
     is_known = not await unknown_sources(state, [name])
-    [(status, row)] = [pair async for pair in source_statuses(state, [name])]
-    [statuses] = await read_statuses(state, [name])
-    obstacles = (hold_of(status).reason, (await pause(state)).reason)
+    [sample] = [one async for one in sample_sources(state, [name])]
+    obstacles = (hold_of(sample.status).reason, (await pause(state)).reason)
     return {
         "crawled_as": reason_for_name(found, name, owner, is_known=is_known),
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
-        "last_50_statuses": statuses,
-        **row._asdict(),
+        "last_50_statuses": sample.statuses,
+        **sample.row._asdict(),
     }
 
 
@@ -134,12 +132,11 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     state = state.shard_for(name)
     believed = seed.source == name and found.kind not in {"domain", "unknown"}
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
-    [(status, row)] = [pair async for pair in source_statuses(state, [name])]
+    [(status, row, _, _, statuses, _)] = [one async for one in sample_sources(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
     seen = await state.scripts.was_seen(digest(request))
     place = await find_request(state, name, request.url, uuid and seed.identifier, status.spilled)
-    [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
     is_unknown = status.by_size is None or found.kind in {"domain", "unknown", "rate"}

@@ -18,8 +18,8 @@ from crawlproject.status.source_status import (
     pause,
     said_of_links,
     said_of_minimum,
+    sample_sources,
     seen_on,
-    source_statuses,
 )
 from crawlproject.texts import counted
 
@@ -47,7 +47,7 @@ class Command(cli.Command):
             else:
                 known, away = await ask_shards(state.shards, known_sources, within_s=60.0)
                 names = sorted({name for found in known.values() for name in found})
-            rows = (row async for _, row in source_statuses(state, names, away))
+            rows = (one.row async for one in sample_sources(state, names, away))
             if opts.json:
                 await _write_json(names, rows)
             else:

@@ -18,15 +18,13 @@ from crawlproject.state.client import State
 from crawlproject.state.master import master_of
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.shards import shard_of
-from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
-from crawlproject.state.source_table import RateSum, count_sources
-from crawlproject.status.snapshot import CrawlSample, InFlight, Snapshot, SourceSample, snapshot
-from crawlproject.status.source_status import statuses_of_shard
+from crawlproject.state.source_table import RateSum
+from crawlproject.status.snapshot import CrawlSample, InFlight, Snapshot, snapshot
+from crawlproject.status.source_status import sample_sources_of_shard
 from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
-MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
+MOST_SOURCES = 1000  # read one by one; of several shards, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
-_BATCH = 200  # sources a call
 _SUMMED = (
     *("outstanding", "seeds", "overflow", "dead", "alive", "known", "due", "ready", "spilled"),
     *("halted", "halted_for_a_while", "sources", "totals"),
@@ -45,16 +43,9 @@ class Survey:
         self.names = names
         self.latest: CrawlSample | None = None
         self._rates = {shard: RateSum(shard) for shard in state.shards}
+        self.most = max(MOST_SOURCES // state.count, _LEAST_SOURCES)  # of each shard
         self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
-        self._known = 0  # sources, of all shards
-
-    @property
-    def most(self) -> int:
-        """How many sources of each shard are read one by one: all, if there are not too many."""
-        count = self.state.count
-        is_few = count == 1 or self._known <= MOST_SOURCES
-        return MOST_SOURCES if is_few else max(MOST_SOURCES // count, _LEAST_SOURCES)
 
     async def look(self, overview: Overview | None = None) -> Snapshot | None:
         """Return what the crawl did since the last call; None at the first one. `overview` is as for `take`.
@@ -84,15 +75,11 @@ class Survey:
 
         """
         state = self.state
-        if state.count > 1 and not self._seen:
-            counts, _ = await ask_shards(state.shards, count_sources)
-            self._known = sum(counts.values())
-        most = self.most
 
         async def look(shard: State) -> CrawlSample:
             own: Any = overview if shard is state else None
             if own is None:
-                own = await collect(shard, must_lead=False, most=most)
+                own = await collect(shard, must_lead=False, most=self.most)
             wanted = [name for name in self.names if state.shard_for(name) is shard]
             own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
             return await take_sample(shard, own, self._rates[shard], unread=self._unread)
@@ -103,7 +90,6 @@ class Survey:
         if not found:
             raise not_answering(state, away[state], ", nor any other")
         self._seen |= found
-        self._known = sum(sample.overview.known for sample in self._seen.values())
         nodes = {node_of(shard): sample.overview.redis_bytes for shard, sample in found.items()}
         faults = {shard.number: f"does not answer: {fault}" for shard, fault in away.items()}
         for shard, sample in found.items():
@@ -198,15 +184,7 @@ async def take_sample(
         with suppress(ValueError):  # a lease that was not written by crawlproject
             domains.add(domain_of_url(codec.url_of(entry)))
     names = list(overview.sources)
-    sources: dict[str, SourceSample] = {}
-    looked = statuses_of_shard(state, names, leases)
-    rows = {row.source: (row, counts) async for _, row, counts in looked}
-    for first in range(0, len(names), _BATCH):
-        some = names[first : first + _BATCH]
-        read = (read_dead_letter_counts, read_statuses, read_fetches)
-        for name, *more in zip(some, *[await one(state, some) for one in read], strict=True):
-            row, counts = rows[name]
-            sources[name] = SourceSample(row, more[0], counts, *more[1:])
+    sources = {one.row.source: one async for one in sample_sources_of_shard(state, names, leases)}
     limits = await rate_sum.look() if overview.known > len(names) and rate_sum is not None else None
     in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
     behind = await furthest_behind(state) if unread else {}

@@ -9,28 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES, SITE_ERRORS
 from crawlproject.state.calls import HISTOGRAMS, LATENCY_BOUNDS, Overview, histogram
-from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
+from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceSample
 
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
 _MANY_ERRORS = 0.1  # of all results
-
-
-class SourceSample(NamedTuple):
-    """One source: its status, its dead letters, its counters, how often each of its last 50 statuses came.
-
-    `fetches` says how long its last fetches took, by bucket of `LATENCY_BOUNDS`; [] without any.
-    """
-
-    row: SourceRow
-    dead: int
-    counts: Mapping[str, int]
-    statuses: Mapping[str, int]
-    fetches: Sequence[int] = ()
-
-    @property
-    def errors(self) -> int:
-        """Attempts that failed at the site or on the way there, retries included."""
-        return sum(self.counts.get(f"error_{kind}", 0) for kind in SITE_ERRORS)
 
 
 class InFlight(NamedTuple):

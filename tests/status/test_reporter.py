@@ -282,6 +282,7 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
     crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "MOST_SOURCES", 3)
+    monkeypatch.setattr(samples, "_LEAST_SOURCES", 3)
     await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
     for number in range(30):
         await crawl.feed(f"s{number}", 1 if number < 12 else 3)
