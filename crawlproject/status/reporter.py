@@ -14,10 +14,9 @@ from typing import Any
 import redis
 
 from crawlproject.runtime import Loops
-from crawlproject.state.calls import Overview
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.status.sample import Survey, collect
+from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import CrawlSample, Snapshot
 from crawlproject.status.source_status import said_of_minimum
 from crawlproject.streams.streams import note_told, untold
@@ -45,9 +44,9 @@ class Report:
         self.latest: Snapshot | None = None
         self._said = False  # that a source of unknown size takes long
 
-    async def look(self, overview: Overview | None, *, leads: bool) -> None:
-        """Take a sample; who leads logs it. `overview` is that of the first shard, if it is known by now."""
-        self.latest = await self.survey.look(overview)
+    async def look(self, *, leads: bool) -> None:
+        """Take a sample; who leads logs it."""
+        self.latest = await self.survey.look()
         if not leads or self.latest is None:
             return
         logger.info("%s", one_line(self.latest.as_event()))
@@ -104,24 +103,15 @@ class Reporter:
     async def _report(self) -> None:
         """Report on all spiders every five seconds; while another process leads, wait a little."""
         clock = asyncio.get_running_loop().time
-        began, own = clock(), self.state.keys.spider
-        most = self.reports[own].survey.most
-        # Of one shard this is the call itself, and its error.
-        answers, _ = await ask_shards(
-            [self.state], lambda shard: collect(shard, must_lead=not self.always, most=most)
-        )
-        overview = answers.get(self.state)
-        if answers:  # else the first shard, which says who leads, is away: who did last goes on
-            self.leads = overview is not None and overview.leads
+        began = clock()
+        answers, _ = await ask_shards([self.state], State.leads)
+        self.leads = answers.get(self.state, self.leads)  # while that shard is away, who led last goes on
         if not self.leads and not self.always:
-            self.reports = {own: Report(self.state)}
+            self.reports = {self.state.keys.spider: Report(self.state)}
             await asyncio.sleep(_LOOK_S)
             return
         await self.find()
-        looks = [
-            report.look(overview if name == own else None, leads=self.leads)
-            for name, report in self.reports.items()
-        ]
+        looks = [report.look(leads=self.leads) for report in self.reports.values()]
         for fault in filter(None, await asyncio.gather(*looks, return_exceptions=True)):
             raise fault
         await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))

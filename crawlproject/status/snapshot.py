@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -27,9 +26,9 @@ class InFlight(NamedTuple):
 class CrawlSample:
     """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` is of all workers.
 
-    `limits` is the sum of the limits of all sources (rps), None where each is in `sources`. `unread` are the
-    events that readers have not read, by reader: of those furthest behind. `shards` are the numbers of those that
-    it is of, `stopped` says of which nothing goes out, and why.
+    `limits` is the sum of the limits of all sources (rps), `unread` are the events that readers have not read, by
+    reader: of those furthest behind. `shards` are the numbers of those that it is of, `stopped` says of which
+    nothing goes out, and why.
     """
 
     time: str
@@ -37,7 +36,7 @@ class CrawlSample:
     overview: Overview
     in_flight: InFlight
     sources: Mapping[str, SourceSample]
-    limits: float | None = None
+    limits: float = 0.0
     unread: Mapping[str, int] = field(default_factory=dict)
     shards: Sequence[int] = (0,)
     stopped: Mapping[int, str] = field(default_factory=dict)
@@ -119,7 +118,7 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "shards_stopped": sample.stopped,
     }
     return {
-        "global_max_rps": math.fsum(row.rate_limit for row in rows) if sample.limits is None else sample.limits,
+        "global_max_rps": sample.limits,
         "success_rps": success,
         "error_rps": error,
         "processing_rate": round(success + error, 3),

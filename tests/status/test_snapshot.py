@@ -36,7 +36,7 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     for name, counts in (("fetch", more.pop("fetches", ())), ("parse", more.pop("parses", ()))):
         totals |= {f"{name}:{bucket}": count for bucket, count in enumerate(counts)}
     base: dict[str, Any] = {
-        "now": now, "leads": True, "outstanding": 0, "seeds": 0, "overflow": 0,
+        "now": now, "outstanding": 0, "seeds": 0, "overflow": 0,
         "dead": 0, "alive": 1, "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": totals,
         "sources": [], "ready": 0, "redis_bytes": 0, "spilled": 0,
