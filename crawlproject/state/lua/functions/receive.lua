@@ -18,7 +18,7 @@ register('receive', function(ctx, K, A)
   redis.call('ZADD', known, text(ctx.now), A.batch)
   if not is_new then return 1 end
 
-  local seeds, touched, outstanding = {}, {}, 0
+  local seeds, outstanding = {}, 0
   local counts = {admitted = 0, duplicates = 0, refused = 0}
 
   local function take(request, number)
@@ -28,7 +28,7 @@ register('receive', function(ctx, K, A)
       or (not naming.is_valid(source) or rates.refused(ctx, source)) and source
     if exclusions.has_request(ctx, source, entry, name) then
       if request.digest then
-        exclusions.count_dropped(ctx, source, 'excluded', 1)
+        statistics.note(ctx, source, 'excluded', 1)
       else
         exclusions.drop(ctx, source, 'excluded', {entry})
       end
@@ -39,7 +39,7 @@ register('receive', function(ctx, K, A)
       counts.duplicates = counts.duplicates + 1
     else
       local micros = math.max(request.micros or 0, shards.is_elsewhere(ctx, source) and STAYS_US or 0)
-      touched[source] = true
+      ctx.touched[source] = true
       if queues.arrive(ctx, source, entry, A.batch .. '.' .. number, micros, true, request.stray or request.digest) then
         outstanding = outstanding + 1
       end
@@ -55,10 +55,8 @@ register('receive', function(ctx, K, A)
       take(entry, number)
     end
   end
-  seen_filter.save(ctx)
   if #seeds > 0 then redis.call('LPUSH', K.seeds, unpack(seeds)) end
   queues.count(ctx, 'outstanding', outstanding)
-  due_index.schedule_all(ctx, touched)
-  for name, count in pairs(counts) do statistics.add(K.totals, name, count) end
+  for name, count in pairs(counts) do statistics.note(ctx, '', name, count) end
   return 1
 end)

@@ -6,7 +6,7 @@
 -- Reply: dead letters taken. One that is gone already is passed over, so that a repeated call moves nothing twice; so is one for
 --    another shard, the list of which is full.
 register('take_dead', function(ctx, K, A)
-  local taken, requests, touched = 0, 0, {}
+  local taken, requests = 0, 0
 
   local function source_of(letter)
     return letter.domain and belonging.source_of(ctx, letter.name, letter.domain) or letter.source
@@ -19,7 +19,7 @@ register('take_dead', function(ctx, K, A)
       local name = letter.domain and letter.name or not letter.domain and source or nil
       shards.send(ctx, shard, 'request', {entry = letter.entry, source = name, domain = letter.domain, stray = true})
     else
-      touched[source] = true
+      ctx.touched[source] = true
       if queues.arrive(ctx, source, letter.entry, '', 0, true, true) then requests = requests + 1 end
     end
   end
@@ -33,6 +33,5 @@ register('take_dead', function(ctx, K, A)
     end
   end
   queues.count(ctx, 'outstanding', requests)
-  due_index.schedule_all(ctx, touched)
   return taken
 end, {'allow-oom'})
