@@ -34,7 +34,8 @@ _SUMMED = (
 
 
 class Survey:
-    """Takes samples of a spider's crawl, each compared with the one before; `latest` is the last one.
+    """Takes samples of a spider's crawl, each compared with the one before. `latest` is the last one, `made` what
+    follows from it: None before the second one.
 
     Of a shard that does not answer, what was seen of it last counts on. With `names` a snapshot lists only those
     sources, however many there are; `unread` tells how far readers are behind.
@@ -44,6 +45,7 @@ class Survey:
         self.state = state
         self.names = names
         self.latest: CrawlSample | None = None
+        self.made: Snapshot | None = None
         self._rates = {shard: RateSum(shard) for shard in state.shards}
         self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
@@ -56,11 +58,12 @@ class Survey:
 
         """
         before, self.latest = self.latest, await self.take()
-        made = None if before is None else snapshot(before, self.latest)
-        if made is None or not self.names:
-            return made
-        specific = {name: made.specific[name] for name in self.names if name in made.specific}
-        return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)
+        self.made = made = None if before is None else snapshot(before, self.latest)
+        if made is not None and self.names:
+            specific = {name: made.specific[name] for name in self.names if name in made.specific}
+            general = {**made.general, "sources_listed": len(specific)}
+            self.made = replace(made, general=general, specific=specific)
+        return self.made
 
     async def look_for(self, seconds: float) -> Snapshot:
         """Return what the crawl does during so many seconds. Raises as `look`."""

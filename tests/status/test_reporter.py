@@ -165,11 +165,11 @@ async def test_who_does_not_lead_writes_nothing_and_may_look(crawl: Crawl, state
     path = tmp_path / "monitor.jsonl"
     await crawl.lead_by("somebody else")
     async with reporting(state, path) as quiet, reporting(state, path, always=True) as looking:
-        report = looking.reports["images"]
-        await until(lambda: report.latest)
+        survey = looking.surveys["images"]
+        await until(lambda: survey.made)
         assert quiet.latest_samples() == {"images": None}
-        assert report.latest is not None
-        assert report.latest.general["global_max_rps"] == 400
+        assert survey.made is not None
+        assert survey.made.general["global_max_rps"] == 400
     assert not path.exists()
 
 
@@ -181,7 +181,7 @@ async def test_the_leader_reports_on_all_spiders_whichever_it_crawls(
     redis: Any = state.redis
     async with reporting(state, path, project=["images", "pages"]) as one:
         await until(lambda: lines(path))
-        assert list(one.reports) == ["images"]
+        assert list(one.surveys) == ["images"]
         keys = state.beside("pages").keys
         await redis.hset(keys.totals, "pages", 4)
         await until(lambda: {line["spider"] for line in lines(path)} == {"images", "pages"})
