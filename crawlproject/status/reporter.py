@@ -58,7 +58,6 @@ class Reporter:
         self._told_of = state.shards if always else (state,)
         self._project = project
         self._only = only
-        self._tell_at: dict[State, float] = {}
         self._loops = Loops(state)
 
     def latest_samples(self) -> dict[str, CrawlSample | None]:
@@ -90,9 +89,8 @@ class Reporter:
             self.surveys = {self.state.keys.spider: Survey(self.state, unread=True)}
             await asyncio.sleep(_LOOK_S)
             return
-        await self.find()
-        looks = (self._look(name, survey) for name, survey in self.surveys.items())
-        for fault in filter(None, await asyncio.gather(*looks, return_exceptions=True)):
+        looks = [self._look(name, survey) for name, survey in self.surveys.items()]
+        for fault in filter(None, await asyncio.gather(self.find(), *looks, return_exceptions=True)):
             raise fault
         await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))
 
@@ -109,8 +107,7 @@ class Reporter:
 
     async def _tell(self) -> None:
         """Tell the log of halts and such, of the shards that this process leads."""
-        now = asyncio.get_running_loop().time()
-        await ask_shards([shard for shard in self._told_of if self._tell_at.get(shard, 0.0) <= now], self._tell_of)
+        await ask_shards(self._told_of, self._tell_of)
         await asyncio.sleep(_TELL_S)
 
     async def _tell_of(self, shard: State) -> None:
@@ -121,8 +118,6 @@ class Reporter:
                     event = json.loads(text)
                     logger.warning("%s", one_line(event), extra={"source": event["source"]})
             await note_told(shard, [entry for entry, _ in entries])
-        if entries is None:  # another leads
-            self._tell_at[shard] = asyncio.get_running_loop().time() + _LOOK_S
 
 
 async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str]:
