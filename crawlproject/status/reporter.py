@@ -52,7 +52,7 @@ class Reporter:
         self.state = state.shards[0]  # its leader reports on all shards
         self.always = always
         self.leads = False
-        self.surveys = {state.keys.spider: Survey(self.state, unread=True)}
+        self.surveys = {state.keys.spider: Survey(self.state)}
         self._said: set[str] = set()  # of which spiders: that a source of unknown size takes long
         self._is_first = state is self.state
         self._told_of = state.shards if always else (state,)
@@ -77,7 +77,7 @@ class Reporter:
         names = await present_spiders(self.state, self._project) if self._only is None else self._only
         for name in names:
             if name not in self.surveys:
-                self.surveys[name] = Survey(self.state.beside(name), unread=True)
+                self.surveys[name] = Survey(self.state.beside(name))
 
     async def _report(self) -> None:
         """Report on all spiders every five seconds; while another process leads, wait a little."""
@@ -86,7 +86,7 @@ class Reporter:
         answers, _ = await ask_shards([self.state], State.leads)
         self.leads = answers.get(self.state, self.leads)  # while that shard is away, who led last goes on
         if not self.leads and not self.always:
-            self.surveys = {self.state.keys.spider: Survey(self.state, unread=True)}
+            self.surveys = {self.state.keys.spider: Survey(self.state)}
             await asyncio.sleep(_LOOK_S)
             return
         looks = [self._look(name, survey) for name, survey in self.surveys.items()]

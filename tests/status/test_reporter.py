@@ -17,7 +17,6 @@ import pytest_asyncio
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state.calls import NewRequest, Overview, Settlement
 from crawlproject.state.client import State
-from crawlproject.state.source_table import RateSum
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import Reporter, present_spiders
@@ -263,6 +262,7 @@ async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_l
     crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "MOST_SOURCES", 3)
+    monkeypatch.setattr(samples, "_LEAST_SOURCES", 3)
     await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
     await crawl.settle("museum", ["200"], **IMAGES)
     await crawl.feed("s1", 1)
@@ -273,7 +273,7 @@ async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_l
     overview = await crawl.collect()
     assert overview.sources[:2] == ["s20", "museum"]
     assert set(overview.sources[2:]) < {"s1", "s2"}
-    made = await samples.take_sample(state, overview, RateSum(state))
+    made = await Survey(state).take()
     assert list(made.sources) == overview.sources
 
 
