@@ -11,11 +11,18 @@ from typing import Any, NamedTuple
 
 from crawlproject.config import Config
 from crawlproject.frontier.contents import count_leases
+from crawlproject.politeness.outcomes import SITE_ERRORS
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.calls import Budget, Pause, SourceStatus
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
-from crawlproject.state.source_counts import read_counts, read_spent_budgets
+from crawlproject.state.source_counts import (
+    read_counts,
+    read_dead_letter_counts,
+    read_fetches,
+    read_spent_budgets,
+    read_statuses,
+)
 from crawlproject.texts import counted, scrapy_command
 
 SUCCESSES = ("thumbnails", "probes", "pages", "responses")  # counts: what a spider is for
@@ -87,6 +94,26 @@ class SourceRow(NamedTuple):
         return 2 if self.state == "half_open" else 3
 
 
+class SourceSample(NamedTuple):
+    """All that is read of one source: its status, and what people see of it; its counts, its dead letters at
+    present, and how often each of its last 50 statuses came.
+
+    `fetches` says how long its last fetches took, by bucket of `LATENCY_BOUNDS`; [] without any.
+    """
+
+    status: SourceStatus
+    row: SourceRow
+    counts: Mapping[str, int]
+    dead: int
+    statuses: Mapping[str, int]
+    fetches: Sequence[int]
+
+    @property
+    def errors(self) -> int:
+        """Attempts that failed at the site or on the way there, retries included."""
+        return sum(self.counts.get(f"error_{kind}", 0) for kind in SITE_ERRORS)
+
+
 class Hold(NamedTuple):
     """Why a source is held, "" when it is not, and for how many seconds: None until somebody acts.
 
@@ -97,10 +124,10 @@ class Hold(NamedTuple):
     seconds: float | None
 
 
-async def source_statuses(
+async def sample_sources(
     state: State, sources: list[str], away: dict[State, str] | None = None
-) -> AsyncIterator[tuple[SourceStatus, SourceRow]]:
-    """Yield the status of each of `sources`, in order.
+) -> AsyncIterator[SourceSample]:
+    """Yield what is read of each of `sources`, in order.
 
     Those of a shard that does not answer are left out, and what is wrong with it is put into `away`.
 
@@ -109,13 +136,13 @@ async def source_statuses(
 
     """
     if state.count == 1:
-        async for status, row, _ in statuses_of_shard(state, sources):
-            yield status, row
+        async for one in sample_sources_of_shard(state, sources):
+            yield one
         return
     groups = by_shard(state, sources)
 
-    async def read(shard: State) -> dict[str, tuple[SourceStatus, SourceRow]]:
-        return {row.source: (status, row) async for status, row, _ in statuses_of_shard(shard, groups[shard])}
+    async def read(shard: State) -> dict[str, SourceSample]:
+        return {one.row.source: one async for one in sample_sources_of_shard(shard, groups[shard])}
 
     found, faults = await ask_shards(groups, read, within_s=30.0)
     if away is None:
@@ -123,30 +150,33 @@ async def source_statuses(
     else:
         away |= faults
     for source in sources:
-        if (read_pair := found.get(state.shard_for(source), {}).get(source)) is not None:
-            yield read_pair
+        if (read_sample := found.get(state.shard_for(source), {}).get(source)) is not None:
+            yield read_sample
 
 
-async def statuses_of_shard(
+async def sample_sources_of_shard(
     state: State, sources: list[str], leases: Counter[str] | None = None
-) -> AsyncIterator[tuple[SourceStatus, SourceRow, Mapping[str, int]]]:
-    """Yield the status of each of `sources`, all of one shard, in order, with its counts.
+) -> AsyncIterator[SourceSample]:
+    """Yield the same of `sources` of one shard.
 
     Reads a batch at a time. `leases` is by `count_leases`.
     """
     leases = await count_leases(state) if leases is None else leases
     for first in range(0, len(sources), _BATCH):
         names = sources[first : first + _BATCH]
-        statuses = await state.scripts.inspect(names)
         spent = await read_spent_budgets(state, names) if state.keys.spider == _PAGES else [None] * len(names)
-        counts = await read_counts(state, names)
-        for status, used, done in zip(statuses, spent, counts, strict=True):
-            budget = None if used is None else _budget(state.config, *used, done["good_pages"])
-            yield status, _row(status, leases[status.source], done, budget), done
+        read = (read_counts, read_dead_letter_counts, read_statuses, read_fetches)
+        more = [await one(state, names) for one in read]
+        for status, used, done, *rest in zip(await state.scripts.inspect(names), spent, *more, strict=True):
+            budget = _budget(state.config, used, done["good_pages"])
+            yield SourceSample(status, _row(status, leases[status.source], done, budget), done, *rest)
 
 
-def _budget(config: Config, admitted: int, poor: int, good_pages: int) -> dict[str, int | None]:
+def _budget(config: Config, used: tuple[int, int] | None, good_pages: int) -> dict[str, int | None] | None:
     """Return the budget of a source for links; see the Lua module `budgets`."""
+    if used is None:
+        return None
+    admitted, poor = used
     most = config.pages_budget_max
     budget = Budget(most=most)
     allowed = min(budget.base + budget.per_page * good_pages, most) if most else None

@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES
 from crawlproject.state.calls import HISTOGRAMS, histogram
 from crawlproject.status.reporter import STALE_S
-from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, quantile
+from crawlproject.status.snapshot import LINKS, CrawlSample, quantile
+from crawlproject.status.source_status import SourceSample
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
