@@ -16,7 +16,7 @@ import redis
 from crawlproject.runtime import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.status.sample import Survey, collect
+from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import CrawlSample, Snapshot
 from crawlproject.status.source_status import said_of_minimum
 from crawlproject.streams.streams import note_told, untold
@@ -34,58 +34,26 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # of another's spider:
 
 
 class Report:
-    """What is known of one spider's crawl: a sample every five seconds, while this process leads or with `always`.
-
-    Each is compared with the one before, from which rates follow: a new leader's first line comes with its second
-    sample. `latest_sample` and `latest` are None before the first, and while another leads, unless `always`.
-    The leader logs each.
+    """What is known of one spider's crawl. `latest` is compared with the sample before, from which rates follow:
+    None before the second one.
     """
 
-    def __init__(self, state: State, *, always: bool) -> None:
+    def __init__(self, state: State) -> None:
         self.state = state
-        self.always = always
-        self.leads = False
+        self.survey = Survey(state, unread=True)
         self.latest: Snapshot | None = None
-        self._survey = Survey(state, unread=True)
         self._said = False  # that a source of unknown size takes long
-        self._loops = Loops(state)
 
-    @property
-    def latest_sample(self) -> CrawlSample | None:
-        """The last sample."""
-        return self._survey.latest
-
-    def start(self) -> None:
-        """Start taking samples."""
-        self._loops.start(self.step)
-
-    async def stop(self) -> None:
-        """Take no more."""
-        await self._loops.stop()
-
-    async def step(self) -> None:
-        """Take a sample, and compare it with the last one; or wait a little, while another leads."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        # Of one shard this is the call itself, and its error.
-        answers, _ = await ask_shards(
-            [self.state], lambda shard: collect(shard, must_lead=not self.always, most=self._survey.most)
-        )
-        overview = answers.get(self.state)
-        if answers:  # else the first shard, which says who leads, is away: who did last goes on
-            self.leads = overview is not None and overview.leads
-        if not self.leads and not self.always:
-            self.latest = self._survey.latest = None
-            await asyncio.sleep(_LOOK_S)
+    async def look(self, *, leads: bool) -> None:
+        """Take a sample; who leads logs it."""
+        self.latest = await self.survey.look()
+        if not leads or self.latest is None:
             return
-        self.latest = await self._survey.look(overview)
-        if self.leads and self.latest is not None:
-            logger.info("%s", one_line(self.latest.as_event()))
-            rows = [one.row for one in self.latest.sample.sources.values()]
-            if not self._said and (remark := said_of_minimum(rows)):
-                self._said = True
-                logger.warning("%s", printable(remark, 500))
-        await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))
+        logger.info("%s", one_line(self.latest.as_event()))
+        rows = [one.row for one in self.latest.sample.sources.values()]
+        if not self._said and (remark := said_of_minimum(rows)):
+            self._said = True
+            logger.warning("%s", printable(remark, 500))
 
 
 class Reporter:
@@ -106,8 +74,8 @@ class Reporter:
     ) -> None:
         self.state = state.shards[0]  # its leader reports on all shards
         self.always = always
-        self.reports = {state.keys.spider: Report(self.state, always=always)}
-        self._own = self.reports[state.keys.spider]
+        self.leads = False
+        self.reports = {state.keys.spider: Report(self.state)}
         self._is_first = state is self.state
         self._told_of = state.shards if always else (state,)
         self._project = project
@@ -117,35 +85,36 @@ class Reporter:
 
     def latest_samples(self) -> dict[str, CrawlSample | None]:
         """Return the latest sample of each spider, None before its first."""
-        return {name: report.latest_sample for name, report in self.reports.items()}
+        return {name: report.survey.latest for name, report in self.reports.items()}
 
     def start(self) -> None:
         """Start reporting; of several shards, the workers of the first one do."""
-        if self.always or self._is_first:
-            self._own.start()
-        self._loops.start(self._find, self._tell)
+        self._loops.start(*([self._report] if self.always or self._is_first else []), self._tell)
 
     async def stop(self) -> None:
         """Stop reporting."""
         await self._loops.stop()
-        for report in self.reports.values():
-            await report.stop()
 
     async def find(self) -> None:
-        """Report on spiders that have come; on none but the own one where another process leads."""
-        if self.always or self._own.leads:
-            names = await present_spiders(self.state, self._project) if self._only is None else self._only
-            for name in names:
-                if name not in self.reports:
-                    self.reports[name] = Report(self.state.beside(name), always=self.always)
-                    self.reports[name].start()
-        else:
-            for name in [name for name, report in self.reports.items() if report is not self._own]:
-                await self.reports.pop(name).stop()
+        """Report on spiders that have come, too."""
+        names = await present_spiders(self.state, self._project) if self._only is None else self._only
+        self.reports |= {name: Report(self.state.beside(name)) for name in names if name not in self.reports}
 
-    async def _find(self) -> None:
-        await asyncio.sleep(_LOOK_S)
+    async def _report(self) -> None:
+        """Report on all spiders every five seconds; while another process leads, wait a little."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        answers, _ = await ask_shards([self.state], State.leads)
+        self.leads = answers.get(self.state, self.leads)  # while that shard is away, who led last goes on
+        if not self.leads and not self.always:
+            self.reports = {self.state.keys.spider: Report(self.state)}
+            await asyncio.sleep(_LOOK_S)
+            return
         await self.find()
+        looks = [report.look(leads=self.leads) for report in self.reports.values()]
+        for fault in filter(None, await asyncio.gather(*looks, return_exceptions=True)):
+            raise fault
+        await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))
 
     async def _tell(self) -> None:
         """Tell the log of halts and such, of the shards that this process leads."""

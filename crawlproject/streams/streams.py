@@ -74,7 +74,7 @@ async def untold(state: State, count: int) -> list[tuple[str, bytes]] | None:
     The oldest first. How far leaders have told is known by a consumer group of the stream: what one has read is
     read again until `note_told`.
     """
-    if await state.redis.get(state.keys.leader) != state.worker_id.encode():
+    if not await state.leads():
         return None
     audit = state.keys.audit
     try:

@@ -17,6 +17,7 @@ import pytest_asyncio
 from crawlproject.frontier.codec import digest_of
 from crawlproject.state.calls import NewRequest, Overview, Settlement
 from crawlproject.state.client import State
+from crawlproject.state.source_table import RateSum
 from crawlproject.status import reporter as reporters
 from crawlproject.status import sample as samples
 from crawlproject.status.reporter import Reporter, present_spiders
@@ -55,9 +56,7 @@ class Crawl(Frontier):
         )
 
     async def collect(self) -> Overview:
-        overview = await samples.collect(self.state, must_lead=False, most=samples.MOST_SOURCES)
-        assert isinstance(overview, Overview)
-        return overview
+        return await self.scripts.collect(timeout=30.0, most=samples.MOST_SOURCES)
 
 
 @pytest_asyncio.fixture
@@ -274,7 +273,7 @@ async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_l
     overview = await crawl.collect()
     assert overview.sources[:2] == ["s20", "museum"]
     assert set(overview.sources[2:]) < {"s1", "s2"}
-    made = await samples.take_sample(state, overview)
+    made = await samples.take_sample(state, overview, RateSum(state))
     assert list(made.sources) == overview.sources
 
 
@@ -282,6 +281,7 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
     crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "MOST_SOURCES", 3)
+    monkeypatch.setattr(samples, "_LEAST_SOURCES", 3)
     await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
     for number in range(30):
         await crawl.feed(f"s{number}", 1 if number < 12 else 3)
