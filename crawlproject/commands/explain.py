@@ -110,7 +110,7 @@ async def explain_source(state: State, name: str) -> dict[str, Any]:
     return {
         "crawled_as": reason_for_name(found, name, owner, is_known=is_known),
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
-        "last_50_statuses": sample.statuses,
+        "last_50_statuses": sample.status.statuses,
         **sample.row._asdict(),
     }
 
@@ -133,7 +133,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     state = state.shard_for(name)
     believed = seed.source == name and found.kind not in {"domain", "unknown"}
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
-    [(status, row, _, _, statuses, _)] = [one async for one in sample_sources(state, [name])]
+    [(status, row)] = [one async for one in sample_sources(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
     seen = await state.scripts.was_seen(digest(request))
@@ -180,7 +180,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "robots": robots,
         "obstacles": [reason for reason, _ in obstacles if reason],
         "due_s": due,
-        "last_50_statuses": statuses,
+        "last_50_statuses": status.statuses,
         **(await _as_page(state, request.url, name) if spider == "pages" else {}),
         **row._asdict(),
     }

@@ -73,32 +73,27 @@ class Page:
         self.session = session
         self.crawls = crawls
         self._paused = False
-        self._missed = False
+        self._sent: Sequence[bytes] = ()  # the newest events, of those that it has got
         request.registerProducer(self, True)
         request.notifyFinish().addBoth(lambda _: feed.pages.pop(self, None))
 
-    def send(self, *events: bytes) -> None:
-        """Send events, if the page reads."""
+    def send(self, *first: bytes) -> None:
+        """Send `first`, and the newest events that it has not got, if it reads."""
         if self._paused:
-            self._missed = True
-        else:
-            self.request.write(b"".join(events))
-
-    def send_newest(self, *first: bytes) -> None:
-        """Send `first`, and the newest events of all its crawls."""
-        newest = (part for crawl in self.crawls for part in (crawl.snapshot, crawl.recent))
-        self.send(*first, self.feed.in_short(), *newest)
+            return
+        newest = [self.feed.in_short(), *(part for one in self.crawls for part in (one.snapshot, one.recent))]
+        new = [part for part in newest if part not in self._sent]
+        self._sent = newest  # first: writing may itself pause the page
+        self.request.write(b"".join((*first, *new)))
 
     def pauseProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing for a while."""
         self._paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802 - Twisted's name
-        """Send the newest events, if any came meanwhile: writing the last ones may itself have paused the page."""
+        """Send what came meanwhile."""
         self._paused = False
-        if self._missed:
-            self._missed = False
-            self.send_newest()
+        self.send()
 
     def stopProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing more."""
@@ -171,7 +166,7 @@ class Feed:
             "histories": {name: list(crawl.history) for name, crawl in zip(spiders, crawls, strict=True)},
             "stale_s": STALE_S,
         }
-        page.send_newest(b"retry: 2000\n", event("hello", hello))
+        page.send(b"retry: 2000\n", event("hello", hello))
 
     def _is_shown(self, crawl: Crawl) -> bool:
         return any(crawl in page.crawls for page in self.pages)
@@ -184,18 +179,14 @@ class Feed:
         news = [crawl for crawl in self.crawls().values() if crawl.has_news()]
         if not news:
             return
-        short = self.in_short()
-        for page in list(self.pages):  # in one piece: a page that is paused by the first would get the rest again
-            page.send(short, *(crawl.snapshot for crawl in page.crawls if crawl in news))
+        self._send()
         for crawl in filter(self._is_shown, news):
             await crawl.read_recent()
-        for page in list(self.pages):
-            if recent := [crawl.recent for crawl in page.crawls if crawl in news]:
-                page.send(*recent)
+        self._send()
 
-    def _send(self, events: bytes) -> None:
+    def _send(self, *first: bytes) -> None:
         for page in list(self.pages):
-            page.send(events)
+            page.send(*first)
 
 
 def event(name: str, data: Any) -> bytes:
