@@ -22,7 +22,8 @@ from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
-from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, refusal_for_work, robots_url
+from crawlproject.politeness import robots_txt
+from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -109,7 +110,7 @@ async def explain_source(state: State, name: str) -> dict[str, Any]:
     return {
         "crawled_as": reason_for_name(found, name, owner, is_known=is_known),
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
-        "last_50_statuses": sample.statuses,
+        "last_50_statuses": sample.status.statuses,
         **sample.row._asdict(),
     }
 
@@ -132,7 +133,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     state = state.shard_for(name)
     believed = seed.source == name and found.kind not in {"domain", "unknown"}
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
-    [(status, row, _, _, statuses, _)] = [one async for one in sample_sources(state, [name])]
+    [(status, row)] = [one async for one in sample_sources(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
     seen = await state.scripts.was_seen(digest(request))
@@ -179,7 +180,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "robots": robots,
         "obstacles": [reason for reason, _ in obstacles if reason],
         "due_s": due,
-        "last_50_statuses": statuses,
+        "last_50_statuses": status.statuses,
         **(await _as_page(state, request.url, name) if spider == "pages" else {}),
         **row._asdict(),
     }
@@ -235,16 +236,14 @@ async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
 
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
-    allowed, found = rules.decide(url)
-    verdict = {"verdict": "allowed" if allowed else "disallowed", "delay_s": rules.delay}
-    if refusal := refusal_for_work(rules, url):
-        return verdict | {"verdict": "disallowed", "reason": refusal}
-    declared = {name: quoted(line) for name, line in rules.opt_outs(url).items()}
-    if allowed and (refusal := refusal_for_opt_outs(declared, config)):
-        return verdict | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
-    if found is None:
-        return verdict | {"reason": "no rule in it matches this URL"}
-    return verdict | {"reason": quoted(found), "line": found[0], "rule": printable(found[1])}
+    found = robots_txt.judge(rules, url)
+    said = {"verdict": "allowed" if found.allowed else "disallowed", "delay_s": rules.delay}
+    if refusal := refusal_for_opt_outs(found.opt_outs, config):
+        return said | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
+    if found.line is None:
+        return said | {"reason": found.reason or "no rule in it matches this URL"}
+    number, text = found.line
+    return said | {"reason": quoted(found.line), "line": number, "rule": printable(text)}
 
 
 def _outcome(said: dict[str, Any], spider: str) -> str:

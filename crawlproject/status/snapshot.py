@@ -193,22 +193,22 @@ def _specific(source: SourceSample, before: CrawlSample, interval: float) -> dic
         "work": row.work,
         "trouble": row.trouble,
         "error": source.errors,
-        "last_50_statuses": source.statuses,
+        "last_50_statuses": source.status.statuses,
         "success_rps": rate(*SUCCESSES),
         "error_rps": rate("errors"),
         "link_rot_rps": rate("link_rot"),
         "link_rot": counts.get("link_rot", 0),
-        "dead": source.dead,
+        "dead": source.status.dead,
         "bytes": counts.get("bytes", 0),
         "latency_mean_s": round(grown("latency_us") / answers / 1e6, 6) if answers else None,
-        "fetch_p50_s": quantile(0.5, source.fetches),
-        "fetch_p99_s": quantile(0.99, source.fetches),
+        "fetch_p50_s": quantile(0.5, source.status.fetches),
+        "fetch_p99_s": quantile(0.99, source.status.fetches),
         "errors": _errors(counts),
     }
 
 
 def _counts(source: SourceSample) -> dict[str, int]:
-    return {**source.counts, "errors": source.errors}
+    return {**source.status.counts, "errors": source.errors}
 
 
 def _errors(counts: Mapping[str, int]) -> dict[str, int]:

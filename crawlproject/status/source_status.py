@@ -16,13 +16,6 @@ from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.calls import Budget, Pause, SourceStatus
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
-from crawlproject.state.source_counts import (
-    read_counts,
-    read_dead_letter_counts,
-    read_fetches,
-    read_spent_budgets,
-    read_statuses,
-)
 from crawlproject.texts import counted, scrapy_command
 
 SUCCESSES = ("thumbnails", "probes", "pages", "responses")  # counts: what a spider is for
@@ -95,23 +88,15 @@ class SourceRow(NamedTuple):
 
 
 class SourceSample(NamedTuple):
-    """All that is read of one source: its status, and what people see of it; its counts, its dead letters at
-    present, and how often each of its last 50 statuses came.
-
-    `fetches` says how long its last fetches took, by bucket of `LATENCY_BOUNDS`; [] without any.
-    """
+    """The status of one source, and what people see of it."""
 
     status: SourceStatus
     row: SourceRow
-    counts: Mapping[str, int]
-    dead: int
-    statuses: Mapping[str, int]
-    fetches: Sequence[int]
 
     @property
     def errors(self) -> int:
         """Attempts that failed at the site or on the way there, retries included."""
-        return sum(self.counts.get(f"error_{kind}", 0) for kind in SITE_ERRORS)
+        return sum(self.status.counts[f"error_{kind}"] for kind in SITE_ERRORS)
 
 
 class Hold(NamedTuple):
@@ -164,29 +149,22 @@ async def sample_sources_of_shard(
     leases = await count_leases(state) if leases is None else leases
     for first in range(0, len(sources), _BATCH):
         names = sources[first : first + _BATCH]
-        spent = await read_spent_budgets(state, names) if state.keys.spider == _PAGES else [None] * len(names)
-        read = (read_counts, read_dead_letter_counts, read_statuses, read_fetches)
-        more = [await one(state, names) for one in read]
-        for status, used, done, *rest in zip(await state.scripts.inspect(names), spent, *more, strict=True):
-            budget = _budget(state.config, used, done["good_pages"])
-            yield SourceSample(status, _row(status, leases[status.source], done, budget), done, *rest)
+        for status in await state.scripts.inspect(names):
+            budget = _budget(state.config, status) if state.keys.spider == _PAGES else None
+            yield SourceSample(status, _row(status, leases[status.source], budget))
 
 
-def _budget(config: Config, used: tuple[int, int] | None, good_pages: int) -> dict[str, int | None] | None:
+def _budget(config: Config, status: SourceStatus) -> dict[str, int | None]:
     """Return the budget of a source for links; see the Lua module `budgets`."""
-    if used is None:
-        return None
-    admitted, poor = used
+    admitted, poor = status.spent
     most = config.pages_budget_max
     budget = Budget(most=most)
-    allowed = min(budget.base + budget.per_page * good_pages, most) if most else None
+    allowed = min(budget.base + budget.per_page * status.counts["good_pages"], most) if most else None
     return {"admitted": admitted, "poor": poor, "allowed": allowed}
 
 
-def _row(
-    status: SourceStatus, leased: int, done: Mapping[str, int], budget: Mapping[str, int | None] | None
-) -> SourceRow:
-    work, hold = status.queued + status.waiting + status.delayed + leased, hold_of(status)
+def _row(status: SourceStatus, leased: int, budget: Mapping[str, int | None] | None) -> SourceRow:
+    work, hold, done = status.queued + status.waiting + status.delayed + leased, hold_of(status), status.counts
     return SourceRow(
         source=status.source,
         rate_limit=status.limit,

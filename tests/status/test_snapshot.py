@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,8 +58,8 @@ def source(
     # unless a test says otherwise, what succeeded are images, and what failed has failed at the first attempt
     usual = {"thumbnails": more.get("successful", 0), "error_timeout": more.get("failed", 0)}
     counts = {name: count for name, count in (usual | (counts or {})).items() if count}
-    status: Any = None  # what is made of it is in the row
-    return SourceSample(status, row(name, **more), counts, dead, {"200": 3}, fetches)
+    status: Any = SimpleNamespace(counts=Counter(counts), dead=dead, statuses={"200": 3}, fetches=fetches)
+    return SourceSample(status, row(name, **more))  # what is made of the rest of it is in the row
 
 
 def between(before: CrawlSample, after: CrawlSample) -> Snapshot:
