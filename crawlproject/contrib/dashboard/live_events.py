@@ -13,7 +13,8 @@ from zope.interface import implementer
 from crawlproject.contrib.dashboard.recent import read_recent
 from crawlproject.runtime import Loops
 from crawlproject.state.client import REDIS_TROUBLE
-from crawlproject.status.reporter import INTERVAL_S, STALE_S, Report, Reporter
+from crawlproject.status.reporter import INTERVAL_S, STALE_S, Reporter
+from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.texts import one_line
 
@@ -26,8 +27,8 @@ _PING = 40  # checks
 class Crawl:
     """What pages are sent of one spider's crawl."""
 
-    def __init__(self, report: Report) -> None:
-        self.report = report
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
         self.history: deque[tuple[str, float, float]] = deque(maxlen=_HISTORY)
         self.snapshot = b""
         self.recent = b""
@@ -35,7 +36,7 @@ class Crawl:
 
     def has_news(self) -> bool:
         """Tell whether there is a new snapshot, which is then the one to send."""
-        latest = self.report.latest
+        latest = self.survey.made
         if latest is None or latest is self._seen:
             return False
         self._seen = latest
@@ -47,7 +48,7 @@ class Crawl:
         """Return what the page shows of it where another crawl is chosen."""
         general = None if self._seen is None else self._seen.general
         return {
-            "spider": self.report.state.keys.spider,
+            "spider": self.survey.state.keys.spider,
             "success_rps": general and general["success_rps"],
             # Without workers it is in trouble if it has work: then it is paused.
             "trouble": bool(general and set(general["trouble"]) - {"workers"}),
@@ -56,10 +57,10 @@ class Crawl:
     async def read_recent(self) -> None:
         """Read what happened lately."""
         try:
-            found = await read_recent(self.report.state)
-            self.recent = event("recent", {"spider": self.report.state.keys.spider, **found})
+            found = await read_recent(self.survey.state)
+            self.recent = event("recent", {"spider": self.survey.state.keys.spider, **found})
         except REDIS_TROUBLE as error:
-            self.report.state.failed(error)
+            self.survey.state.failed(error)
 
 
 @implementer(IPushProducer)
@@ -133,9 +134,9 @@ class Feed:
 
     def crawls(self) -> dict[str, Crawl]:
         """Return the crawls that are reported on, by spider."""
-        for name, report in self.reporter.reports.items():
+        for name, survey in self.reporter.surveys.items():
             if name not in self._crawls:
-                self._crawls[name] = Crawl(report)
+                self._crawls[name] = Crawl(survey)
         return self._crawls
 
     def in_short(self) -> bytes:
