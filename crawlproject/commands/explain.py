@@ -22,7 +22,8 @@ from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
-from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, refusal_for_work, robots_url
+from crawlproject.politeness import robots_txt
+from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
@@ -235,16 +236,14 @@ async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
 
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
-    allowed, found = rules.decide(url)
-    verdict = {"verdict": "allowed" if allowed else "disallowed", "delay_s": rules.delay}
-    if refusal := refusal_for_work(rules, url):
-        return verdict | {"verdict": "disallowed", "reason": refusal}
-    declared = {name: quoted(line) for name, line in rules.opt_outs(url).items()}
-    if allowed and (refusal := refusal_for_opt_outs(declared, config)):
-        return verdict | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
-    if found is None:
-        return verdict | {"reason": "no rule in it matches this URL"}
-    return verdict | {"reason": quoted(found), "line": found[0], "rule": printable(found[1])}
+    found = robots_txt.judge(rules, url)
+    said = {"verdict": "allowed" if found.allowed else "disallowed", "delay_s": rules.delay}
+    if refusal := refusal_for_opt_outs(found.opt_outs, config):
+        return said | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
+    if found.line is None:
+        return said | {"reason": found.reason or "no rule in it matches this URL"}
+    number, text = found.line
+    return said | {"reason": quoted(found.line), "line": number, "rule": printable(text)}
 
 
 def _outcome(said: dict[str, Any], spider: str) -> str:

@@ -15,7 +15,7 @@ from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.calls import Overview, Pause
+from crawlproject.state.calls import Pause
 from crawlproject.state.client import State
 from crawlproject.state.master import master_of
 from crawlproject.state.over_shards import ask_shards, not_answering
@@ -29,23 +29,24 @@ MOST_SOURCES = 1000  # read one by one; of several shards, each has an equal par
 _LEAST_SOURCES = 20  # but so many at least
 _SUMMED = (
     *("outstanding", "seeds", "overflow", "dead", "alive", "known", "due", "ready", "spilled"),
-    *("halted", "halted_for_a_while", "sources", "totals"),
+    *("halted", "halted_for_a_while", "totals"),
 )  # of an Overview, over all shards
 
 
 class Survey:
-    """Takes samples of a spider's crawl, each compared with the one before; `latest` is the last one.
+    """Takes samples of a spider's crawl, each compared with the one before. `latest` is the last one, `made` what
+    follows from it: None before the second one.
 
     Of a shard that does not answer, what was seen of it last counts on. With `names` a snapshot lists only those
-    sources, however many there are; `unread` tells how far readers are behind.
+    sources, however many there are.
     """
 
-    def __init__(self, state: State, names: Sequence[str] = (), *, unread: bool = False) -> None:
+    def __init__(self, state: State, names: Sequence[str] = ()) -> None:
         self.state = state
         self.names = names
         self.latest: CrawlSample | None = None
+        self.made: Snapshot | None = None
         self._rates = {shard: RateSum(shard) for shard in state.shards}
-        self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
 
     async def look(self) -> Snapshot | None:
@@ -56,11 +57,12 @@ class Survey:
 
         """
         before, self.latest = self.latest, await self.take()
-        made = None if before is None else snapshot(before, self.latest)
-        if made is None or not self.names:
-            return made
-        specific = {name: made.specific[name] for name in self.names if name in made.specific}
-        return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)
+        self.made = made = None if before is None else snapshot(before, self.latest)
+        if made is not None and self.names:
+            specific = {name: made.specific[name] for name in self.names if name in made.specific}
+            general = {**made.general, "sources_listed": len(specific)}
+            self.made = replace(made, general=general, specific=specific)
+        return self.made
 
     async def look_for(self, seconds: float) -> Snapshot:
         """Return what the crawl does during so many seconds. Raises as `look`."""
@@ -76,15 +78,7 @@ class Survey:
 
         """
         state = self.state
-        most = max(MOST_SOURCES // state.count, _LEAST_SOURCES)
-
-        async def look(shard: State) -> CrawlSample:
-            overview = await shard.scripts.collect(timeout=shard.config.heartbeat_timeout, most=most)
-            wanted = [name for name in self.names if state.shard_for(name) is shard]
-            overview = overview._replace(sources=list(dict.fromkeys([*wanted, *overview.sources])))
-            return await take_sample(shard, overview, self._rates[shard], unread=self._unread)
-
-        found, away = await ask_shards(state.shards, look)
+        found, away = await ask_shards(state.shards, self._take_of)
         if state.count == 1:
             return found[state]
         if not found:
@@ -94,6 +88,30 @@ class Survey:
         faults |= {shard.number: why for shard, one in found.items() if (why := one.overview.pause.reason)}
         memory = {node_of(shard): one.overview.redis_bytes for shard, one in found.items()}
         return _merged(next(iter(found.values())), self._seen, faults, sum(memory.values()))
+
+    async def _take_of(self, shard: State) -> CrawlSample:
+        """Return the sample of a shard."""
+        most = max(MOST_SOURCES // shard.count, _LEAST_SOURCES)
+        overview = await shard.scripts.collect(timeout=shard.config.heartbeat_timeout, most=most)
+        leases: Counter[str] = Counter()
+        domains: set[str] = set()
+        async for source, entry in read_leases(shard):
+            leases[source] += 1
+            with suppress(ValueError):  # a lease that was not written by crawlproject
+                domains.add(domain_of_url(codec.url_of(entry)))
+        wanted = (name for name in self.names if self.state.shard_for(name) is shard)
+        names = list(dict.fromkeys([*wanted, *overview.sources]))
+        sources = {one.row.source: one async for one in sample_sources_of_shard(shard, names, leases)}
+        listed = math.fsum(one.row.rate_limit for one in sources.values())
+        return CrawlSample(
+            time=utc_now(),
+            spider=shard.keys.spider,
+            overview=overview,
+            in_flight=InFlight(leases.total(), len(leases), len(domains - {""})),
+            sources=sources,
+            limits=await self._rates[shard].look() if overview.known > len(names) else listed,
+            unread=await furthest_behind(shard),
+        )
 
 
 def _merged(
@@ -146,26 +164,6 @@ def summed(values: Sequence[Any]) -> Any:
                 found.update(one)
             return dict(found)
     return sum(values)
-
-
-async def take_sample(state: State, overview: Overview, rate_sum: RateSum, *, unread: bool = False) -> CrawlSample:
-    """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more.
-
-    `unread`: it tells how far readers are behind.
-    """
-    leases: Counter[str] = Counter()
-    domains: set[str] = set()
-    async for source, entry in read_leases(state):
-        leases[source] += 1
-        with suppress(ValueError):  # a lease that was not written by crawlproject
-            domains.add(domain_of_url(codec.url_of(entry)))
-    names = list(overview.sources)
-    sources = {one.row.source: one async for one in sample_sources_of_shard(state, names, leases)}
-    listed = math.fsum(one.row.rate_limit for one in sources.values())
-    limits = await rate_sum.look() if overview.known > len(names) else listed
-    in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
-    behind = await furthest_behind(state) if unread else {}
-    return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, limits, behind)
 
 
 def node_of(state: State) -> str:

@@ -321,7 +321,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Refused(400, f"invalid request: {printable(str(error))}") from None
         self._check_spider(spider)
-        state, rate = self.feed.crawls()[spider].report.state, str(said.get("rate", "")).strip()
+        state, rate = self.feed.crawls()[spider].survey.state, str(said.get("rate", "")).strip()
         address = request.getClientAddress()
         who = f"dashboard, {getattr(address, 'host', address)}"
         match request.path:
