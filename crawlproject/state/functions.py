@@ -51,9 +51,14 @@ def library_with(more: str) -> Library:
     ]
     texts = [text for _, _, text in sorted(parts, key=lambda part: (part[0] != "modules", part[1]))]
     text = "\n".join((*texts, more))
+    text = text.replace("@KEYS@", ", ".join(map(_lua_table, Keys.spellings())))
     digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]
     name = f"crawl_{digest}"
     return Library(name, f"#!lua name={name}\n" + text.replace("@DIGEST@", digest))
+
+
+def _lua_table(texts: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name} = '{text}'" for name, text in texts.items()) + "}"
 
 
 def command(

@@ -14,17 +14,17 @@ class _Key:
 
     def __init__(self, text: str, key: str = "") -> None:
         self.__doc__ = text
-        self._key = key
+        self.key = key
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._key = self._key or (f"{name.removesuffix('_of')}:" if name.endswith("_of") else name)
+        self.key = self.key or (f"{name.removesuffix('_of')}:" if name.endswith("_of") else name)
 
     @overload
     def __get__(self, keys: None, owner: type) -> Self: ...
     @overload
     def __get__(self, keys: Keys, owner: type) -> str: ...
     def __get__(self, keys: Keys | None, owner: type) -> Self | str:
-        return self if keys is None else f"{self._begin(keys)}:{self._key}"
+        return self if keys is None else f"{self._begin(keys)}:{self.key}"
 
     def _begin(self, keys: Keys) -> str:
         return keys.namespace
@@ -295,6 +295,14 @@ class Keys:
             self.halted_events,
             self.resumed_events,
         )
+
+    @classmethod
+    def spellings(cls) -> list[dict[str, str]]:
+        """Return the keys of the crawl, and those of a spider, by name, without what they begin with."""
+        return [
+            {name: key.key for name, key in vars(cls).items() if isinstance(key, kind)}
+            for kind in (_OfCrawl, _OfSpider)
+        ]
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield each key's name and spelling, in a fixed order."""

@@ -62,9 +62,8 @@ def test_lua_spells_keys_as_python_does(redis_url: str, keys: Keys) -> None:
     if keys.namespace.startswith("{"):
         own = {key for name, key in spelled.items() if name != "users_seeds"}
         assert {key_slot(key.encode()) for key in own} == {key_slot(keys.namespace.encode())}
-    text = "".join(file.read_text() for file in FILES if file.name != "01_keys.lua")
-    used = set(re.findall(r"\bK\.(\w+)", text))
-    assert spelled.keys() == used
+    used = set(re.findall(r"\bK\.(\w+)", "".join(file.read_text() for file in FILES)))
+    assert used <= spelled.keys()
 
 
 async def test_a_call_brings_the_library_to_a_server_that_has_not_got_it(server: Server) -> None:

@@ -22,12 +22,12 @@ register('acquire', function(ctx, K, A)
   if shards.is_elsewhere(ctx, source) then return none(0, 2) end
   due_index.look_up(ctx, {source})
   rates.register(ctx, source)
-  local rate, held, circuit = due_index.effective_rate(ctx, source), due_index.held_until(ctx, source), circuits.of(ctx, source)
+  local rate, held, circuit = due_index.effective_rate(ctx, source), due_index.held_until(ctx, source), ctx.circuits[source]
   local interval = rates.interval_of(rate)
 
   local function none_before(at) return none(math.max(at - ctx.now, 1000), 0) end
 
-  local is_stopped = redis.call('EXISTS', K.pulse) == 0 or not interval or circuits.is_halted(ctx, source)
+  local is_stopped = redis.call('EXISTS', K.pulse) == 0 or not interval or ctx.halted[source]
   if is_stopped then return none_before(ctx.now + UNKNOWN_US) end
   if ctx.resume > ctx.now or held > 0 then return none_before(math.max(ctx.resume, held)) end
   local slot = slots.next(ctx, source)
@@ -35,20 +35,19 @@ register('acquire', function(ctx, K, A)
 
   local distance
   if circuit.state ~= 'closed' then
-    local rules = circuits.rules_of(ctx, source)
+    local rules = ctx.rules_of[source]
     distance = rules.open / math.max(math.ceil(rules.probes), 1)
   elseif A.sent_by and A.sent_by ~= source and (queues.has_work_at(ctx, source) or math.huge) <= slot then
     distance = interval / A.share
   end
   local kind = 'kept apart ' .. source -- stands beside the slots of sources: their names have no spaces
   if distance then
-    local turn = slots.free_at(ctx, kind) or 0
+    local turn = ctx.slots[kind] or 0
     if turn > slot and turn <= slot + distance then return none_before(turn - A.horizon) end
   end
 
   clock.keep(ctx)
   slots.give(ctx, source, slot, slot + interval)
   if distance then slots.set(ctx, kind, slot + distance) end
-  slots.save(ctx)
   return {text(ctx.now), text(slot), source, string.format('%.17g', rate), '0', 0}
 end)

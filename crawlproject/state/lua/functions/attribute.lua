@@ -10,7 +10,7 @@ register('attribute', function(ctx, K, A)
   local reply = {}
   for index, request in ipairs(A.requests) do
     local name, domain = request.source, request.domain
-    local belief, kind = name and belonging.belief_in(ctx, name), ''
+    local belief, kind = name and ctx.beliefs[name], ''
     if type(belief) == 'string' then
       kind = 'bound'
     elseif name then

@@ -33,11 +33,10 @@ register('discover', function(ctx, K, A)
   due_index.look_up(ctx, payers)
   exclusions.look_up(ctx, names)
   for _, source in ipairs(leading) do payers[#payers + 1] = source end
-  budgets.look_up(ctx, payers)
+  look_up(ctx, 'ledgers', payers)
 
   local RESULTS = {a = 'links_admitted', k = 'links_known', b = 'links_over_budget', w = 'links_without_room', r = 'links_refused',
     x = 'links_excluded'}
-  local counts = {}
   local FOUND_RANK = 2 -- of links
   local own_tails = {} -- source -> how much of the tails was its own, where it was asked for
 
@@ -91,18 +90,12 @@ register('discover', function(ctx, K, A)
       for index = 1, #group.entries do
         local letter = whole or shard and forward(shard, number, group, index) or judge(source, number, group, index)
         letters[#letters + 1] = letter
-        if RESULTS[letter] then statistics.note(counts, ctx.ledgers[source].all > 0 and source or '', RESULTS[letter], 1) end
+        if RESULTS[letter] then statistics.note(ctx, ctx.ledgers[source].all > 0 and source or '', RESULTS[letter], 1) end
         if letter == 'a' then rates.register(ctx, source) end
         if letter == 'w' then whole = letter end
       end
     end
     replies[number] = table.concat(letters)
   end
-  seen_filter.save(ctx)
-
-  local touched = queues.save(ctx)
-  budgets.save(ctx)
-  statistics.count(ctx, counts)
-  due_index.schedule_all(ctx, touched)
   return replies
 end)

@@ -40,12 +40,12 @@ register('drop_queued', function(ctx, K, A)
     redis.call('HDEL', K.ledger, source)
     redis.call('DEL', K.found_hosts_of .. source)
     exclusions.drop(ctx, source, A.what, entries)
-    exclusions.count_dropped(ctx, source, A.what, of_extents)
+    statistics.note(ctx, source, A.what, of_extents)
     queues.count(ctx, 'outstanding', from_overflow - #entries)
     queues.count(ctx, 'overflow', -from_overflow - of_extents)
     queues.count(ctx, 'spilled', -of_extents)
-    due_index.schedule(ctx, source, true)
-    due_index.save(ctx)
+    queues.look_anew(ctx, source)
+    ctx.touched[source] = true
   end
   if A.by then
     local name = audit.shown_name(ctx, source)

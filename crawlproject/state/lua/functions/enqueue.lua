@@ -76,17 +76,14 @@ register('enqueue', function(ctx, K, A)
       end
     end
   end
-  seen_filter.save(ctx)
 
-  local touched = queues.save(ctx)
   for index = #returned, 1, -1 do redis.call('RPUSH', K.seeds, returned[index]) end
   if A.digest then redis.call('DEL', K.processing_of .. A.worker) end
-  for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.add(K.totals, name, count) end
+  for name, count in pairs({admitted = admitted, duplicates = duplicates, refused = dead}) do statistics.note(ctx, '', name, count) end
   local dropped = 0
   for source, count in pairs(excluded_of) do
     dropped = dropped + count
-    exclusions.count_dropped(ctx, source, 'excluded', count)
+    statistics.note(ctx, source, 'excluded', count)
   end
-  due_index.schedule_all(ctx, touched)
   return {admitted, duplicates, dead, #returned, dropped, forwarded, unstored}
 end)

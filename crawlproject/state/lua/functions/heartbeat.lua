@@ -27,7 +27,7 @@ register('heartbeat', function(ctx, K, A)
   local silent = redis.call('ZRANGEBYSCORE', K.workers, '-inf', text(ctx.now - A.timeout), 'LIMIT', 0, 1)[1]
   if silent then
     local given_back, dead = grants.take_all(ctx, silent, true)
-    statistics.add(K.totals, 'deliveries_lost', dead + given_back)
+    statistics.note(ctx, '', 'deliveries_lost', dead + given_back)
     reply[3], reply[4], reply[5] = silent, given_back, dead
   end
   return reply

@@ -11,7 +11,6 @@
 register('keep_robots', function(ctx, K, A)
   if A.requested then
     report.count_kind(report.note_request(ctx, A.payer, unpack(A.requested)), 'txt', 1)
-    report.save(ctx)
     report.note_robots(ctx, A.source, A.url, A.requested[2])
   end
   local copy = robots.copy_of(ctx, A.url)

@@ -1,3 +1,14 @@
+-- What a lease call grants: the leases, as fields and values, and the number of the last one. Beyond the clock: after a fail-over that
+-- has lost the last numbers, none is given a second time.
+function state.granted(ctx) return {number = math.max(ctx.counters.lease, ctx.now), leases = {}} end
+
+-- Should one source meet what nobody has foreseen, the leases of those before it are there: the worker finds them (reconcile).
+at_end('granted', function(ctx)
+  if #ctx.granted.leases == 0 then return end
+  write_all('HSET', ctx.K.leases_of .. ctx.A.worker, ctx.granted.leases)
+  redis.call('HSET', ctx.K.counters, 'lease', text(ctx.granted.number))
+end)
+
 -- Hands out requests together with their send slots.
 --
 -- A: worker; want (leases at most); rooms (source -> how many leases it may get); room (how many any other may get);
@@ -47,8 +58,7 @@ register('lease', function(ctx, K, A)
   local SHARES = {{2, 2, 1}, {1, 1, 1}, {1, 1, 1}} -- of what is left, of each tier, each time round
   local PUT_OFF_US, FURTHER_US = 250000, 40000 -- suspects: the first one of a call, and how far each is behind the one before
   local rooms, has_overflows = A.rooms, ctx.counters.overflow ~= 0
-  -- Beyond the clock: after a fail-over that has lost the last numbers, none is given a second time.
-  local number, leases = math.max(ctx.counters.lease, ctx.now), {}
+  local granted, leases = ctx.granted, ctx.granted.leases
   -- Requests that this call may take out of queues and not lease, or a few more; and those of sources that get no leases: apart,
   -- so that these keep none from others.
   local spare, may_end = 250, 250
@@ -77,7 +87,7 @@ register('lease', function(ctx, K, A)
         local source, at = rows[row], tonumber(rows[row + 1])
         local early = ctx.now + A.horizon - at
         if early < 0 then break end
-        if ctx.standing[source] then -- that of the better class comes later
+        if rawget(ctx.standing, source) then -- that of the better class comes later
           due_index.depart(ctx, source, ctx.standing[source].place)
         elseif (rooms[source] or 1) > 0 then
           tier.sources[#tier.sources + 1] = source
@@ -92,7 +102,7 @@ register('lease', function(ctx, K, A)
   end
 
   -- Looks up the next sources of each tier: as many as `left` leases need, should each of them get one.
-  local function look_up(tiers, left, shares)
+  local function look_at(tiers, left, shares)
     local unknown = {}
     for index, tier in ipairs(tiers) do
       local budget = math.ceil(left / shares[index])
@@ -108,20 +118,20 @@ register('lease', function(ctx, K, A)
     queues.look_up_delayed(ctx, unknown)
     exclusions.look_up(ctx, unknown)
     due_index.follow_overrides(ctx, unknown)
-    belonging.look_up_beliefs(ctx, unknown)
-    waits.look_up(ctx, unknown)
+    look_up(ctx, 'beliefs', unknown)
+    look_up(ctx, 'waiting', unknown)
   end
 
   -- Leases requests, with the slots from `slot` on, or without (nil).
   local function hand_out(source, requests, generation, slot, step, rate)
     if #requests == 0 then return end
     generation = text(generation)
-    reply[#reply + 1] = {source, generation, text(number + 1), slot and text(slot) or '', string.format('%.17g', step),
+    reply[#reply + 1] = {source, generation, text(granted.number + 1), slot and text(slot) or '', string.format('%.17g', step),
       string.format('%.17g', rate), requests}
     local ending = '.' .. generation .. ':' .. source
     for _, entry in ipairs(requests) do
-      number = number + 1
-      leases[#leases + 1], leases[#leases + 2] = text(number) .. ending, entry
+      granted.number = granted.number + 1
+      leases[#leases + 1], leases[#leases + 2] = text(granted.number) .. ending, entry
     end
   end
 
@@ -129,7 +139,7 @@ register('lease', function(ctx, K, A)
   -- operator has taken out of the halted set is resumed at once.
   local function admitted(source)
     if due_index.held_until(ctx, source) > 0 then return 0 end
-    local circuit = circuits.of(ctx, source)
+    local circuit = ctx.circuits[source]
     if circuit.state == 'halted' then due_index.resume(ctx, source, 'permanent') end
     if circuit.state == 'open' then circuits.let_probes_out(ctx, source) end
     return circuit.state == 'half_open' and circuits.probes_left(ctx, source) or math.huge
@@ -170,7 +180,7 @@ register('lease', function(ctx, K, A)
   local function sort_out(source, entries)
     local stays, strays, dropped = {}, {}, {}
     local is_foreign = shards.is_elsewhere(ctx, source) -- however it has come here: its slots are given out elsewhere
-    local has_exclusions, belief = ctx.has_exclusions, belonging.belief_in(ctx, source)
+    local has_exclusions, belief = ctx.has_exclusions, ctx.beliefs[source]
     for index = 1, #entries do
       local entry = entries[index]
       local is_suspect = queues.deliveries_of(entry) > 0
@@ -179,7 +189,7 @@ register('lease', function(ctx, K, A)
       elseif is_foreign or belief ~= true and not belonging.belongs(ctx, source, entry) then
         strays[#strays + 1] = entry
       elseif is_suspect and holds_suspect then
-        queues.delay(ctx, source, entry, text(number) .. '.' .. put_off, PUT_OFF_US + put_off * FURTHER_US)
+        queues.delay(ctx, source, entry, text(granted.number) .. '.' .. put_off, PUT_OFF_US + put_off * FURTHER_US)
         put_off = put_off + 1
       else
         stays[#stays + 1], holds_suspect = entry, holds_suspect or is_suspect
@@ -194,9 +204,9 @@ register('lease', function(ctx, K, A)
 
   -- Leases requests of a source that is to have work, at most `room`; returns how many.
   local function give(source, room, rate, interval)
-    local circuit, step, given = circuits.of(ctx, source), math.max(interval, A.pace), 0
-    local free = slots.free_at(ctx, source) or 0
-    local slot = spread(math.max(free, ctx.now, pace.free_at(ctx, source)))
+    local circuit, step, given = ctx.circuits[source], math.max(interval, A.pace), 0
+    local free = ctx.slots[source] or 0
+    local slot = spread(math.max(free, ctx.now, ctx.paces[source]))
     local last = ctx.now + waits.horizon_at(ctx, source)
     while given < room and slot <= last and spare > 0 do
       local count = math.min(room - given, math.floor((last - slot) / step) + 1)
@@ -250,31 +260,22 @@ register('lease', function(ctx, K, A)
     return given
   end
 
-  -- Should one source meet what nobody has foreseen, the leases of those before it are there: the worker finds them (reconcile).
-  local went_well, problem = pcall(function()
-    local tiers, left = read_due(), A.want
-    for _, shares in ipairs(SHARES) do
-      look_up(tiers, left, shares)
-      for index, tier in ipairs(tiers) do
-        if left > 0 then left = left - serve(tier, math.ceil(left / shares[index])) end
-      end
-      if left <= 0 then break end
+  local tiers, left = read_due(), A.want
+  for _, shares in ipairs(SHARES) do
+    look_at(tiers, left, shares)
+    for index, tier in ipairs(tiers) do
+      if left > 0 then left = left - serve(tier, math.ceil(left / shares[index])) end
     end
-  end)
-  if #leases > 0 then
-    write_all('HSET', K.leases_of .. A.worker, leases)
-    redis.call('HSET', K.counters, 'lease', text(number))
+    if left <= 0 then break end
   end
-  if not went_well then error(problem, 0) end
 
   queues.look_at_rest(ctx, looked_at)
   for source in pairs(looked_at) do
-    due_index.schedule(ctx, source, not ctx.has.queued[source])
+    if not ctx.has.queued[source] then queues.look_anew(ctx, source) end
+    due_index.schedule(ctx, source)
     if had[source] and ctx.standing[source] then waits.note(ctx, source, had[source], others_had[source]) end
   end
   for place in pairs(due_index.save(ctx)) do inhabited[place] = true end
-  waits.save(ctx)
-  circuits.save(ctx)
   for place in pairs(inhabited) do
     local first = tonumber(redis.call('ZRANGE', K.due_of .. place, 0, 0, 'WITHSCORES')[2])
     if first and (reply[3] == '' or first < tonumber(reply[3])) then reply[3] = text(first) end

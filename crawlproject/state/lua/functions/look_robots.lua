@@ -45,8 +45,7 @@ register('look_robots', function(ctx, K, A)
       end
       ctx.robots_delays[source] = nil
     end)
-    due_index.schedule(ctx, source)
-    due_index.save(ctx)
+    ctx.touched[source] = true
     return is_slower and 1 or 0
   end
 

@@ -53,6 +53,6 @@ register('mend', function(ctx, K, A)
     local holds = redis.call('EXISTS', K.leases_of .. worker, K.processing_of .. worker) > 0
     if holds then unwatched = unwatched + redis.call('ZADD', K.workers, 'NX', text(ctx.now), worker) end
   end
-  statistics.add(K.totals, 'mended', unscheduled + unwatched + others)
+  statistics.note(ctx, '', 'mended', unscheduled + unwatched + others)
   return {sums[1], sums[2], sums[3], unscheduled, unwatched, others}
 end, {'allow-oom'})

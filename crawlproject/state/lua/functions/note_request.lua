@@ -4,6 +4,5 @@
 -- Reply: 1.
 register('note_request', function(ctx, K, A)
   report.note_request(ctx, A.source, unpack(A.requested))
-  report.save(ctx)
   return 1
 end, {'allow-oom'})

@@ -19,6 +19,6 @@ register('recount', function(ctx, K, A)
       reply[#reply + 1] = {name, was, found}
     end
   end
-  statistics.add(K.totals, 'mended', #reply)
+  statistics.note(ctx, '', 'mended', #reply)
   return reply
 end, {'allow-oom'})

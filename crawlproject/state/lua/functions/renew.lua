@@ -26,10 +26,10 @@ register('renew', function(ctx, K, A)
   if A.lease then
     local generation = grants.parts_of(A.lease)
     local leases = K.leases_of .. A.worker
-    if generation ~= circuits.of(ctx, source).generation or redis.call('HEXISTS', leases, A.lease) == 0 then return none end
+    if generation ~= ctx.circuits[source].generation or redis.call('HEXISTS', leases, A.lease) == 0 then return none end
   end
 
-  local last = slots.free_at(ctx, source)
+  local last = ctx.slots[source]
   -- Only where the rate is still the same, or was changed by set_rates, which moves the next slot: else nobody can tell.
   -- And not where it was lowered: the one before the missed slot may have gone out a moment ago.
   local is_last = last and rate >= A.rate and math.abs(last - A.missed - interval) < 100
@@ -37,12 +37,10 @@ register('renew', function(ctx, K, A)
   if slot > ctx.now + A.within then return none end
   if A.lease and A.pace > 0 then
     pace.undo(ctx, source, A.missed)
-    if pace.free_at(ctx, source) > slot then return none end
+    if ctx.paces[source] > slot then return none end
     pace.set(ctx, source, slot + A.pace)
   end
   clock.keep(ctx)
   slots.give(ctx, source, slot, math.max(last or 0, slot + interval))
-  slots.save(ctx)
-  pace.save(ctx)
   return {text(ctx.now), text(slot), string.format('%.17g', rate)}
 end)

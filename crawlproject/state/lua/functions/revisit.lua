@@ -13,7 +13,7 @@ register('revisit', function(ctx, K, A)
   due_index.look_up(ctx, sources)
   exclusions.look_up(ctx, sources)
 
-  local queued, touched = 0, {}
+  local queued = 0
 
   -- Stores the requests that are due of a source; returns when to look at it again, nil if it has none to look at.
   local function look_at(source)
@@ -28,7 +28,7 @@ register('revisit', function(ctx, K, A)
         if not is_closed and not exclusions.has_request(ctx, source, entry) then
           interval = math.min(2 * interval, LONGEST_REVISIT)
           queues.put_back(ctx, source, entry)
-          queued, touched[source] = queued + 1, true
+          queued, ctx.touched[source] = queued + 1, true
         end
         at = ctx.now + revisits.wait_of(ctx, source, interval, #pages / 2)
         redis.call('HSET', key, page, text(at) .. ' ' .. text(interval) .. '\n' .. entry)
@@ -45,12 +45,11 @@ register('revisit', function(ctx, K, A)
     else
       redis.call('ZREM', K.revisits, source)
     end
-    if touched[source] then rates.register(ctx, source) end
+    if ctx.touched[source] then rates.register(ctx, source) end
   end
   if queued > 0 then
     queues.count(ctx, 'outstanding', queued)
-    statistics.add(K.totals, 'revisits', queued)
+    statistics.note(ctx, '', 'revisits', queued)
   end
-  due_index.schedule_all(ctx, touched)
   return {queued, #sources}
 end)

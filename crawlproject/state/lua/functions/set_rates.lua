@@ -10,15 +10,17 @@ register('set_rates', function(ctx, K, A)
   local sources = {}
   for index, row in ipairs(A.rates) do sources[index] = row[1] end
   due_index.look_up(ctx, sources)
-  due_index.look_up_standing(ctx, sources)
   rates.require_overrides(ctx, sources)
   local stored = read_all('HMGET', K.catalogue, sources)
   for index, row in ipairs(A.rates) do
     local source = row[1]
     local before, override = rates.limit_of(ctx, source), rates.override_of(ctx.overrides[source])
-    local known, by_size = ctx.registered[source], rates.limit_text(tonumber((rates.parts_of_row(stored[index]))) or A.min_rate)
+    local known, by_size = ctx.limits[source].is_known, rates.limit_text(tonumber((rates.parts_of_row(stored[index]))) or A.min_rate)
     local is_own = not shards.is_elsewhere(ctx, source)
-    if is_own then due_index.change_rate(ctx, source, row[2]) end
+    if is_own then
+      due_index.change_rate(ctx, source, row[2])
+      ctx.touched[source] = true
+    end
     local after = rates.limit_of(ctx, source)
     if before ~= after and override == after then
       audit.note_override(ctx, source, rates.of(ctx, source), 'override', rates.is_over_robots(ctx, source))
@@ -26,9 +28,7 @@ register('set_rates', function(ctx, K, A)
       audit.note_override(ctx, source, rates.of(ctx, source), 'size')
     end
     if row[3] ~= '' then redis.call('HSET', K.catalogue, source, row[3]) end
-    if is_own then due_index.schedule(ctx, source) end
   end
-  due_index.save(ctx)
   for domain, source in pairs(A.hosts) do redis.call('HSET', K.hosts, domain, source) end
   for _, source in ipairs(A.gone) do redis.call('HDEL', K.catalogue, source) end
   for _, domain in ipairs(A.gone_hosts) do redis.call('HDEL', K.hosts, domain) end

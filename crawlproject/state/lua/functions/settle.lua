@@ -4,9 +4,8 @@ local settling = {}
 local function buckets(name) return memo(function(bucket) return name .. ':' .. bucket end) end
 local LATENCIES, FETCHES, PARSES = buckets('latency'), buckets('fetch'), buckets('parse')
 
-function state.counts() return {} end -- of a settlement's call: source -> name -> number
-function state.heard() return {} end -- sources that a status was noted of
-function state.touched() return {} end -- sources to be scheduled anew
+function state.heard() return {} end -- sources that a status was noted of, or anything was counted of
+function state.ended() return {} end -- leases
 
 -- What a status says of the source that paid for it.
 function settling.learn(ctx, one)
@@ -17,7 +16,7 @@ function settling.learn(ctx, one)
   if one.slows then
     samples.slow_down(ctx, payer, 0.5, 'status ' .. status)
     if one.hold then
-      local held, ends = circuits.of(ctx, payer).hold, ctx.now + one.hold * 1000000
+      local held, ends = ctx.circuits[payer].hold, ctx.now + one.hold * 1000000
       circuits.change(ctx, payer).hold = math.max(held, ends)
       -- Those in flight are answered alike: one hold.
       if held <= ctx.now or ends > held + 5000000 then
@@ -27,14 +26,14 @@ function settling.learn(ctx, one)
   end
   if one.latency then
     local micros = math.floor(one.latency * 1000000)
-    statistics.note(ctx.counts, payer, 'answers', 1)
-    statistics.note(ctx.counts, payer, 'latency_us', micros)
-    statistics.note(ctx.counts, '', LATENCIES(one.latency_bucket), 1)
+    statistics.note(ctx, payer, 'answers', 1)
+    statistics.note(ctx, payer, 'latency_us', micros)
+    statistics.note(ctx, '', LATENCIES(one.latency_bucket), 1)
     if ctx.A.latency_backoff then samples.note_latency(ctx, payer, micros) end
   end
   if one.fetch_s then
-    statistics.note(ctx.counts, '', FETCHES(one.fetch_bucket), 1)
-    statistics.note(ctx.counts, '', 'fetch_us', math.floor(one.fetch_s * 1000000))
+    statistics.note(ctx, '', FETCHES(one.fetch_bucket), 1)
+    statistics.note(ctx, '', 'fetch_us', math.floor(one.fetch_s * 1000000))
     samples.note_fetch(ctx, payer, one.fetch_bucket)
   end
   if fine == nil then return samples.end_without_sample(ctx, payer, generation, one.answered) end
@@ -53,39 +52,27 @@ function settling.report(ctx, one)
   if one.forbidden then report.note_kind(ctx, payer, one.forbidden, 1) end
 end
 
--- Gives a request back; returns whether it is outstanding still.
+-- Gives a request back.
 function settling.give_back(ctx, one, own)
-  local source = one.domain and belonging.source_of(ctx, one.name, one.domain) or own
-  local entry, micros = one.entry, math.floor((one.delay or 0) * 1000000)
-  if exclusions.has(ctx, own) or exclusions.has_request(ctx, source, entry) then
-    exclusions.drop(ctx, own, 'excluded', {entry})
-    return false
+  local request = {entry = one.entry, source = own, micros = math.floor((one.delay or 0) * 1000000), stray = one.stray}
+  if one.domain then request.source, request.domain = one.name, one.domain end
+  if exclusions.has(ctx, own) or exclusions.has_request(ctx, belonging.source_of(ctx, request.source, request.domain), one.entry) then
+    return exclusions.drop(ctx, own, 'excluded', {one.entry})
   end
-  if rates.refused(ctx, source) then
-    dead_letters.add(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
-    return false
-  end
-  if shards.is_elsewhere(ctx, source) then
-    local request = {entry = entry, source = one.domain and one.name or not one.domain and source or nil, domain = one.domain,
-      micros = micros, stray = one.stray}
-    if shards.send(ctx, shards.shard_of(ctx, source), 'request', request) then return false end
-    micros = math.max(micros, STAYS_US)
-  end
-  ctx.touched[source] = true
-  return queues.arrive(ctx, source, entry, one.id, micros, source ~= one.payer, one.stray)
+  shards.take_in(ctx, request, one.id, one.payer)
 end
 
 -- A source whose slots were missed, with many others' in the same moment, waits for none of its intervals in vain, and
 -- comes to stand apart from them. Not where the rate was lowered since: see renew.lua.
 function settling.return_slot(ctx, payer, slot, rate)
-  local last, interval = slots.free_at(ctx, payer), rates.interval_of(due_index.effective_rate(ctx, payer))
+  local last, interval = ctx.slots[payer], rates.interval_of(due_index.effective_rate(ctx, payer))
   if last and interval and due_index.effective_rate(ctx, payer) >= rate and math.abs(last - slot - interval) < 100 then
     slots.set(ctx, payer, slot)
   end
   ctx.touched[payer] = true
 end
 
--- Does with the request of a lease what its end says; returns by how many the frontier shrinks.
+-- Does with the request of a lease what its end says.
 function settling.end_request(ctx, one, source)
   if one.event then
     for _, event in ipairs({one.event, unpack(one.more_events or {})}) do
@@ -93,17 +80,17 @@ function settling.end_request(ctx, one, source)
     end
   elseif one.dead then
     dead_letters.add(ctx, 'entry', one.entry, source, one.dead, queues.deliveries_of(one.entry), one.refusal, one.image, one.attempt)
-  elseif not one.done and settling.give_back(ctx, one, source) then
-    return 0
+  elseif not one.done then
+    settling.give_back(ctx, one, source)
   end
-  return 1
 end
 
 -- Makes a dead letter of a request whose end has met what nobody has foreseen.
 function settling.bury(ctx, entry, source, problem)
   local reason = 'internal fault: ' .. (type(problem) == 'table' and problem.err or tostring(problem))
   dead_letters.add(ctx, 'entry', entry, source, reason, queues.deliveries_of(entry))
-  statistics.note(ctx.counts, source, 'failed', 1)
+  statistics.note(ctx, source, 'failed', 1)
+  ctx.heard[source] = true
 end
 
 -- Notes what else follows from the end of a lease.
@@ -111,10 +98,13 @@ function settling.note(ctx, one, source)
   local payer = one.payer
   settling.learn(ctx, one)
   settling.report(ctx, one)
-  for name, number in pairs(one.counts or {}) do statistics.note(ctx.counts, source, name, number) end
+  for name, number in pairs(one.counts or {}) do
+    ctx.heard[source] = true
+    statistics.note(ctx, source, name, number)
+  end
   if one.parse_s then
-    statistics.note(ctx.counts, '', PARSES(one.parse_bucket), 1)
-    statistics.note(ctx.counts, '', 'parse_us', math.floor(one.parse_s * 1000000))
+    statistics.note(ctx, '', PARSES(one.parse_bucket), 1)
+    statistics.note(ctx, '', 'parse_us', math.floor(one.parse_s * 1000000))
   end
   if one.revisit then
     revisits.note(ctx, source, one.revisit.digest, one.revisit.entry, math.floor(one.revisit.interval * 1000000))
@@ -138,22 +128,17 @@ function settling.look_up(ctx, leases, settlements)
       names[#names + 1] = payer
     end
   end
-  circuits.look_up_halted(ctx, names)
-  circuits.look_up(ctx, names)
-  circuits.look_up_rules(ctx, names)
-  windows.look_up(ctx, names)
+  for _, field in ipairs({'halted', 'circuits', 'rules_of', 'windows'}) do look_up(ctx, field, names) end
   return read_all('HMGET', leases, ids)
 end
 
-function settling.save_counts(ctx)
+at_end('ended', function(ctx)
   local recent = {}
-  statistics.count(ctx, ctx.counts)
-  for source in pairs(ctx.counts) do
-    if source ~= '' then ctx.heard[source] = true end
-  end
-  for source in pairs(ctx.heard) do recent[#recent + 1], recent[#recent + 2] = ctx.now, source end
-  write_all('ZADD', ctx.K.active, recent)
-end
+  write_all('HDEL', ctx.K.leases_of .. ctx.A.worker, ctx.ended)
+  queues.count(ctx, 'outstanding', -#ctx.ended)
+  for source in pairs(ctx.heard) do recent[source] = ctx.now end
+  write_scores(ctx.K.active, recent)
+end)
 
 -- Ends leases. For each, all or nothing: its outcome, its event, counts and status, what it says about the
 -- source, and the end of the lease.
@@ -172,31 +157,20 @@ end
 -- those after it are still there.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
 register('settle', function(ctx, K, A)
-  local leases, reply, ended, done, gone = K.leases_of .. A.worker, {}, 0, {}, {}
-  local held = settling.look_up(ctx, leases, A.settlements)
-  local went_well, problem = pcall(function()
-    for index, one in ipairs(A.settlements) do
-      local is_held = held[index] and not gone[one.id]
-      reply[index] = is_held and 1 or 0
-      if is_held then
-        local source = one.source or one.payer
-        local is_ended, by = pcall(settling.end_request, ctx, one, source)
-        if not is_ended then settling.bury(ctx, held[index], source, by) end
-        done[#done + 1], gone[one.id], ended = one.id, true, ended + (is_ended and by or 1)
-        if not is_ended then error(by, 0) end
-        settling.note(ctx, one, source)
-      end
+  local reply, gone, held_back = {}, {}, {}
+  local held = settling.look_up(ctx, K.leases_of .. A.worker, A.settlements)
+  for index, one in ipairs(A.settlements) do
+    local is_held = held[index] and not gone[one.id]
+    reply[index] = is_held and 1 or 0
+    if is_held then
+      local source = one.source or one.payer
+      local is_ended, problem = pcall(settling.end_request, ctx, one, source)
+      if not is_ended then settling.bury(ctx, held[index], source, problem) end
+      ctx.ended[#ctx.ended + 1], gone[one.id] = one.id, true
+      if not is_ended then error(problem, 0) end
+      settling.note(ctx, one, source)
     end
-  end)
-  write_all('HDEL', leases, done)
-  queues.count(ctx, 'outstanding', -ended)
-  settling.save_counts(ctx)
-  for source in pairs(ctx.changed) do ctx.touched[source] = true end
-  due_index.schedule_all(ctx, ctx.touched)
-  circuits.save_statuses(ctx)
-  circuits.save(ctx)
-  if not went_well then error(problem, 0) end
-  local held_back = {}
+  end
   for payer in pairs(ctx.heard) do
     if due_index.held_until(ctx, payer) > 0 then held_back[#held_back + 1] = payer end
   end

@@ -19,9 +19,9 @@ register('take_extent', function(ctx, K, A)
   queues.count(ctx, 'outstanding', #A.entries)
   queues.count(ctx, 'overflow', -count)
   queues.count(ctx, 'spilled', -count)
-  statistics.add(K.totals, 'overflow_lost', math.max(count - #A.entries, 0))
+  statistics.note(ctx, '', 'overflow_lost', math.max(count - #A.entries, 0))
   redis.call('ZADD', K.overflow_due, text(ctx.now), source) -- it may need the next one
   queues.promote(ctx, source) -- where it was the last one, or lost
-  due_index.schedule_all(ctx, {[source] = true})
+  ctx.touched[source] = true
   return 1
 end)

@@ -50,7 +50,7 @@ register('trim', function(ctx, K, A)
       end
     end
   end
-  statistics.add(K.totals, 'events_trimmed', dropped)
+  statistics.note(ctx, '', 'events_trimmed', dropped)
   if reason ~= '' then
     redis.call('SET', K.paused, reason, 'PX', A.ttl)
   elseif redis.call('PTTL', K.paused) > A.ttl then

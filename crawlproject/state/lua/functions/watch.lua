@@ -15,15 +15,15 @@ register('watch', function(ctx, K, A)
 
   -- Returns 1 if it has changed anything.
   local function look(source)
-    local circuit, temporarily = circuits.of(ctx, source), temporarily_halted[source]
+    local circuit, temporarily = ctx.circuits[source], temporarily_halted[source]
     local ordered = redis.call('HDEL', K.ordered_by_of .. source, 'resume') == 1
     local ended = circuit.state == 'halted' or circuit.state == 'open' and not temporarily
-    if (ordered or ended) and not circuits.is_halted(ctx, source) then
+    if (ordered or ended) and not ctx.halted[source] then
       local kind = circuit.state == 'halted' and 'permanent' or circuit.state ~= 'closed' and 'temporary' or nil
       due_index.resume(ctx, source, kind)
-    elseif circuits.is_halted(ctx, source) and circuit.state ~= 'halted' then
+    elseif ctx.halted[source] and circuit.state ~= 'halted' then
       circuits.halt(ctx, source, 'an operator halted it')
-    elseif temporarily and circuit.state ~= 'open' and not circuits.is_halted(ctx, source) then
+    elseif temporarily and circuit.state ~= 'open' and not ctx.halted[source] then
       circuits.open(ctx, source, 'an operator halted it for a while')
     elseif circuit.state == 'open' and circuit.ends <= ctx.now then
       circuits.let_probes_out(ctx, source)
@@ -50,9 +50,8 @@ register('watch', function(ctx, K, A)
       end
     end
   end
-  circuits.look_up_halted(ctx, sources)
-  local members = read_all('SMISMEMBER', K.temp_halted, sources)
-  for index, member in ipairs(members) do temporarily_halted[sources[index]] = member == 1 end
+  look_up(ctx, 'halted', sources)
+  for index, is_member in ipairs(members_of(K.temp_halted, sources)) do temporarily_halted[sources[index]] = is_member end
   for _, source in ipairs(sources) do
     if changes == MOST_CHANGES then
       reply = 2
@@ -60,7 +59,5 @@ register('watch', function(ctx, K, A)
     end
     changes = changes + look(source)
   end
-  circuits.save(ctx)
-  due_index.schedule_all(ctx, ctx.changed)
   return reply
 end, {'allow-oom'})

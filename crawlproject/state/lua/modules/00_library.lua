@@ -6,6 +6,7 @@
 --    K: the keys, by their names in state/keys.py
 --    A: the arguments, and behind them what the caller sets for all calls (its settings)
 --    any name of `state`: what that function returns, from when it is first asked for until the end of the call
+--    any name that is given to `reads`: what is known of sources, or other names
 --
 -- Redis carries out a function that writes only while it takes writes: out of memory, or without enough replicas, it refuses
 -- the call before it begins. So nothing is done by halves. Flags of a function: 'allow-oom' for one that ends something, frees
@@ -19,6 +20,42 @@ local function in_ctx(ctx, name)
   local value = make(ctx)
   rawset(ctx, name, value)
   return value
+end
+
+-- Makes a field of `ctx` what a call reads of sources, or other names: name -> value, each read once. `read(ctx, names)` returns the
+-- values of several, in order; none is nil.
+local readings = {}
+
+local function reads(field, read)
+  readings[field] = read
+  state[field] = function(ctx)
+    return setmetatable({}, {__index = function(known, name)
+      local value = read(ctx, {name})[1]
+      known[name] = value
+      return value
+    end})
+  end
+end
+
+-- Has such a field know several names, by one reading.
+local function look_up(ctx, field, names)
+  local known, unknown = ctx[field], {}
+  for _, name in ipairs(names) do
+    if rawget(known, name) == nil then unknown[#unknown + 1] = name end
+  end
+  for index, value in ipairs(#unknown > 0 and readings[field](ctx, unknown) or {}) do known[unknown[index]] = value end
+end
+
+-- What is noted in a field of `ctx` is written once, at the end of each call that has used it, by `write(ctx)`: in the order of these
+-- lines, also of a call that has met an error, so that what it has done stands.
+local endings = {}
+
+local function at_end(field, write) endings[#endings + 1] = {field = field, write = write} end
+
+local function finish(ctx)
+  for _, ending in ipairs(endings) do
+    if rawget(ctx, ending.field) then ending.write(ctx) end
+  end
 end
 
 -- A function that keeps what `make` returns for each text. Callers have few different ones; beyond, it begins anew.

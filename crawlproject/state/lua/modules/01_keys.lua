@@ -1,36 +1,6 @@
--- Keys: how each is spelled. state/keys.py says what it holds, and its test compares the two.
-
--- Those of the crawl, behind its tag and a colon.
-local OF_CRAWL = {
-  slots = 'slots', spiders = 'spiders', waiting_spiders = 'waiting_spiders', rates = 'rates', catalogue = 'catalogue',
-  override_rate_of = 'override_rate:', hosts = 'hosts',
-  circuit_of = 'circuit:', window_of = 'window:', halted = 'halted',
-  temp_halted = 'temp_halted', excluded = 'excluded', excluded_by = 'excluded_by',
-  watchlist = 'troubled', robots_of = 'robots:', robots_stored = 'robots_stored',
-  robots_delays_of = 'robots_delays:', statuses_of = 'statuslast50req:',
-  requests_of = 'requests:', incidents_of = 'incidents:', pulse = 'pulse',
-  leader = 'leader', fence = 'fence', paused = 'paused', clock = 'clock',
-  image_events = 'image_metadata_updates', probe_events = 'image_probes',
-  link_rot_events = 'link_rot', failed_events = 'failed', page_events = 'pages', media_events = 'page_media',
-  halted_events = 'crawl_halted', resumed_events = 'crawl_resumed', audit = 'audit',
-  ordered_by_of = 'ordered_by:', readers = 'readers',
-}
-
--- Those of a spider, behind its name and a further colon.
-local OF_SPIDER = {
-  foreign_of = 'foreign:', batch_of = 'foreign_batch:', received_of = 'received:', forwarder = 'forwarder',
-  processing_of = 'in_hand:',
-  feed_of = 'feed:', queue_of = 'queue:', delayed_of = 'delayed:', due_of = 'due:',
-  paced = 'paced', seen_of = 'seen:', seen_meta = 'seen_meta',
-  texts_of = 'texts:', counters = 'counters', overflow_of = 'overflow:',
-  extents_of = 'extents:', overflow_due = 'overflow_due',
-  spill_fault = 'spill_fault', pack_folder = 'pack_folder', packs = 'packs',
-  revisits_of = 'revisits:', revisits = 'revisits', ledger = 'ledger',
-  found_hosts_of = 'found_hosts:', workers = 'workers', leases_of = 'leases:',
-  dead = 'dead', counts = 'counts',
-  totals = 'totals', dead_sources = 'dead_sources',
-  active = 'active',
-}
+-- Keys: what stands behind the tag of a crawl (OF_CRAWL), or behind that and a spider (OF_SPIDER), by name. state/keys.py spells them,
+-- and state/functions.py puts them here.
+local OF_CRAWL, OF_SPIDER = @KEYS@
 
 -- The keys of a crawl and a spider, by name; each is spelled when it is first asked for.
 local keys_of = memo(function(owners)

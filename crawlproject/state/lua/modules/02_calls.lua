@@ -6,6 +6,7 @@ local CONTEXT = {__index = in_ctx}
 -- the slot refuses a call for two such keys, and would carry out one for a single key, on half of the data.
 -- Arguments: those of the call, its spider, its settings.
 local function register(name, body, flags)
+  local is_reading = flags and flags[1] == 'no-writes'
   redis.register_function({
     function_name = 'crawl_@DIGEST@_' .. name,
     callback = function(keys, args)
@@ -13,7 +14,10 @@ local function register(name, body, flags)
       local ctx = setmetatable({tag = tag, spider = spider, K = keys_of(tag .. '\n' .. spider)}, CONTEXT)
       ctx.A = setmetatable(cmsgpack.unpack(args[1]), behind_arguments(args[3]))
       users_keys.check(keys[1], ctx.K)
-      return body(ctx, ctx.K, ctx.A)
+      local went_well, reply = pcall(body, ctx, ctx.K, ctx.A)
+      if not is_reading then finish(ctx) end
+      if not went_well then error(reply, 0) end
+      return reply
     end,
     flags = flags,
   })

@@ -23,9 +23,41 @@ local function read_all(command, key, names)
   return found
 end
 
+-- The strings of several names, in keys that begin so.
+local function strings(prefix, names)
+  local keys, found = {}, {}
+  for index, name in ipairs(names) do keys[index] = prefix .. name end
+  for first = 1, #keys, 1000 do
+    for _, value in ipairs(redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))) do found[#found + 1] = value end
+  end
+  return found
+end
+
+-- Which of several names are members of a set.
+local function members_of(key, names)
+  local found = read_all('SMISMEMBER', key, names)
+  for index, member in ipairs(found) do found[index] = member == 1 end
+  return found
+end
+
+-- The scores of several names in a sorted set, false for those that it has not got.
+local function scores_in(key, names)
+  local found = read_all('ZMSCORE', key, names)
+  for index, score in ipairs(found) do found[index] = tonumber(score) or false end
+  return found
+end
+
 -- Writes any number of values to a key, which come in pairs where the command takes pairs.
 local function write_all(command, key, values)
   for first = 1, #values, 2000 do redis.call(command, key, unpack(values, first, math.min(first + 1999, #values))) end
+end
+
+-- Writes scores, name -> score, to a sorted set; returns how many.
+local function write_scores(key, scores)
+  local values = {}
+  for name, score in pairs(scores) do values[#values + 1], values[#values + 2] = text(score), name end
+  write_all('ZADD', key, values)
+  return #values / 2
 end
 
 local statistics = {}
@@ -53,25 +85,27 @@ function statistics.counts_of(ctx, source)
   return packed and cmsgpack.unpack(packed) or {}
 end
 
--- Notes, for statistics.count(), that something was counted of a source.
-function statistics.note(counts, source, name, number)
+-- What a call has counted: source -> name -> number
+function state.counts() return {} end
+
+-- Notes that something was counted of a source. What is counted of '' is in the totals alone.
+function statistics.note(ctx, source, name, number)
   if number == 0 then return end
-  local of_source = counts[source] or {}
-  counts[source], of_source[name] = of_source, (of_source[name] or 0) + number
+  local of_source = ctx.counts[source] or {}
+  ctx.counts[source], of_source[name] = of_source, (of_source[name] or 0) + number
 end
 
--- Adds to the counts of sources, source -> name -> number, and to the totals. What is counted of '' is in the totals alone.
-function statistics.count(ctx, of_sources)
+at_end('counts', function(ctx)
   local sources, values, totals = {}, {}, {}
-  for source, numbers in pairs(of_sources) do
+  for source, numbers in pairs(ctx.counts) do
     for name, number in pairs(numbers) do totals[name] = (totals[name] or 0) + number end
     if source ~= '' then sources[#sources + 1] = source end
   end
   for index, packed in ipairs(read_all('HMGET', ctx.K.counts, sources)) do
     local source, counts = sources[index], packed and cmsgpack.unpack(packed) or {}
-    for name, number in pairs(of_sources[source]) do counts[name] = (counts[name] or 0) + number end
+    for name, number in pairs(ctx.counts[source]) do counts[name] = (counts[name] or 0) + number end
     values[2 * index - 1], values[2 * index] = source, cmsgpack.pack(counts)
   end
   write_all('HSET', ctx.K.counts, values)
   statistics.add_all(ctx.K.totals, totals)
-end
+end)

@@ -68,13 +68,10 @@ function seen_filter.forget(ctx, entries)
       end
     end
   end
-  seen_filter.save(ctx)
 end
 
--- Keeps the count; to be called once, when all is marked.
-function seen_filter.save(ctx)
+at_end('seen_filter', function(ctx)
   local generations = ctx.seen_filter
   if not generations.has_changed then return end
   redis.call('HSET', ctx.K.seen_meta, 'generations', table.concat(generations, ' '), 'count', text(generations.count))
-  generations.has_changed = false
-end
+end)

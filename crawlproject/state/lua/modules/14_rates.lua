@@ -4,34 +4,33 @@
 -- asks for. A source that is not known yet has the minimum, until the leader has set its own.
 local rates = {}
 
-function state.rates() return {} end
-function state.over_robots() return {} end
-function state.registered() return {} end
-
 -- The number of a limit, as it is written, and whether `over-robots` stands after it.
 function rates.parts_of_limit(value)
   local rate = value and value:match('^%s*(%S+)%s+over%-robots%s*$')
   return rate or value, rate and true or false
 end
 
-function rates.note(ctx, source, value)
+-- The limit that is written so; false: none.
+function rates.parsed(ctx, value)
   local rate, is_over = tonumber(value), false
   if value and not rate then
     rate, is_over = rates.parts_of_limit(value)
     rate = tonumber(rate)
   end
-  ctx.registered[source] = value ~= false
-  ctx.rates[source], ctx.over_robots[source] = rate or ctx.A.min_rate, is_over
+  return {rate = rate or ctx.A.min_rate, is_over_robots = is_over, is_known = value ~= false}
 end
+
+reads('limits', function(ctx, sources)
+  local found = read_all('HMGET', ctx.K.rates, sources)
+  for index, value in ipairs(found) do found[index] = rates.parsed(ctx, value) end
+  return found
+end)
 
 -- The rate limit in force.
-function rates.of(ctx, source)
-  if not ctx.rates[source] then rates.note(ctx, source, redis.call('HGET', ctx.K.rates, source)) end
-  return ctx.rates[source]
-end
+function rates.of(ctx, source) return ctx.limits[source].rate end
 
 -- Whether an operator has lifted the delay that a robots.txt asks of a source.
-function rates.is_over_robots(ctx, source) return rates.of(ctx, source) and ctx.over_robots[source] end
+function rates.is_over_robots(ctx, source) return ctx.limits[source].is_over_robots end
 
 -- A limit as it is written; two are the same where these are.
 function rates.limit_text(rate, is_over) return string.format('%.17g', rate) .. (is_over and ' over-robots' or '') end
@@ -45,26 +44,12 @@ function rates.override_of(value)
   return rate and (rate == 0 or rate >= 1e-6 and rate <= 1e5) and rates.limit_text(rate, is_over) or nil
 end
 
--- source -> what an operator has written, false: nothing; where that is known
-function state.overrides() return {} end
+-- source -> what an operator has written, false: nothing
+reads('overrides', function(ctx, sources) return strings(ctx.K.override_rate_of, sources) end)
 
--- Looks at several sources at once.
-function rates.look_up_overrides(ctx, sources)
-  local asked, keys = {}, {}
-  for _, source in ipairs(sources) do
-    if ctx.overrides[source] == nil then
-      asked[#asked + 1], keys[#keys + 1] = source, ctx.K.override_rate_of .. source
-    end
-  end
-  for first = 1, #keys, 1000 do
-    local values = redis.call('MGET', unpack(keys, first, math.min(first + 999, #keys)))
-    for index, value in ipairs(values) do ctx.overrides[asked[first + index - 1]] = value end
-  end
-end
-
--- The same for the leader: a key of another type is an error. To MGET it is missing.
+-- Looks at several sources, for the leader: a key of another type is an error. To MGET it is missing.
 function rates.require_overrides(ctx, sources)
-  rates.look_up_overrides(ctx, sources)
+  look_up(ctx, 'overrides', sources)
   local others = {}
   for _, source in ipairs(sources) do
     if not ctx.overrides[source] then others[#others + 1] = source end
@@ -90,7 +75,8 @@ function rates.refused(ctx, source) return ctx.A.refuse_unknown and redis.call('
 
 -- Makes a source known that the catalogue does not name; returns whether it was not.
 function rates.register(ctx, source)
-  if ctx.registered[source] then return false end
-  ctx.registered[source] = true
+  local limit = ctx.limits[source]
+  if limit.is_known then return false end
+  limit.is_known = true
   return redis.call('HSETNX', ctx.K.rates, source, string.format('%.17g', ctx.A.min_rate)) == 1
 end

@@ -183,7 +183,7 @@ function queues.note_stored(ctx, source, rank, is_queued)
   for below = 1, is_queued and rank or 0 do rooms[below] = rooms[below] - 1 end
 end
 
--- Stores a request in the queue of its source (`is_queued`), or its overflow, when queues.save() is called.
+-- Stores a request in the queue of its source (`is_queued`), or its overflow, at the end of the call.
 function queues.add(ctx, source, entry, is_queued)
   local rank, added = queues.rank_of(entry), ctx.added
   queues.note_stored(ctx, source, rank, is_queued)
@@ -201,11 +201,10 @@ function queues.add(ctx, source, entry, is_queued)
   end
 end
 
--- Writes what was added; returns the sources that it was added to.
-function queues.save(ctx)
-  local touched, added = {}, ctx.added
+at_end('added', function(ctx)
+  local added = ctx.added
   for list, batch in pairs(added.batches) do
-    touched[batch.source] = true
+    ctx.touched[batch.source] = true
     write_all('RPUSH', list, batch.entries)
     if batch.is_queued then
       queues.note_queued(ctx, batch.source, batch.entries[1])
@@ -215,9 +214,7 @@ function queues.save(ctx)
   end
   queues.count(ctx, 'outstanding', added.queued)
   queues.count(ctx, 'overflow', added.waiting)
-  ctx.added = nil
-  return touched
-end
+end)
 
 -- Has workers with the store look at a source: an extent of it is needed, or can be made.
 function queues.need_store(ctx, source) redis.call('ZADD', ctx.K.overflow_due, 'NX', text(ctx.now), source) end
@@ -284,6 +281,9 @@ function queues.best_of(ctx, source)
   return rank
 end
 
+-- Looks at the queues of a source, whatever is known of them.
+function queues.look_anew(ctx, source) ctx.has.queued[source] = queues.best_of(ctx, source) end
+
 -- Finds out whether queues that gave as much as was wanted have more: as a rule all have.
 function queues.look_at_rest(ctx, sources)
   local keys, asked = {}, {}
@@ -292,7 +292,7 @@ function queues.look_at_rest(ctx, sources)
     if rank > 0 then keys[#keys + 1], asked[#asked + 1] = queues.keys_of(ctx, source)[rank], source end
   end
   if #keys == 0 or redis.call('EXISTS', unpack(keys)) == #keys then return end
-  for _, source in ipairs(asked) do ctx.has.queued[source] = queues.best_of(ctx, source) end
+  for _, source in ipairs(asked) do queues.look_anew(ctx, source) end
 end
 
 -- When a source has work: now, at a moment to come, or, with none, nil; and the class of the best that it has. `rank`: the highest
@@ -307,31 +307,21 @@ end
 
 -- Stores a request whose lease has ended, or that comes from another shard: after `micros`, or to the head of its source's queue. One
 -- that was another source's (`is_foreign`) goes there only while its source has room for it, else to its overflow; a `stray` behind what
--- waits. Returns whether it is outstanding by that. `unique` keeps two equal ones apart.
+-- waits. `unique` keeps two equal ones apart.
 function queues.arrive(ctx, source, entry, unique, micros, is_foreign, stray)
+  local rank, added = queues.rank_of(entry), ctx.added
   rates.register(ctx, source)
+  ctx.touched[source] = true
   if micros > 0 then
     queues.delay(ctx, source, entry, unique, micros)
-    return true
-  end
-  local rank = queues.rank_of(entry)
-  if not is_foreign and not stray then
-    queues.put_back(ctx, source, entry)
-    return true
-  end
-  local is_queued = queues.takes(ctx, source, rank, not stray)
-  queues.note_stored(ctx, source, rank, is_queued)
-  if is_queued and stray then
-    queues.append(ctx, source, {entry})
-  elseif is_queued then
-    queues.put_back(ctx, source, entry)
+  elseif stray or is_foreign and not queues.takes(ctx, source, rank, true) then
+    queues.add(ctx, source, entry, queues.takes(ctx, source, rank))
+    return
   else
-    local list = queues.overflow_lists_of(ctx, source)[rank]
-    redis.call(stray and 'RPUSH' or 'LPUSH', list, entry)
-    queues.count(ctx, 'overflow', 1)
-    queues.note_waiting(ctx, source, list)
+    queues.put_back(ctx, source, entry)
+    if is_foreign then queues.note_stored(ctx, source, rank, true) end
   end
-  return is_queued
+  added.queued = added.queued + 1
 end
 
 -- Seeds, and the processing list of each worker: those that it has taken and not yet enqueued.

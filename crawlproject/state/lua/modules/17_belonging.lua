@@ -8,78 +8,61 @@
 -- Any other name is for events only. A domain is of the source that the catalogue gives it to, else of itself.
 local belonging = {}
 
--- name -> the domains that it is believed for, with blanks around each; true for any; false for none
-function state.beliefs() return {} end
--- domain -> its source
-function state.sources_of() return {} end
-
 -- Whether a name can be a domain or an address. One without a dot is lent: a host of that name is within one's own network.
 function belonging.is_domain(name) return name:find('[.:]') ~= nil end
 
--- Looks at several names at once.
-function belonging.look_up_beliefs(ctx, names)
-  local asked, unknown = {}, {}
-  for _, name in ipairs(names) do
-    if ctx.beliefs[name] == nil then
-      ctx.beliefs[name] = false
-      asked[#asked + 1] = name
-    end
+-- name -> the domains that it is believed for, with blanks around each; true for any; false for none
+reads('beliefs', function(ctx, names)
+  local found, lent = read_all('HMGET', ctx.K.catalogue, names), {}
+  for index, name in ipairs(names) do
+    local _, domains = rates.parts_of_row(found[index])
+    found[index] = domains ~= '' and domains or domains == ''
+    if not domains and not belonging.is_domain(name) then lent[#lent + 1] = name end
   end
-  local rows = read_all('HMGET', ctx.K.catalogue, asked)
-  for index, name in ipairs(asked) do
-    local _, domains = rates.parts_of_row(rows[index])
-    ctx.beliefs[name] = domains ~= '' and domains or domains == ''
-    if not ctx.beliefs[name] and not belonging.is_domain(name) then unknown[#unknown + 1] = name end
+  look_up(ctx, 'overrides', lent)
+  for index, name in ipairs(#lent > 0 and names or {}) do
+    found[index] = found[index] or not belonging.is_domain(name) and rates.override_of(ctx.overrides[name]) ~= nil
   end
-  rates.look_up_overrides(ctx, unknown)
-  for _, name in ipairs(unknown) do ctx.beliefs[name] = rates.override_of(ctx.overrides[name]) ~= nil end
-end
+  return found
+end)
 
 function belonging.is_bound_to(belief, domain)
   return type(belief) == 'string' and belief:find(' ' .. domain .. ' ', 1, true) ~= nil
 end
 
-function belonging.belief_in(ctx, name)
-  if ctx.beliefs[name] == nil then belonging.look_up_beliefs(ctx, {name}) end
-  return ctx.beliefs[name]
-end
-
 function belonging.is_believed(ctx, name, domain)
-  local belief = belonging.belief_in(ctx, name)
+  local belief = ctx.beliefs[name]
   return belief == true or belonging.is_bound_to(belief, domain)
 end
 
-function belonging.note_source_of(ctx, domain, named)
-  ctx.sources_of[domain] = named and naming.is_valid(named) and belonging.is_believed(ctx, named, domain) and named or domain
-end
-
-function belonging.source_of_domain(ctx, domain)
-  if not ctx.sources_of[domain] then belonging.note_source_of(ctx, domain, redis.call('HGET', ctx.K.hosts, domain)) end
-  return ctx.sources_of[domain]
-end
+-- domain -> its source
+reads('sources_of', function(ctx, domains)
+  local owners, named = read_all('HMGET', ctx.K.hosts, domains), {}
+  for _, owner in ipairs(owners) do named[#named + 1] = owner or nil end
+  look_up(ctx, 'beliefs', named)
+  for index, domain in ipairs(domains) do
+    local owner = owners[index]
+    if not owner or not naming.is_valid(owner) or not belonging.is_believed(ctx, owner, domain) then owners[index] = domain end
+  end
+  return owners
+end)
 
 -- The source that a request belongs to. Without a domain, `name` is that of a source already.
 function belonging.source_of(ctx, name, domain)
   if not domain or name and naming.is_valid(name) and belonging.is_believed(ctx, name, domain) then return name end
-  return belonging.source_of_domain(ctx, domain)
+  return ctx.sources_of[domain]
 end
 
 -- Looks at requests at once: the `source` that the seed of each names and its `domain`, of which either may be missing.
 function belonging.look_up(ctx, requests)
-  local asked, wanted, seen = {}, {}, {}
+  local names, domains, is_named, is_there = {}, {}, {}, {}
   for _, request in ipairs(requests) do
     local name, domain = request.source, request.domain
-    if domain and name then asked[#asked + 1] = name end
-    if domain and not seen[domain] and not ctx.sources_of[domain] then
-      seen[domain], wanted[#wanted + 1] = true, domain
-    end
+    if domain and name and not is_named[name] then names[#names + 1], is_named[name] = name, true end
+    if domain and not is_there[domain] then domains[#domains + 1], is_there[domain] = domain, true end
   end
-  local owners = read_all('HMGET', ctx.K.hosts, wanted)
-  for index = 1, #wanted do
-    if owners[index] then asked[#asked + 1] = owners[index] end
-  end
-  belonging.look_up_beliefs(ctx, asked)
-  for index, domain in ipairs(wanted) do belonging.note_source_of(ctx, domain, owners[index]) end
+  look_up(ctx, 'beliefs', names)
+  look_up(ctx, 'sources_of', domains)
 end
 
 -- Which sources requests belong to, in their order (false: that is not known); each of these once; and each name once or
@@ -101,7 +84,7 @@ end
 
 -- Whether `source` is bound to a domain that `host` is in.
 function belonging.is_bound_to_host(ctx, source, host)
-  local belief, domain = belonging.belief_in(ctx, source), host
+  local belief, domain = ctx.beliefs[source], host
   while domain do
     if belonging.is_bound_to(belief, domain) then return true end
     domain = domain:match('^[^.]*%.(.+)$')
@@ -112,13 +95,13 @@ end
 -- Whether a stored request belongs to the source that has it in its queue: the catalogue, the rates and the version
 -- may be others by now. For what cannot be told, it does.
 function belonging.belongs(ctx, source, entry)
-  local belief = belonging.belief_in(ctx, source)
+  local belief = ctx.beliefs[source]
   if belief == true then return true end
   local host = naming.host_of(entry)
   if host == '' then return true end
   if belief and belonging.is_bound_to_host(ctx, source, host) then return true end
   if host ~= source and host:sub(-#source - 1) ~= '.' .. source then return false end
-  if belonging.source_of_domain(ctx, source) ~= source then return false end
+  if ctx.sources_of[source] ~= source then return false end
   local name = naming.source_in(entry)
   return not name or not belonging.is_believed(ctx, name, source)
 end

@@ -18,14 +18,14 @@ local EARNED_PARTS = 16
 -- Source -> what it has used: `all` links, `poor` ones, `sitemaps`. And, where that was asked for: its `budget`; the number of links at
 -- which the share of a `page` of the call `ends`; which of its `hosts` count already (true), do not yet (0), or would be one too many
 -- (false).
-function state.ledgers() return {} end
-
-function budgets.look_up(ctx, sources)
-  for index, line in ipairs(read_all('HMGET', ctx.K.ledger, sources)) do
+reads('ledgers', function(ctx, sources)
+  local found = read_all('HMGET', ctx.K.ledger, sources)
+  for index, line in ipairs(found) do
     local all, poor, sitemaps = (line or ''):match('^(%d+) (%d+) ?(%d*)$')
-    ctx.ledgers[sources[index]] = {all = tonumber(all) or 0, poor = tonumber(poor) or 0, sitemaps = tonumber(sitemaps) or 0, hosts = {}}
+    found[index] = {all = tonumber(all) or 0, poor = tonumber(poor) or 0, sitemaps = tonumber(sitemaps) or 0, hosts = {}}
   end
-end
+  return found
+end)
 
 -- The budget of a source; its pages are only looked at where the base does not reach.
 function budgets.of(ctx, source)
@@ -82,7 +82,7 @@ function budgets.note_sitemap(ctx, source)
   ledger.sitemaps, ledger.is_changed = ledger.sitemaps + 1, true
 end
 
-function budgets.save(ctx)
+at_end('ledgers', function(ctx)
   local fields = {}
   for source, ledger in pairs(ctx.ledgers) do
     if ledger.is_changed then
@@ -91,4 +91,4 @@ function budgets.save(ctx)
     end
   end
   write_all('HSET', ctx.K.ledger, fields)
-end
+end)

@@ -7,10 +7,9 @@
 --    many requests it got in each of the last ones), newest (of them)}
 -- Results, fetches and seconds are texts of counters of two bytes, the newest slice or second first: unpacking a list takes long.
 --
--- Windows are written once, at the end of a call, by windows.save().
 local windows = {}
 
-function state.windows() return {} end
+-- source -> true: its window is to be written
 function state.changed_windows() return {} end
 
 local TURN_US = 300000000
@@ -32,51 +31,31 @@ function windows.count_in(counters, place, many)
   return counters:sub(1, at) .. string.char(math.floor(many / 256), many % 256) .. counters:sub(at + 3), many
 end
 
-function windows.note(ctx, source, packed)
+function windows.unpacked(ctx, packed)
   local turn = math.floor(ctx.now / TURN_US)
   local window = packed and cmsgpack.unpack(packed)
     or {results = '', slice = 0, lasts = 0, hosts = {}, fetches = '', turn = turn, heard = 0, usual = 0, recent = 0, moved = 0,
       newest = 0, seconds = ''}
   if window.turn < turn then window.turn, window.hosts, window.fetches = turn, {}, '' end
-  ctx.windows[source] = window
   return window
 end
 
-function windows.of(ctx, source)
-  return ctx.windows[source] or windows.note(ctx, source, redis.call('GET', ctx.K.window_of .. source))
-end
-
--- Reads those of several sources at once.
-function windows.look_up(ctx, sources)
-  local keys = {}
-  for index, source in ipairs(sources) do keys[index] = ctx.K.window_of .. source end
-  for index, packed in ipairs(#keys > 0 and redis.call('MGET', unpack(keys)) or {}) do windows.note(ctx, sources[index], packed) end
-end
+reads('windows', function(ctx, sources)
+  local found = strings(ctx.K.window_of, sources)
+  for index, packed in ipairs(found) do found[index] = windows.unpacked(ctx, packed) end
+  return found
+end)
 
 function windows.change(ctx, source)
   ctx.changed_windows[source] = true
-  return windows.of(ctx, source)
+  return ctx.windows[source]
 end
 
 -- Forgets all but how many requests a source got in the last seconds.
 function windows.clear(ctx, source)
-  local before = windows.change(ctx, source)
-  local window = windows.note(ctx, source, false)
+  local before, window = windows.change(ctx, source), windows.unpacked(ctx, false)
   window.newest, window.seconds = before.newest, before.seconds
-  ctx.tallies[source] = nil
-end
-
-function windows.save(ctx)
-  for source in pairs(ctx.changed_windows) do
-    local window, tally = ctx.windows[source], ctx.tallies[source]
-    if tally then
-      if tally.fine > 0 then window.results = windows.count_in(window.results, 0, tally.fine) end
-      if tally.failed > 0 then window.results = windows.count_in(window.results, 1, tally.failed) end
-      for bucket, many in pairs(tally.fetches) do window.fetches = windows.count_in(window.fetches, bucket, many) end
-    end
-    redis.call('SET', ctx.K.window_of .. source, cmsgpack.pack(window), 'PX', text(math.max(window.lasts, KEPT_MS)))
-  end
-  ctx.changed_windows, ctx.tallies = nil, nil
+  ctx.windows[source], ctx.tallies[source] = window, nil
 end
 
 -- A result came from this host.
@@ -120,7 +99,6 @@ end
 -- when its lease ends, so once, and stands where it was sent. How many a source got in each of the last seconds is known
 -- for as long as a fetch may take (DOWNLOAD_TIMEOUT).
 --
--- What a call counts is added to its hours at its end, by report.save(), which writes windows, too.
 local report = {}
 
 local BLOCK_HOURS = 96 -- crawlproject/contrib/report/requests.py reads these hashes, too
@@ -133,7 +111,7 @@ local MOST_INCIDENTS = 24
 local MOST_ROBOTS = 16 -- URLs
 local LONGEST_ROBOTS_URL = 200
 
-function state.hours() return {} end -- hour -> source -> what this call has counted
+function state.hours() return {} end -- hour -> source -> what this call has counted, and adds to that at its end
 
 function report.hour_of(ctx, source, wall)
   local at = math.floor(wall / HOUR_US)
@@ -209,13 +187,23 @@ function report.save_hour(ctx, at, source, hour)
   if not packed then redis.call('EXPIREAT', key, text((block + 1) * BLOCK_HOURS * 3600 + KEPT_S)) end
 end
 
-function report.save(ctx)
+at_end('hours', function(ctx)
   for at, sources in pairs(ctx.hours) do
     for source, hour in pairs(sources) do report.save_hour(ctx, at, source, hour) end
   end
-  ctx.hours = nil
-  windows.save(ctx)
-end
+end)
+
+at_end('changed_windows', function(ctx)
+  for source in pairs(ctx.changed_windows) do
+    local window, tally = ctx.windows[source], ctx.tallies[source]
+    if tally then
+      if tally.fine > 0 then window.results = windows.count_in(window.results, 0, tally.fine) end
+      if tally.failed > 0 then window.results = windows.count_in(window.results, 1, tally.failed) end
+      for bucket, many in pairs(tally.fetches) do window.fetches = windows.count_in(window.fetches, bucket, many) end
+    end
+    redis.call('SET', ctx.K.window_of .. source, cmsgpack.pack(window), 'PX', text(math.max(window.lasts, KEPT_MS)))
+  end
+end)
 
 -- A robots.txt, or where one leads to, was fetched for a source: a field of the same hash, `r:` and its URL without
 -- `https://` and `/robots.txt`, or `R:` and another URL, as {when (s), what it was answered with}. Of a source with many hosts

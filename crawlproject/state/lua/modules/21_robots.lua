@@ -66,20 +66,12 @@ function robots.delay_in(score)
   return math.floor(number / MINUTES) / 1000, number % MINUTES * 60000000
 end
 
--- What is known
-function state.robots_delays() return {} end
-
--- Looks at several sources at once: as a rule none of them is asked for one.
-function robots.look_up_delays(ctx, sources)
-  if not none_has(ctx.K.robots_delays_of, sources) then return end
-  for _, source in ipairs(sources) do ctx.robots_delays[source] = 0 end
-end
-
--- The longest delay (s) that a robots.txt asks of a source.
-function robots.delay_of(ctx, source)
-  if ctx.robots_delays[source] == nil then
-    local longest = redis.call('ZRANGE', ctx.K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
-    ctx.robots_delays[source] = robots.delay_in(longest[2])
+-- The longest delay (s) that a robots.txt asks of a source: as a rule none.
+reads('robots_delays', function(ctx, sources)
+  local found, none = {}, none_has(ctx.K.robots_delays_of, sources)
+  for index, source in ipairs(sources) do
+    local longest = none and {} or redis.call('ZRANGE', ctx.K.robots_delays_of .. source, -1, -1, 'WITHSCORES')
+    found[index] = robots.delay_in(longest[2])
   end
-  return ctx.robots_delays[source]
-end
+  return found
+end)

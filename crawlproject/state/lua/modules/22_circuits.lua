@@ -24,52 +24,23 @@ local KEPT_OF_TROUBLED_S, KEPT_OF_OTHERS_S = 7776000, 3600 -- that statuses last
 local UNTROUBLED = {__index = {state = 'closed', why = '', ends = 0, generation = 0, opens = 0, run = 0, probing = 0,
   passed = 0, hold = 0, factor = 1, slowed = 0, quiet = 0, periods = 0, cleared = 0}}
 
--- What is known
-function state.circuits() return {} end
-function state.rules_of_sources() return {} end
-function state.halted() return {} end
+reads('halted', function(ctx, sources) return members_of(ctx.K.halted, sources) end)
 
-function circuits.is_halted(ctx, source)
-  if ctx.halted[source] == nil then ctx.halted[source] = redis.call('SISMEMBER', ctx.K.halted, source) == 1 end
-  return ctx.halted[source]
-end
+reads('circuits', function(ctx, sources)
+  local found = strings(ctx.K.circuit_of, sources)
+  for index, packed in ipairs(found) do found[index] = setmetatable(packed and cmsgpack.unpack(packed) or {}, UNTROUBLED) end
+  return found
+end)
 
--- Reads of several sources at once whether they are halted.
-function circuits.look_up_halted(ctx, sources)
-  for index, member in ipairs(read_all('SMISMEMBER', ctx.K.halted, sources)) do ctx.halted[sources[index]] = member == 1 end
-end
-
-function circuits.of(ctx, source)
-  local circuit = ctx.circuits[source]
-  if circuit then return circuit end
-  local packed = redis.call('GET', ctx.K.circuit_of .. source)
-  circuit = setmetatable(packed and cmsgpack.unpack(packed) or {}, UNTROUBLED)
-  ctx.circuits[source] = circuit
-  return circuit
-end
-
--- Looks at several sources at once: as a rule none of them has ever been in trouble.
-function circuits.look_up(ctx, sources)
-  if not none_has(ctx.K.circuit_of, sources) then return end
-  for _, source in ipairs(sources) do ctx.circuits[source] = setmetatable({}, UNTROUBLED) end
-end
-
--- Notes the rules of a source: `row` is what the catalogue says of it.
-function circuits.note_rules(ctx, source, row)
-  local has_own = row and row:find('"circuit"', 1, true)
-  local own = has_own and cjson.decode((select(3, rates.parts_of_row(row)))).circuit
-  ctx.rules_of_sources[source] = own and setmetatable(own, {__index = ctx.A.circuit}) or ctx.A.circuit
-end
-
--- Reads the rules of several sources at once.
-function circuits.look_up_rules(ctx, sources)
-  for index, row in ipairs(read_all('HMGET', ctx.K.catalogue, sources)) do circuits.note_rules(ctx, sources[index], row) end
-end
-
-function circuits.rules_of(ctx, source)
-  if not ctx.rules_of_sources[source] then circuits.note_rules(ctx, source, redis.call('HGET', ctx.K.catalogue, source)) end
-  return ctx.rules_of_sources[source]
-end
+reads('rules_of', function(ctx, sources)
+  local found = read_all('HMGET', ctx.K.catalogue, sources)
+  for index, row in ipairs(found) do
+    local has_own = row and row:find('"circuit"', 1, true)
+    local own = has_own and cjson.decode((select(3, rates.parts_of_row(row)))).circuit
+    found[index] = own and setmetatable(own, {__index = ctx.A.circuit}) or ctx.A.circuit
+  end
+  return found
+end)
 
 -- The part of its limit that a source is crawled at now: each quiet minute has given back a tenth.
 function circuits.factor_of(ctx, circuit)
@@ -79,49 +50,37 @@ end
 
 -- How many probes may go out now, in half_open.
 function circuits.probes_left(ctx, source)
-  local circuit = circuits.of(ctx, source)
-  return math.max(math.ceil(circuits.rules_of(ctx, source).probes) - circuit.probing - circuit.passed, 0)
+  local circuit = ctx.circuits[source]
+  return math.max(math.ceil(ctx.rules_of[source].probes) - circuit.probing - circuit.passed, 0)
 end
 
--- Changes of circuits, and the events that tell of them. Circuits are written once, at the end of a call, by circuits.save(),
--- and with them windows and the hours of the report; statuses by circuits.save_statuses().
+-- Changes of circuits, and the events that tell of them.
 
+-- source -> true: its circuit is to be written
 function state.changed() return {} end
--- those to be written
+-- source -> its statuses that are to be written
 function state.statuses() return {} end
 
 function circuits.change(ctx, source)
   ctx.changed[source] = true
-  return circuits.of(ctx, source)
+  return ctx.circuits[source]
 end
 
 -- Whether something holds a source back, or slows it down: then the leader looks at it (watch.lua).
 function circuits.is_troubled(ctx, source)
-  local circuit = circuits.of(ctx, source)
+  local circuit = ctx.circuits[source]
   return circuit.state ~= 'closed' or circuit.hold > ctx.now or circuits.factor_of(ctx, circuit) < 1
-end
-
-function circuits.save(ctx)
-  for source in pairs(ctx.changed) do
-    local key, packed = ctx.K.circuit_of .. source, cmsgpack.pack(ctx.circuits[source])
-    local is_troubled = circuits.is_troubled(ctx, source)
-    redis.call('SET', key, packed)
-    if not is_troubled or ctx.circuits[source].state == 'half_open' then redis.call('PEXPIRE', key, KEPT_MS) end
-    if is_troubled then redis.call('SADD', ctx.K.watchlist, source) end
-    redis.call('EXPIRE', ctx.K.statuses_of .. source, is_troubled and KEPT_OF_TROUBLED_S or KEPT_OF_OTHERS_S)
-  end
-  report.save(ctx)
 end
 
 -- A lease of this generation is over: where it was a probe, another may go out. Returns whether it was one.
 function circuits.free_probe(ctx, source, generation)
-  local circuit = circuits.of(ctx, source)
+  local circuit = ctx.circuits[source]
   if circuit.state ~= 'half_open' or circuit.generation ~= generation or circuit.probing == 0 then return false end
   circuits.change(ctx, source).probing = circuit.probing - 1
   return true
 end
 
--- Notes a status of a source, for circuits.save_statuses().
+-- Notes a status of a source.
 function circuits.note_status(ctx, source, status)
   local noted = ctx.statuses[source]
   if noted then noted[#noted + 1] = status else ctx.statuses[source] = {status} end
@@ -136,9 +95,21 @@ function circuits.save_statuses_of(ctx, source)
   redis.call('EXPIRE', key, circuits.is_troubled(ctx, source) and KEPT_OF_TROUBLED_S or KEPT_OF_OTHERS_S)
 end
 
-function circuits.save_statuses(ctx)
+at_end('statuses', function(ctx)
   for source in pairs(ctx.statuses) do circuits.save_statuses_of(ctx, source) end
-end
+end)
+
+at_end('changed', function(ctx)
+  for source in pairs(ctx.changed) do
+    ctx.touched[source] = true
+    local key, packed = ctx.K.circuit_of .. source, cmsgpack.pack(ctx.circuits[source])
+    local is_troubled = circuits.is_troubled(ctx, source)
+    redis.call('SET', key, packed)
+    if not is_troubled or ctx.circuits[source].state == 'half_open' then redis.call('PEXPIRE', key, KEPT_MS) end
+    if is_troubled then redis.call('SADD', ctx.K.watchlist, source) end
+    redis.call('EXPIRE', ctx.K.statuses_of .. source, is_troubled and KEPT_OF_TROUBLED_S or KEPT_OF_OTHERS_S)
+  end
+end)
 
 -- The newest `most` statuses of a source as JSON, as in {"200": 34, "503": 6}.
 function circuits.response_codes(ctx, source, most)
@@ -171,7 +142,7 @@ end
 
 -- `results`: how many there were in the window that tripped it; without it an operator has done so.
 function circuits.open(ctx, source, why, results)
-  local rules, circuit = circuits.rules_of(ctx, source), circuits.enter(ctx, source, 'open')
+  local rules, circuit = ctx.rules_of[source], circuits.enter(ctx, source, 'open')
   circuit.opens = circuit.opens + 1
   circuit.ends = ctx.now + math.min(rules.open * 2 ^ math.min(circuit.opens - 1, 30), rules.open_max)
   redis.call('SADD', ctx.K.temp_halted, source)
@@ -219,8 +190,8 @@ function circuits.close(ctx, source, kind, why, by_operator)
 end
 
 function circuits.close_if_passed(ctx, source)
-  local circuit = circuits.of(ctx, source)
-  if circuit.passed >= circuits.rules_of(ctx, source).probes then
+  local circuit = ctx.circuits[source]
+  if circuit.passed >= ctx.rules_of[source].probes then
     circuits.close(ctx, source, 'temporary', text(circuit.passed) .. ' probes succeeded', false)
   end
 end
@@ -236,7 +207,7 @@ function state.tallies() return {} end
 
 function samples.tally_of(ctx, source)
   if ctx.tallies[source] then return ctx.tallies[source] end
-  local window, length = windows.change(ctx, source), circuits.rules_of(ctx, source).window
+  local window, length = windows.change(ctx, source), ctx.rules_of[source].window
   local slice = math.floor(ctx.now / (length / SLICES))
   if slice ~= window.slice then
     local passed = slice < window.slice and SLICES or slice - window.slice -- below: the rules have a longer window than they had
@@ -271,14 +242,14 @@ end
 
 -- Where all errors come from one of several hosts, that host, as the end of a sentence.
 function samples.where_errors_come_from(ctx, source)
-  local host = windows.failing_host(windows.of(ctx, source).hosts)
+  local host = windows.failing_host(ctx.windows[source].hosts)
   return host and ', all at ' .. audit.shown_name(ctx, host) or ''
 end
 
 -- Opens the circuit; after some open periods in a row without a success a further one would be of no use: halted.
 function samples.trip(ctx, source, why, results)
   local circuit = circuits.change(ctx, source)
-  if circuit.periods >= circuits.rules_of(ctx, source).halt_periods then
+  if circuit.periods >= ctx.rules_of[source].halt_periods then
     circuits.halt(ctx, source, text(circuit.periods) .. ' open periods in a row without a success', circuit.run)
   else
     circuit.periods = circuit.periods + 1
@@ -288,7 +259,7 @@ end
 
 -- A result that says something about the source: `fine` or not.
 function samples.sample(ctx, source, generation, fine)
-  local circuit, rules = circuits.of(ctx, source), circuits.rules_of(ctx, source)
+  local circuit, rules = ctx.circuits[source], ctx.rules_of[source]
   if circuit.state == 'halted' or generation < circuit.cleared then return end
   if not fine then
     circuits.change(ctx, source).run = circuit.run + 1
@@ -321,7 +292,7 @@ end
 -- A lease that ends without a sample frees the place of its probe; one that the site has answered is a probe passed.
 function samples.end_without_sample(ctx, source, generation, answered)
   if circuits.free_probe(ctx, source, generation) and answered then
-    local circuit = circuits.of(ctx, source)
+    local circuit = ctx.circuits[source]
     circuit.passed, circuit.periods = circuit.passed + 1, 0
     circuits.close_if_passed(ctx, source)
   end

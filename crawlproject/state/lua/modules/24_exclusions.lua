@@ -10,20 +10,15 @@ local exclusions = {}
 -- Nearly always there are none, and nothing more is looked at.
 function state.has_exclusions(ctx) return redis.call('EXISTS', ctx.K.excluded) == 1 end
 
--- name -> whether it is excluded, where that is known
-function state.excluded() return {} end
+-- name -> whether it is excluded
+reads('excluded', function(ctx, names) return members_of(ctx.K.excluded, names) end)
 
 -- Looks at several names at once.
 function exclusions.look_up(ctx, names)
-  if not ctx.has_exclusions then return end
-  for index, member in ipairs(read_all('SMISMEMBER', ctx.K.excluded, names)) do ctx.excluded[names[index]] = member == 1 end
+  if ctx.has_exclusions then look_up(ctx, 'excluded', names) end
 end
 
-function exclusions.has(ctx, name)
-  if not ctx.has_exclusions then return false end
-  if ctx.excluded[name] == nil then ctx.excluded[name] = redis.call('SISMEMBER', ctx.K.excluded, name) == 1 end
-  return ctx.excluded[name]
-end
+function exclusions.has(ctx, name) return ctx.has_exclusions and ctx.excluded[name] end
 
 function exclusions.has_host(ctx, host)
   if host == '' or not ctx.has_exclusions then return false end
@@ -74,12 +69,9 @@ function exclusions.note_file(ctx, what, names)
   audit.note(ctx, 'crawl_' .. what, {source = source, type = 'file', msg = msg, by = audit.worker_at_work(ctx)})
 end
 
--- Counts what was dropped of a source, or not even admitted: as `excluded`, or `purged`.
-function exclusions.count_dropped(ctx, source, what, count) statistics.count(ctx, {[source] = {[what] = count}}) end
-
--- Drops requests that were taken out of the frontier.
+-- Drops requests that were taken out of the frontier; they count as `excluded`, or `purged`.
 function exclusions.drop(ctx, source, what, entries)
   if #entries == 0 then return end
   seen_filter.forget(ctx, entries)
-  exclusions.count_dropped(ctx, source, what, #entries)
+  statistics.note(ctx, source, what, #entries)
 end

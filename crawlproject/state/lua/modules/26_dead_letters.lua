@@ -20,7 +20,7 @@ function dead_letters.add(ctx, what, body, source, reason, deliveries, refusal, 
   redis.call('XADD', ctx.K.failed_events, '*', 'spider', ctx.spider, 'fetch', fetch or '', unpack(fields))
   fields[2] = body
   if refusal and ctx.A.dead_maxlen and dead_letters.refusals_kept(ctx) >= ctx.A.dead_maxlen then
-    statistics.add(ctx.K.totals, 'refusals_not_kept', 1)
+    statistics.note(ctx, '', 'refusals_not_kept', 1)
     return
   elseif refusal then
     fields[#fields + 1], fields[#fields + 2] = 'refusal', 1

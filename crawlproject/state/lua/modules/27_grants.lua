@@ -34,16 +34,16 @@ function grants.return_lost(ctx, lease)
     return true
   end
   dead_letters.add(ctx, 'entry', entry, lease.source, 'lost with its worker, delivery ' .. deliveries, deliveries)
-  statistics.count(ctx, {[lease.source] = {failed = 1}})
+  statistics.note(ctx, lease.source, 'failed', 1)
   return false
 end
 
 -- Takes all from a worker that it holds: its leases and seeds go back. Returns how many leases did, and how many became dead letters,
 -- as happens where it `is_lost`. The 2,000 leases that it may have had take up to 20 ms.
 function grants.take_all(ctx, worker, is_lost)
-  local touched, given_back, dead = {}, 0, 0
+  local given_back, dead = 0, 0
   for _, lease in ipairs(grants.of_worker(ctx, worker)) do
-    touched[lease.source] = true
+    ctx.touched[lease.source] = true
     circuits.free_probe(ctx, lease.source, lease.generation)
     if not is_lost then queues.put_back(ctx, lease.source, lease.entry) end
     if not is_lost or grants.return_lost(ctx, lease) then given_back = given_back + 1 else dead = dead + 1 end
@@ -52,7 +52,5 @@ function grants.take_all(ctx, worker, is_lost)
   redis.call('ZREM', ctx.K.workers, worker)
   seed_list.give_back(ctx, worker)
   queues.count(ctx, 'outstanding', -dead)
-  due_index.schedule_all(ctx, touched)
-  circuits.save(ctx)
   return given_back, dead
 end
