@@ -127,7 +127,7 @@ class WebDatasetForm(ParquetForm):
         """Add a sample to the tar file, by the endings of its files."""
         assert self._tar is not None
         assert self._tar.fileobj is not None
-        entries = []  # written at once: `TarFile.addfile` makes three writes of each
+        entries: list[bytes] = []  # written at once: `TarFile.addfile` makes three writes of each
         for ending, data in files.items():
             info = tarfile.TarInfo(key + ending)
             info.size, info.mtime = len(data), at
