@@ -26,6 +26,7 @@ from crawlproject.state.calls import (
     Finds,
     ForwardingScripts,
     LinkGroup,
+    NewRequest,
     Sitemaps,
     UsersSeedsScripts,
 )
@@ -100,11 +101,13 @@ class Forwarder:
 
     async def _take(self, target: State, batch: Batch) -> tuple[bool, bool]:
         """Have a shard take a batch; return whether it has, and whether all of it stays there."""
-        links, others, all_stay = list[dict[str, Any]](), list[bytes](), True
+        links, new, others, all_stay = list[dict[str, Any]](), list[NewRequest](), list[bytes](), True
         for packed in batch.entries:
             entry = msgpack.unpackb(packed, unicode_errors="surrogateescape")
             if entry["kind"] == "link":
                 links.append(entry)
+            elif entry["kind"] == "new":
+                new.append(_new(entry))
             else:
                 others.append(packed)
         for pages, bounds in _calls(links):
@@ -112,7 +115,12 @@ class Forwarder:
             if replies is None:
                 return False, False
             all_stay = all_stay and not any("o" in (letters or "") for letters in replies)
-        # Also without any: once this is on a replica, so are the links.
+        if new:
+            stored = await target.scripts.enqueue(self._state.worker_id, new)
+            if stored is None or stored.unstored:
+                return False, False
+            all_stay = all_stay and not stored.forwarded
+        # Also without any: once this is on a replica, so are the others.
         is_taken = await target.scripts.receive(self._origin, Batch(batch.name, others))
         return is_taken, all_stay
 
@@ -205,8 +213,24 @@ def _finds(links: _Links) -> Finds:
     for link in links:
         source, domain = link.get("source"), link["domain"]
         group = groups.setdefault((source, domain), LinkGroup(domain, source))
-        group.entries.append(link["entry"].encode(errors="surrogateescape"))
-        group.digests.append(link["digest"].encode(errors="surrogateescape"))
+        group.entries.append(_bytes(link["entry"]))
+        group.digests.append(_bytes(link["digest"]))
         group.hosts.append(int(link["host"] or 0) or "")
     sitemaps = links[0].get("sitemaps")
     return Finds(list(groups.values()), sitemaps=sitemaps and Sitemaps(**sitemaps))
+
+
+def _new(entry: Mapping[str, Any]) -> NewRequest:
+    once = entry.get("once")
+    return NewRequest(
+        _bytes(entry["entry"]),
+        _bytes(entry["digest"]),
+        again=entry.get("again", False),
+        source=entry.get("source"),
+        domain=entry.get("domain"),
+        once=once and _bytes(once),
+    )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
