@@ -170,7 +170,7 @@ class Worker:
 
     async def collect(self) -> None:
         """Read what the monitor reads of all sources and of each."""
-        sample = await self.scripts.collect(_WORKER, must_lead=True, timeout=30.0, most=1_000)
+        sample = await self.scripts.collect(timeout=30.0, most=1_000)
         await self.scripts.inspect(sample.sources)
 
 

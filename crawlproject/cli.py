@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Protocol, TextIO, TypeVar
@@ -27,7 +27,6 @@ from scrapy import Spider
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
-from scrapy.utils.misc import load_object
 
 from crawlproject import config, logs
 from crawlproject.errors import ConfigError, CrawlprojectError, UnknownSource
@@ -43,7 +42,6 @@ from crawlproject.state.source_table import has_rates, unknown_sources
 from crawlproject.texts import scrapy_command, visible
 
 P = ParamSpec("P")
-T = TypeVar("T")
 C = TypeVar("C", bound=ScrapyCommand)
 
 _OPTION = re.compile(r"-[^\d.]")  # not "-", which is stdin, nor a number
@@ -235,15 +233,6 @@ def alone(command: type[ScrapyCommand], module: str, example: str) -> type[Scrap
     return type("Command", (command,), more)
 
 
-def loop_as_set(command: ScrapyCommand) -> None:
-    """Make the event loop that the settings name; for the end of `process_options`.
-
-    Scrapy would first make asyncio's own, find that it is the wrong one, and leave it open: Python warns at exit.
-    """
-    assert command.settings is not None
-    asyncio.set_event_loop(load_object(command.settings["ASYNCIO_EVENT_LOOP"])())
-
-
 def log_as_set(command: ScrapyCommand, spider: str = "") -> Screen | None:
     """Have a command that keeps running log as its settings say; for the end of its `process_options`.
 
@@ -324,12 +313,6 @@ def connected(settings: config.Config, spider: str = "images") -> Iterator[Conne
             yield Connection(state, runner.run)
         finally:
             runner.run(state.close())
-
-
-def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns, before the reactor runs, whose loop stays the current one."""
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return runner.run(coroutine)
 
 
 @contextmanager
@@ -452,6 +435,13 @@ async def check_known(state: State, sources: list[str], remedy: str = "") -> Non
     for name in sources:
         if await exclusion_of(state.shard_for(name), name, ""):
             remark(f"nothing goes out, as {name} is excluded: {scrapy_command('include', of=[name])}")
+
+
+def in_columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines, in which each column is as wide as its widest cell."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def save(place: str, data: bytes, option: str) -> None:

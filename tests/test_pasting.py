@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from crawlproject import config
 from crawlproject.ingest.feeds import why_held
 from crawlproject.sources.names import source_name
-from crawlproject.state.calls import Overview
 from crawlproject.state.client import State
-from crawlproject.status.source_status import source_statuses
+from crawlproject.status.source_status import sample_sources
 from crawlproject.texts import printable, scrapy_command
 from tests.conftest import ROOT
 from tests.pasting import HOSTILE, pasted
@@ -44,7 +43,7 @@ async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
     await state.redis.sadd(state.keys.halted, *HOSTILE)
     for name in HOSTILE:
         await state.redis.rpush(state.keys.queue_of + name, "x")
-    reasons = {status.source: row.reason async for status, row in source_statuses(state, HOSTILE)}
+    reasons = {one.row.source: one.row.reason async for one in sample_sources(state, HOSTILE)}
     for name in HOSTILE:
         ends = ["--"] if name.startswith("-") else []
         assert pasted(reasons[name]) == [["resume", *ends, seen(name)]]
@@ -53,8 +52,7 @@ async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
 async def test_none_of_it_gets_into_metrics_and_alerts(state: State) -> None:
     await state.redis.sadd(state.keys.halted, "museum", *HOSTILE)
     await state.redis.hset(state.keys.rates, mapping=dict.fromkeys(["museum", *HOSTILE], "1"))
-    overview = await within(state.scripts, dead_maxlen=9).collect("w", must_lead=False, timeout=30.0, most=99)
-    assert isinstance(overview, Overview)
+    overview = await within(state.scripts, dead_maxlen=9).collect(timeout=30.0, most=99)
     assert overview.sources == ["museum"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import signal
@@ -44,7 +45,6 @@ class Command(crawl.Command):
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         super().process_options(args, opts)
         self._screen = cli.log_as_set(self, args[0] if len(args) == 1 else "")  # from the first line on
-        cli.loop_as_set(self)
         self._check(args)
         if self.exitcode:
             sys.exit(self.exitcode)  # before Scrapy logs its versions
@@ -90,7 +90,7 @@ class Command(crawl.Command):
             from crawlproject.pipelines.thumbnail import check_analyses
 
             check_analyses(settings)
-        cli.run_apart(check_redis(settings))
+        asyncio.run(check_redis(settings))
         self._check_storages(settings)
         for check in plugins.loaded("checks", _refuse).values():
             check(self.settings)

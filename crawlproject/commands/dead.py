@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -57,17 +58,12 @@ class Command(cli.Command):
             letters = _selected(state, opts.source, opts.reason)
             if what == "list":
                 count = await _print(letters, as_json=opts.json)
-            elif what == "retry":
-                count = moved = await _take(state, letters, _retried)
-                print(
-                    json.dumps({"retried": moved})
-                    if opts.json
-                    else f"{counted(moved, 'dead letter')} {'is' if moved == 1 else 'are'} back in the crawl"
-                )
             else:
-                count = dropped = await _take(state, letters, _dropped)
-                said = f"{counted(dropped, 'dead letter')} deleted"
-                print(json.dumps({"dropped": dropped}) if opts.json else said)
+                name, as_taken = ("retried", _retried) if what == "retry" else ("dropped", _dropped)
+                count = await _take(state, letters, as_taken)
+                back = f"{'is' if count == 1 else 'are'} back in the crawl"
+                said = f"{counted(count, 'dead letter')} {back if what == 'retry' else 'deleted'}"
+                print(json.dumps({name: count}) if opts.json else said)
             if not count and opts.source is not None:
                 await cli.remark_unknown(state, [opts.source.lower()])
 
@@ -76,14 +72,14 @@ async def _take(
     state: State, letters: AsyncIterator[dict[str, Any]], as_taken: Callable[[dict[str, Any]], DeadLetter | None]
 ) -> int:
     """Take letters out of their streams, a batch of a shard at a time; return how many."""
-    taken = 0
-    async for batch in _batches(letters):
-        by_shard: dict[int, list[DeadLetter]] = {}
-        for letter in batch:
-            if (one := as_taken(letter)) is not None:
-                by_shard.setdefault(letter["shard"], []).append(one)
-        for number, there in by_shard.items():
-            taken += await state.shards[number].scripts.take_dead(there)
+    taken, batches = 0, defaultdict[int, list[DeadLetter]](list)
+    async for letter in letters:
+        if (one := as_taken(letter)) is not None:
+            batches[letter["shard"]].append(one)
+        if len(batches[letter["shard"]]) == _BATCH:
+            taken += await state.shards[letter["shard"]].scripts.take_dead(batches.pop(letter["shard"]))
+    for number, rest in batches.items():
+        taken += await state.shards[number].scripts.take_dead(rest)
     return taken
 
 
@@ -109,17 +105,6 @@ async def _selected(state: State, source: str | None, reason: str | None) -> Asy
             if state.count == 1:
                 raise
             cli.remark(f"{shown(shard)} does not answer, and its dead letters are missing here: {plain(error)}")
-
-
-async def _batches(letters: AsyncIterator[dict[str, Any]]) -> AsyncIterator[list[dict[str, Any]]]:
-    batch = []
-    async for letter in letters:
-        batch.append(letter)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 async def _print(letters: AsyncIterator[dict[str, Any]], *, as_json: bool) -> int:

@@ -185,7 +185,8 @@ async def read_shards(
 async def _read_shard(shard: State, sink: Sink, stop: threading.Event, opts: argparse.Namespace) -> None:
     try:
         async with AsyncExitStack() as stack:
-            if await _drain(shard, sink, stack, stop, opts):
+            await _drain(shard, sink, stack, stop, opts)
+            if sink.is_open:
                 await sink.finish()
     except (RedisError, StorageDown) as error:
         if opts.follow:
@@ -201,18 +202,18 @@ async def _read_shard(shard: State, sink: Sink, stop: threading.Event, opts: arg
 
 async def _drain(
     shard: State, sink: Sink, stack: AsyncExitStack, stop: threading.Event, opts: argparse.Namespace
-) -> bool:
+) -> None:
     """Drain once, or repeatedly until the stop. Then it waits out a failing Redis or storage: the reader keeps its
-    position. Where events are lost it goes on, if it may. Return whether the sink could be opened.
+    position. Where events are lost it goes on, if it may.
     """
     of = "" if shard.count == 1 else f"{shown(shard)}: "
-    is_open, down, again = False, False, ""
+    down, again = False, ""
     while not stop.is_set():
         follow: bool = opts.follow
         try:
-            if not is_open:
+            if not sink.is_open:
                 await stack.enter_async_context(sink.opened())
-                is_open = sink.is_open = True
+                sink.is_open = True
                 for remark in sink.remarks:
                     cli.remark(remark)
             await sink.drain(_BLOCK_S if follow else 0.0)
@@ -234,7 +235,6 @@ async def _drain(
             down = False
             if not follow:
                 break
-    return is_open
 
 
 def _say(text: str) -> None:
@@ -270,18 +270,15 @@ async def _list(state: State, as_json: bool) -> None:
     if as_json:
         print(json.dumps([_as_json(shard, reader) for shard, reader in found], indent=1))
         return
-    width = max((len(printable(reader.name)) for _, reader in found), default=6)
-    rows = [("shard", "reader", "behind", "state", "since", "last read", "host, process, output")]
+    rows = [["shard", "reader", "behind", "state", "since", "last read", "host, process, output"]]
     for shard, reader in found:
-        who = ", ".join(
-            printable(str(part)) for part in (reader.host, reader.pid, reader.output) if part is not None
-        )
-        state_now = "reading" if reader.reading else "stopped"
+        who = ", ".join(str(part) for part in (reader.host, reader.pid, reader.output) if part is not None)
+        is_reading = "reading" if reader.reading else "stopped"
         times = _short(reader.since), _short(reader.last_read)
-        rows.append((str(shard.number), printable(reader.name), str(reader.behind), state_now, *times, who or "-"))
-    for number, name, behind, state_now, since, read, who in rows:
-        of = "" if state.count == 1 else f"{number:>5}  "
-        print(f"{of}{name:<{width}} {behind:>10}  {state_now:<8} {since:<20} {read:<20} {who}")
+        cells = (str(shard.number), reader.name, str(reader.behind), is_reading, *times, who or "-")
+        rows.append(list(map(printable, cells)))
+    for line in cli.in_columns(row if state.count > 1 else row[1:] for row in rows):
+        print(line)
     print(counted(len(found), "reader"))
 
 

@@ -31,10 +31,9 @@ class Command(cli.Question):
         return [one._asdict() for one in await excluded_names(state)]
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:
-        width = max((len(one["name"]) for one in said), default=0)
-        lines = []
+        rows = []
         for one in said:
             file = "CRAWL_EXCLUDE" if one["in_file"] and one["by"] != "CRAWL_EXCLUDE" else ""
             about = ", ".join(filter(None, (one["time"], one["by"], file)))
-            lines.append(f"{one['name']:<{width}}  {about}" + (f": {one['reason']}" if one["reason"] else ""))
-        return "\n".join([*lines, f"{len(said)} excluded"])
+            rows.append((one["name"], about + (f": {one['reason']}" if one["reason"] else "")))
+        return "\n".join([*cli.in_columns(rows), f"{len(said)} excluded"])

@@ -6,6 +6,7 @@ import argparse
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from scrapy import Request
@@ -21,12 +22,12 @@ from crawlproject.models import IDENTIFIER
 from crawlproject.net.resolver import Resolver
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.traps import judge
-from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, refusal_for_work, robots_url
+from crawlproject.politeness import robots_txt
+from crawlproject.politeness.robots_txt import Rules, quoted, refusal_for_opt_outs, robots_url
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.sources.names import source_name
 from crawlproject.state.client import State
 from crawlproject.state.clock import MICROS
-from crawlproject.state.source_counts import read_statuses
 from crawlproject.state.source_table import unknown_sources
 from crawlproject.status.attribution import attribution, reason_for_name, reason_for_url
 from crawlproject.status.outcome_of_url import last_end
@@ -37,8 +38,8 @@ from crawlproject.status.source_status import (
     interval_of,
     pause,
     said_of_links,
+    sample_sources,
     seen_on,
-    source_statuses,
 )
 from crawlproject.texts import counted, printable, scrapy_command, without_userinfo
 
@@ -104,14 +105,13 @@ async def explain_source(state: State, name: str) -> dict[str, Any]:
     state = state.shard_for(name)
     found = await state.scripts.attribute(name, None)
     is_known = not await unknown_sources(state, [name])
-    [(status, row)] = [pair async for pair in source_statuses(state, [name])]
-    [statuses] = await read_statuses(state, [name])
-    obstacles = (hold_of(status).reason, (await pause(state)).reason)
+    [sample] = [one async for one in sample_sources(state, [name])]
+    obstacles = (hold_of(sample.status).reason, (await pause(state)).reason)
     return {
         "crawled_as": reason_for_name(found, name, owner, is_known=is_known),
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
-        "last_50_statuses": statuses,
-        **row._asdict(),
+        "last_50_statuses": sample.status.statuses,
+        **sample.row._asdict(),
     }
 
 
@@ -133,12 +133,11 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     state = state.shard_for(name)
     believed = seed.source == name and found.kind not in {"domain", "unknown"}
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
-    [(status, row)] = [pair async for pair in source_statuses(state, [name])]
+    [(status, row)] = [one async for one in sample_sources(state, [name])]
     hold = hold_of(status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
     seen = await state.scripts.was_seen(digest(request))
     place = await find_request(state, name, request.url, uuid and seed.identifier, status.spilled)
-    [statuses] = await read_statuses(state, [name])
     robots = await _robots(state, request.url, name)
     refused_address, unresolved = await _address(state.config, request.url)
     is_unknown = status.by_size is None or found.kind in {"domain", "unknown", "rate"}
@@ -147,31 +146,26 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     if excluded is None and seed.source is not None:
         excluded = await exclusion_of(state, seed.source, "")
     paused = (await pause(state)).reason
-    obstacles = [
-        excluded and f"{excluded} is excluded: see {scrapy_command('excluded')}",
-        seen and place is None and 'seen before: a seed for it is a duplicate unless it has "again"',
-        refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)",
-        refused_address and f"address: {refused_address}",
-        unresolved and f"name: {unresolved}",
-        robots["verdict"] in {"disallowed", "unreachable"} and f"robots.txt: {robots['reason']}",
-        hold.reason if status.state != "excluded" else "",
-        paused,
+    known = seen and place is None
+    by_robots = {"disallowed": inf, "unreachable": robots["for_s"]}.get(robots["verdict"])
+    obstacles = [  # each with the seconds that it lasts: forever, or until somebody acts, inf
+        (excluded and f"{excluded} is excluded: see {scrapy_command('excluded')}", inf),
+        (known and 'seen before: a seed for it is a duplicate unless it has "again"', 0.0),
+        (refused and "the catalogue does not name its source (CRAWL_UNKNOWN_SOURCES is refuse)", inf),
+        (refused_address and f"address: {refused_address}", inf),
+        (unresolved and f"name: {unresolved}", 0.0),
+        (by_robots is not None and f"robots.txt: {robots['reason']}", by_robots or 0.0),
+        (status.state != "excluded" and hold.reason, inf if hold.seconds is None else hold.seconds),
+        (paused, inf),
     ]
     due = None
-    if (
-        hold.seconds is not None
-        and not paused
-        and robots["verdict"] != "disallowed"
-        and not (refused or refused_address or excluded)
-    ):
-        until_robots = robots["for_s"] if robots["verdict"] == "unreachable" else 0.0
-        due = max(hold.seconds, row.next_slot_s, until_robots)
+    if (held := max([row.next_slot_s, *(seconds for reason, seconds in obstacles if reason)])) < inf:
         if place is None:
-            due += (row.queued + row.waiting) * interval_of(status)
+            due = held + (row.queued + row.waiting) * interval_of(status)
         elif place.at is not None:
-            due = max(due, place.at - status.now)
+            due = max(held, place.at - status.now)
         else:
-            due = 0.0 if place.in_front is None else due + place.in_front * interval_of(status)
+            due = 0.0 if place.in_front is None else held + place.in_front * interval_of(status)
     return {
         "url": request.url,
         "identifier": seed.identifier,
@@ -184,9 +178,9 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "request": place and {"state": place.state, "in_front": place.in_front, "due_s": due},
         "excluded_by": excluded,
         "robots": robots,
-        "obstacles": [obstacle for obstacle in obstacles if obstacle],
+        "obstacles": [reason for reason, _ in obstacles if reason],
         "due_s": due,
-        "last_50_statuses": statuses,
+        "last_50_statuses": status.statuses,
         **(await _as_page(state, request.url, name) if spider == "pages" else {}),
         **row._asdict(),
     }
@@ -242,16 +236,14 @@ async def _robots(state: State, url: str, source: str) -> dict[str, Any]:
 
 
 def _by_rules(rules: Rules, url: str, config: Config) -> dict[str, Any]:
-    allowed, found = rules.decide(url)
-    verdict = {"verdict": "allowed" if allowed else "disallowed", "delay_s": rules.delay}
-    if refusal := refusal_for_work(rules, url):
-        return verdict | {"verdict": "disallowed", "reason": refusal}
-    declared = {name: quoted(line) for name, line in rules.opt_outs(url).items()}
-    if allowed and (refusal := refusal_for_opt_outs(declared, config)):
-        return verdict | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
-    if found is None:
-        return verdict | {"reason": "no rule in it matches this URL"}
-    return verdict | {"reason": quoted(found), "line": found[0], "rule": printable(found[1])}
+    found = robots_txt.judge(rules, url)
+    said = {"verdict": "allowed" if found.allowed else "disallowed", "delay_s": rules.delay}
+    if refusal := refusal_for_opt_outs(found.opt_outs, config):
+        return said | {"verdict": "disallowed", "reason": f"opt-out: {refusal}"}
+    if found.line is None:
+        return said | {"reason": found.reason or "no rule in it matches this URL"}
+    number, text = found.line
+    return said | {"reason": quoted(found.line), "line": number, "rule": printable(text)}
 
 
 def _outcome(said: dict[str, Any], spider: str) -> str:

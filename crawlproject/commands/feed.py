@@ -106,8 +106,8 @@ class Command(cli.Command):
         def say(text: str) -> None:
             progress.print(visible(as_called(text)), soft_wrap=True)
 
-        with cli.connected(config.load(self.settings), opts.spider) as redis:
-            feed = FileFeed(redis.state, redis.run, names, columns, say, scheme)
+        with cli.connected(config.load(self.settings), opts.spider) as (state, run):
+            feed = FileFeed(state, run, names, columns, say, scheme)
             where = feed.begin(self.settings, resume=opts.resume)
             if opts.resume:
                 cli.remark(where)
@@ -120,16 +120,14 @@ class Command(cli.Command):
                 with progress:
                     feed.push(lambda n: progress.advance(bar, n))
             finally:
-                counts = {"fed": feed.fed, "rejected": feed.rejected}
-                people = f"{counted(feed.fed, 'seed')} fed, {feed.rejected} rejected"
-                print(json.dumps(counts) if opts.json else people)
+                _print_counts(feed.fed, feed.rejected, opts)
         if feed.rejected and not feed.fed:
             self.exitcode = 1
 
     def _feed_stream(self, kind: type[SeedStream], opts: argparse.Namespace) -> None:
         assert self.settings is not None
-        with cli.connected(config.load(self.settings), opts.spider) as redis:
-            state, fed = redis.state, 0
+        with cli.connected(config.load(self.settings), opts.spider) as (state, run):
+            fed, fault = 0, ""
             progress = _progress("{task.completed:.0f} seeds", "{task.fields[note]}")
             bar = progress.add_task("feeding", total=None, note="")
 
@@ -137,12 +135,11 @@ class Command(cli.Command):
                 progress.print(visible(as_called(f"scrapy feed: {text}")), soft_wrap=True)
 
             seeds = SeedList(
-                lambda seeds: redis.run(seed_list.push(state, seeds)),
-                lambda: redis.run(seed_list.has_room(state)),
+                lambda seeds: run(seed_list.push(state, seeds)),
+                lambda: run(seed_list.has_room(state)),
                 say,
             )
             stream = kind(seeds, opts, self.settings)
-            fault = ""
             try:
                 with progress, cli.stoppable() as stop, stream.opened():
                     while not stop.is_set():
@@ -160,10 +157,12 @@ class Command(cli.Command):
                             note = "no room" if stream.full else f"{stream.lag() or 0} waiting"
                             progress.update(bar, advance=count, note=note)
             finally:
-                people = f"{counted(fed, 'seed')} fed" + (
-                    f", {stream.rejected} rejected" if stream.rejected else ""
-                )
-                print(json.dumps({"fed": fed, "rejected": stream.rejected}) if opts.json else people)
+                _print_counts(fed, stream.rejected, opts)
+
+
+def _print_counts(fed: int, rejected: int, opts: argparse.Namespace) -> None:
+    counts = {"fed": fed, "rejected": rejected}
+    print(json.dumps(counts) if opts.json else f"{counted(fed, 'seed')} fed, {rejected} rejected")
 
 
 @functools.cache

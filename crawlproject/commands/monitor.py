@@ -48,7 +48,6 @@ class Command(cli.Command):
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         super().process_options(args, opts)
         cli.log_as_set(self)
-        cli.loop_as_set(self)
 
     @cli.reports_errors
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -67,7 +66,7 @@ class Command(cli.Command):
         services: dict[str, Service] = {
             name: kind(settings, self.settings) for name, kind in plugins.loaded("services", cli.remark).items()
         }
-        cli.run_apart(check_redis(settings))
+        asyncio.run(check_redis(settings))
         configure_logging(self.settings)
         install_reactor(self.settings["TWISTED_REACTOR"], self.settings["ASYNCIO_EVENT_LOOP"])
         from twisted.internet import reactor as installed

@@ -52,18 +52,13 @@ class Command(cli.Question):
         ]
 
     def words(self, said: Any, opts: argparse.Namespace) -> str:
-        cells = [list(_COLUMNS)]
-        cells += [[cell(row) for cell in _COLUMNS.values()] for row in said if "fault" not in row]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        head, *lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
-        rest = iter(lines)
-        rows = [
-            f"{row['shard']:<{widths[0]}}  does not answer: {printable(row['fault'], 300)}"
-            if "fault" in row
-            else next(rest)
-            for row in said
+        answers = [[cell(row) for cell in _COLUMNS.values()] for row in said if "fault" not in row]
+        faults = {row["shard"]: printable(row["fault"], 300) for row in said if "fault" in row}
+        lines = [
+            *cli.in_columns([list(_COLUMNS), *answers]),
+            *(f"shard {number} does not answer: {fault}" for number, fault in faults.items()),
         ]
-        return "\n".join([head, *rows, counted(len(said), "shard")])
+        return "\n".join([*lines, counted(len(said), "shard")])
 
 
 async def _status_of(state: State) -> dict[str, Any]:

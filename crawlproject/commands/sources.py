@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Sequence
 
 from crawlproject import cli
 from crawlproject.program import as_called
@@ -18,8 +18,8 @@ from crawlproject.status.source_status import (
     pause,
     said_of_links,
     said_of_minimum,
+    sample_sources,
     seen_on,
-    source_statuses,
 )
 from crawlproject.texts import counted
 
@@ -47,12 +47,11 @@ class Command(cli.Command):
             else:
                 known, away = await ask_shards(state.shards, known_sources, within_s=60.0)
                 names = sorted({name for found in known.values() for name in found})
-            rows = (row async for _, row in source_statuses(state, names, away))
+            rows = (one.row async for one in sample_sources(state, names, away))
             if opts.json:
                 await _write_json(names, rows)
             else:
-                columns = {"pages": _OF_PAGES, "images": _COLUMNS}.get(opts.spider, _OF_OTHERS)
-                await _write_table(names, rows, columns)
+                await _write_table(names, rows, [*_COLUMNS, *_MORE.get(opts.spider, ("items",))])
             for shard, fault in (away or {}).items():
                 cli.remark(f"{shown(shard)} does not answer, and its sources are missing here: {fault}")
             if not opts.json:
@@ -79,45 +78,37 @@ async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
     print("]" if names else "[]")
 
 
-_Columns = Mapping[str, Callable[[SourceRow], object]]
-
-_RATES: _Columns = {
-    "limit rps": lambda row: f"{row.rate_limit:.4g}",
-    "now rps": lambda row: f"{row.effective_rate:.4g}",
-}
-_WORK: _Columns = {
-    "delayed": lambda row: row.delayed,
-    "in flight": lambda row: row.in_flight,
-    "successful": lambda row: row.successful,
-    "failed": lambda row: row.failed,
-    "state": lambda row: row.state,
-    "eta": lambda row: duration(row.eta_s) if row.eta_s != 0 else "-",
-}
-_COLUMNS: _Columns = {**_RATES, "queued": lambda row: row.queued, "waiting": lambda row: row.waiting, **_WORK}
-_OF_OTHERS: _Columns = {**_COLUMNS, "items": lambda row: row.items}
-_OF_PAGES: _Columns = {
-    **_RATES,
-    "queued": lambda row: row.queued,
-    "waiting": lambda row: row.waiting,
-    "spilled": lambda row: row.spilled,
-    **_WORK,
-    "links": lambda row: row.links.get("admitted", 0),
-    "budget": lambda row: _budget(row.budget or {}),
-}
+_COLUMNS = (
+    *("limit rps", "now rps", "queued", "waiting", "delayed", "in flight", "successful", "failed", "state", "eta"),
+)
+_MORE = {"images": (), "pages": ("spilled", "links", "budget")}  # by spider; of others, items
 
 
-def _budget(budget: Mapping[str, int | None]) -> str:
-    used, allowed = budget.get("admitted", 0), budget.get("allowed")
-    return f"{used}" if allowed is None else f"{used}/{allowed}"
+def _cell(row: SourceRow, name: str) -> str:
+    """Return the cell of a source in a column."""
+    match name:
+        case "limit rps":
+            return f"{row.rate_limit:.4g}"
+        case "now rps":
+            return f"{row.effective_rate:.4g}"
+        case "eta":
+            return duration(row.eta_s) if row.eta_s != 0 else "-"
+        case "links":
+            return str(row.links.get("admitted", 0))
+        case "budget":
+            budget = row.budget or {}
+            used, allowed = budget.get("admitted", 0), budget.get("allowed")
+            return f"{used}" if allowed is None else f"{used}/{allowed}"
+    return str(getattr(row, name.replace(" ", "_")))
 
 
-async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns: _Columns) -> None:
+async def _write_table(names: list[str], rows: AsyncIterator[SourceRow], columns: Sequence[str]) -> None:
     width = max(map(len, names), default=6)
     print(f"{'source':<{width}}", *(f"{name:>10}" for name in columns), " reason")
     slow: list[SourceRow] = []
     async for row in rows:
         slow += [row] if said_of_minimum([row]) else []
-        cells = " ".join(f"{cell(row):>10}" for cell in columns.values())
+        cells = " ".join(f"{_cell(row, column):>10}" for column in columns)
         hosts, links = seen_on(row.hosts), said_of_links(row.links)
         more = [text for text in (links and f"links: {links}", hosts and f"responses from {hosts}") if text]
         cli.show(as_called(f"{row.source:<{width}} {cells}  {'; '.join([row.reason, *more])}"))

@@ -30,7 +30,6 @@ from crawlproject.politeness.outcomes import of_exception
 from crawlproject.runtime import Breaker, runtime_of
 from crawlproject.sources.domains import domain_of_url, host_of_url
 from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.source_counts import read_statuses
 
 _OWN = {
     *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM),  # no socket
@@ -135,8 +134,8 @@ class Route:
                 return
             try:
                 for domain, (_, source) in list(self._failed.items()):
-                    (statuses,) = await read_statuses(self._state, [source])
-                    if not any(map(str.isdecimal, statuses)):
+                    (status,) = await self._state.scripts.inspect([source])
+                    if not any(map(str.isdecimal, status.statuses)):
                         self._failed.pop(domain, None)  # perhaps it has never been there
             except REDIS_TROUBLE as error:
                 self._state.failed(error)

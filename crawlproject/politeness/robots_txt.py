@@ -241,31 +241,26 @@ class Verdict(NamedTuple):
     """Whether a URL may be fetched, and why not.
 
     `retry_in` (seconds) is set when that is unknown because the robots.txt could not be fetched. `opt_outs` are
-    those that the robots.txt declares for a URL that may be fetched, with the line of each.
+    those that the robots.txt declares for a URL that may be fetched, with the line of each. `line` is the one that
+    decides, with its number; None: no line does.
     """
 
     allowed: bool
     reason: str = ""
     retry_in: float | None = None
     opt_outs: Mapping[str, str] = MappingProxyType({})
+    line: tuple[int, str] | None = None
 
 
 def judge(rules: Rules, url: str) -> Verdict:
     """Return the verdict on a URL, within 4 ms."""
-    if refusal := refusal_for_work(rules, url):
-        return Verdict(False, refusal)
+    if rules.work(url) > _MOST_WORK:
+        return Verdict(False, f"it has too many rules with wildcards to judge a URL of {len(url)} characters")
     allowed, line = rules.decide(url)
     if not allowed:
-        return Verdict(False, quoted(line) if line else "")
-    declared = rules.opt_outs(url)
-    return Verdict(allowed=True, opt_outs={name: quoted(line) for name, line in declared.items()})
-
-
-def refusal_for_work(rules: Rules, url: str) -> str | None:
-    """Return why a URL is not fetched that takes too long to judge; None when it does not."""
-    if rules.work(url) <= _MOST_WORK:
-        return None
-    return f"it has too many rules with wildcards to judge a URL of {len(url)} characters"
+        return Verdict(False, quoted(line) if line else "", line=line)
+    declared = {name: quoted(one) for name, one in rules.opt_outs(url).items()}
+    return Verdict(allowed=True, opt_outs=declared, line=line)
 
 
 def refusal_for_opt_outs(declared: Mapping[str, str], config: Config) -> str | None:

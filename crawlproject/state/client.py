@@ -240,6 +240,10 @@ class State:
             return _client(self.url, key, self._timeout)
         return Redis(connection_pool=self.shards[0].redis.connection_pool)  # which it does not close
 
+    async def leads(self) -> bool:
+        """Tell whether this process leads its shard at present."""
+        return bool(await self.redis.get(self.keys.leader) == self.worker_id.encode())
+
     def beside(self, spider: str) -> State:
         """Return the frontier of `spider`, over this connection, which remains to be closed here."""
         if spider == self._spider:

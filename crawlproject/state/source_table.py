@@ -62,12 +62,6 @@ async def unread_keys(state: State, sources: list[str]) -> dict[str, tuple[str, 
         return {key: written[key] for key, there in zip(written, await pipe.execute(), strict=True) if there}
 
 
-async def count_sources(state: State) -> int:
-    """Return how many sources of a shard are known."""
-    found: int = await state.redis.hlen(state.keys.rates)
-    return found
-
-
 async def unknown_sources(state: State, sources: list[str]) -> list[str]:
     """Return those of `sources` of a shard that no seed has led to, and neither catalogue nor an order names."""
     async with state.redis.pipeline(transaction=False) as pipe:

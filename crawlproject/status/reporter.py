@@ -16,8 +16,8 @@ import redis
 from crawlproject.runtime import Loops
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards
-from crawlproject.status.sample import Survey, collect
-from crawlproject.status.snapshot import CrawlSample, Snapshot
+from crawlproject.status.sample import Survey
+from crawlproject.status.snapshot import CrawlSample
 from crawlproject.status.source_status import said_of_minimum
 from crawlproject.streams.streams import note_told, untold
 from crawlproject.texts import one_line, printable
@@ -33,65 +33,10 @@ _MOST_SPIDERS = 16  # those whose workers were there last
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # of another's spider: it is copied into shells
 
 
-class Report:
-    """What is known of one spider's crawl: a sample every five seconds, while this process leads or with `always`.
-
-    Each is compared with the one before, from which rates follow: a new leader's first line comes with its second
-    sample. `latest_sample` and `latest` are None before the first, and while another leads, unless `always`.
-    The leader logs each.
-    """
-
-    def __init__(self, state: State, *, always: bool) -> None:
-        self.state = state
-        self.always = always
-        self.leads = False
-        self.latest: Snapshot | None = None
-        self._survey = Survey(state, unread=True)
-        self._said = False  # that a source of unknown size takes long
-        self._loops = Loops(state)
-
-    @property
-    def latest_sample(self) -> CrawlSample | None:
-        """The last sample."""
-        return self._survey.latest
-
-    def start(self) -> None:
-        """Start taking samples."""
-        self._loops.start(self.step)
-
-    async def stop(self) -> None:
-        """Take no more."""
-        await self._loops.stop()
-
-    async def step(self) -> None:
-        """Take a sample, and compare it with the last one; or wait a little, while another leads."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        # Of one shard this is the call itself, and its error.
-        answers, _ = await ask_shards(
-            [self.state], lambda shard: collect(shard, must_lead=not self.always, most=self._survey.most)
-        )
-        overview = answers.get(self.state)
-        if answers:  # else the first shard, which says who leads, is away: who did last goes on
-            self.leads = overview is not None and overview.leads
-        if not self.leads and not self.always:
-            self.latest = self._survey.latest = None
-            await asyncio.sleep(_LOOK_S)
-            return
-        self.latest = await self._survey.look(overview)
-        if self.leads and self.latest is not None:
-            logger.info("%s", one_line(self.latest.as_event()))
-            rows = [one.row for one in self.latest.sample.sources.values()]
-            if not self._said and (remark := said_of_minimum(rows)):
-                self._said = True
-                logger.warning("%s", printable(remark, 500))
-        await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))
-
-
 class Reporter:
     """Runs in every worker and in `scrapy monitor`; the leader's writes the lines, and tells of halts and such.
 
-    `reports` has the crawl of each spider that is reported on, by name, first the one of `state`. A leader,
+    `surveys` has the crawl of each spider that is reported on, by name, first the one of `state`. A leader,
     whichever spider it crawls, reports on all that have something in the namespace (`present_spiders`; `project`
     are those of this project), or on `only`. With `always` the reports go on while another process leads.
     """
@@ -106,51 +51,63 @@ class Reporter:
     ) -> None:
         self.state = state.shards[0]  # its leader reports on all shards
         self.always = always
-        self.reports = {state.keys.spider: Report(self.state, always=always)}
-        self._own = self.reports[state.keys.spider]
+        self.leads = False
+        self.surveys = {state.keys.spider: Survey(self.state)}
+        self._said: set[str] = set()  # of which spiders: that a source of unknown size takes long
         self._is_first = state is self.state
         self._told_of = state.shards if always else (state,)
         self._project = project
         self._only = only
-        self._tell_at: dict[State, float] = {}
         self._loops = Loops(state)
 
     def latest_samples(self) -> dict[str, CrawlSample | None]:
         """Return the latest sample of each spider, None before its first."""
-        return {name: report.latest_sample for name, report in self.reports.items()}
+        return {name: survey.latest for name, survey in self.surveys.items()}
 
     def start(self) -> None:
         """Start reporting; of several shards, the workers of the first one do."""
-        if self.always or self._is_first:
-            self._own.start()
-        self._loops.start(self._find, self._tell)
+        self._loops.start(*([self._report] if self.always or self._is_first else []), self._tell)
 
     async def stop(self) -> None:
         """Stop reporting."""
         await self._loops.stop()
-        for report in self.reports.values():
-            await report.stop()
 
     async def find(self) -> None:
-        """Report on spiders that have come; on none but the own one where another process leads."""
-        if self.always or self._own.leads:
-            names = await present_spiders(self.state, self._project) if self._only is None else self._only
-            for name in names:
-                if name not in self.reports:
-                    self.reports[name] = Report(self.state.beside(name), always=self.always)
-                    self.reports[name].start()
-        else:
-            for name in [name for name, report in self.reports.items() if report is not self._own]:
-                await self.reports.pop(name).stop()
+        """Report on spiders that have come, too."""
+        names = await present_spiders(self.state, self._project) if self._only is None else self._only
+        for name in names:
+            if name not in self.surveys:
+                self.surveys[name] = Survey(self.state.beside(name))
 
-    async def _find(self) -> None:
-        await asyncio.sleep(_LOOK_S)
-        await self.find()
+    async def _report(self) -> None:
+        """Report on all spiders every five seconds; while another process leads, wait a little."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        answers, _ = await ask_shards([self.state], State.leads)
+        self.leads = answers.get(self.state, self.leads)  # while that shard is away, who led last goes on
+        if not self.leads and not self.always:
+            self.surveys = {self.state.keys.spider: Survey(self.state)}
+            await asyncio.sleep(_LOOK_S)
+            return
+        looks = [self._look(name, survey) for name, survey in self.surveys.items()]
+        for fault in filter(None, await asyncio.gather(self.find(), *looks, return_exceptions=True)):
+            raise fault
+        await asyncio.sleep(max(began + INTERVAL_S - clock(), 0.0))
+
+    async def _look(self, spider: str, survey: Survey) -> None:
+        """Take a sample of a spider's crawl; who leads logs what has been done since the last one."""
+        made = await survey.look()
+        if not self.leads or made is None:
+            return
+        logger.info("%s", one_line(made.as_event()))
+        rows = [one.row for one in made.sample.sources.values()]
+        if spider not in self._said and (remark := said_of_minimum(rows)):
+            self._said.add(spider)
+            logger.warning("%s", printable(remark, 500))
 
     async def _tell(self) -> None:
         """Tell the log of halts and such, of the shards that this process leads."""
-        now = asyncio.get_running_loop().time()
-        await ask_shards([shard for shard in self._told_of if self._tell_at.get(shard, 0.0) <= now], self._tell_of)
+        await ask_shards(self._told_of, self._tell_of)
         await asyncio.sleep(_TELL_S)
 
     async def _tell_of(self, shard: State) -> None:
@@ -161,8 +118,6 @@ class Reporter:
                     event = json.loads(text)
                     logger.warning("%s", one_line(event), extra={"source": event["source"]})
             await note_told(shard, [entry for entry, _ in entries])
-        if entries is None:  # another leads
-            self._tell_at[shard] = asyncio.get_running_loop().time() + _LOOK_S
 
 
 async def present_spiders(state: State, project: Sequence[str] = ()) -> list[str]:

@@ -3,72 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from crawlproject.frontier import codec
 from crawlproject.frontier.contents import read_leases
 from crawlproject.models import utc_now
 from crawlproject.sources.domains import domain_of_url
-from crawlproject.state.calls import Overview, Pause
+from crawlproject.state.calls import Pause
 from crawlproject.state.client import State
 from crawlproject.state.master import master_of
 from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.shards import shard_of
-from crawlproject.state.source_counts import read_dead_letter_counts, read_fetches, read_statuses
-from crawlproject.state.source_table import RateSum, count_sources
-from crawlproject.status.snapshot import CrawlSample, InFlight, Snapshot, SourceSample, snapshot
-from crawlproject.status.source_status import statuses_of_shard
+from crawlproject.state.source_table import RateSum
+from crawlproject.status.snapshot import CrawlSample, InFlight, Snapshot, snapshot
+from crawlproject.status.source_status import sample_sources_of_shard
 from crawlproject.streams.readers import MOST_READERS, furthest_behind
 
-MOST_SOURCES = 1000  # read one by one; where all shards together have more, each has an equal part of that,
+MOST_SOURCES = 1000  # read one by one; of several shards, each has an equal part of that,
 _LEAST_SOURCES = 20  # but so many at least
-_BATCH = 200  # sources a call
 _SUMMED = (
     *("outstanding", "seeds", "overflow", "dead", "alive", "known", "due", "ready", "spilled"),
-    *("halted", "halted_for_a_while", "sources", "totals"),
+    *("halted", "halted_for_a_while", "totals"),
 )  # of an Overview, over all shards
 
 
 class Survey:
-    """Takes samples of a spider's crawl, each compared with the one before; `latest` is the last one.
+    """Takes samples of a spider's crawl, each compared with the one before. `latest` is the last one, `made` what
+    follows from it: None before the second one.
 
     Of a shard that does not answer, what was seen of it last counts on. With `names` a snapshot lists only those
-    sources, however many there are; `unread` tells how far readers are behind.
+    sources, however many there are.
     """
 
-    def __init__(self, state: State, names: Sequence[str] = (), *, unread: bool = False) -> None:
+    def __init__(self, state: State, names: Sequence[str] = ()) -> None:
         self.state = state
         self.names = names
         self.latest: CrawlSample | None = None
+        self.made: Snapshot | None = None
         self._rates = {shard: RateSum(shard) for shard in state.shards}
-        self._unread = unread
         self._seen: dict[State, CrawlSample] = {}
-        self._known = 0  # sources, of all shards
 
-    @property
-    def most(self) -> int:
-        """How many sources of each shard are read one by one: all, if there are not too many."""
-        count = self.state.count
-        is_few = count == 1 or self._known <= MOST_SOURCES
-        return MOST_SOURCES if is_few else max(MOST_SOURCES // count, _LEAST_SOURCES)
-
-    async def look(self, overview: Overview | None = None) -> Snapshot | None:
-        """Return what the crawl did since the last call; None at the first one. `overview` is as for `take`.
+    async def look(self) -> Snapshot | None:
+        """Return what the crawl did since the last call; None at the first one.
 
         Raises:
             REDIS_TROUBLE: no shard answers; the next call continues from the last one that succeeded.
 
         """
-        before, self.latest = self.latest, await self.take(overview)
-        made = None if before is None else snapshot(before, self.latest)
-        if made is None or not self.names:
-            return made
-        specific = {name: made.specific[name] for name in self.names if name in made.specific}
-        return replace(made, general={**made.general, "sources_listed": len(specific)}, specific=specific)
+        before, self.latest = self.latest, await self.take()
+        self.made = made = None if before is None else snapshot(before, self.latest)
+        if made is not None and self.names:
+            specific = {name: made.specific[name] for name in self.names if name in made.specific}
+            general = {**made.general, "sources_listed": len(specific)}
+            self.made = replace(made, general=general, specific=specific)
+        return self.made
 
     async def look_for(self, seconds: float) -> Snapshot:
         """Return what the crawl does during so many seconds. Raises as `look`."""
@@ -76,86 +70,84 @@ class Survey:
             await asyncio.sleep(seconds)
         return made
 
-    async def take(self, overview: Overview | None = None) -> CrawlSample:
-        """Return a sample; `overview` is that of the first shard, if it is known by now.
+    async def take(self) -> CrawlSample:
+        """Return a sample.
 
         Raises:
             REDIS_TROUBLE: no shard answers.
 
         """
         state = self.state
-        if state.count > 1 and not self._seen:
-            counts, _ = await ask_shards(state.shards, count_sources)
-            self._known = sum(counts.values())
-        most = self.most
-
-        async def look(shard: State) -> CrawlSample:
-            own: Any = overview if shard is state else None
-            if own is None:
-                own = await collect(shard, must_lead=False, most=most)
-            wanted = [name for name in self.names if state.shard_for(name) is shard]
-            own = own._replace(sources=list(dict.fromkeys([*wanted, *own.sources])))
-            return await take_sample(shard, own, self._rates[shard], unread=self._unread)
-
-        found, away = await ask_shards(state.shards, look)
+        found, away = await ask_shards(state.shards, self._take_of)
         if state.count == 1:
             return found[state]
         if not found:
             raise not_answering(state, away[state], ", nor any other")
         self._seen |= found
-        self._known = sum(sample.overview.known for sample in self._seen.values())
-        nodes = {node_of(shard): sample.overview.redis_bytes for shard, sample in found.items()}
         faults = {shard.number: f"does not answer: {fault}" for shard, fault in away.items()}
-        for shard, sample in found.items():
-            if reason := sample.overview.pause.reason:
-                faults[shard.number] = reason
-        first = next(found[shard] for shard in state.shards if shard in found)
-        return _merged(first, {shard.number: one for shard, one in self._seen.items()}, faults, nodes, state.count)
+        faults |= {shard.number: why for shard, one in found.items() if (why := one.overview.pause.reason)}
+        memory = {node_of(shard): one.overview.redis_bytes for shard, one in found.items()}
+        return _merged(next(iter(found.values())), self._seen, faults, sum(memory.values()))
+
+    async def _take_of(self, shard: State) -> CrawlSample:
+        """Return the sample of a shard."""
+        most = max(MOST_SOURCES // shard.count, _LEAST_SOURCES)
+        overview = await shard.scripts.collect(timeout=shard.config.heartbeat_timeout, most=most)
+        leases: Counter[str] = Counter()
+        domains: set[str] = set()
+        async for source, entry in read_leases(shard):
+            leases[source] += 1
+            with suppress(ValueError):  # a lease that was not written by crawlproject
+                domains.add(domain_of_url(codec.url_of(entry)))
+        wanted = (name for name in self.names if self.state.shard_for(name) is shard)
+        names = list(dict.fromkeys([*wanted, *overview.sources]))
+        sources = {one.row.source: one async for one in sample_sources_of_shard(shard, names, leases)}
+        listed = math.fsum(one.row.rate_limit for one in sources.values())
+        return CrawlSample(
+            time=utc_now(),
+            spider=shard.keys.spider,
+            overview=overview,
+            in_flight=InFlight(leases.total(), len(leases), len(domains - {""})),
+            sources=sources,
+            limits=await self._rates[shard].look() if overview.known > len(names) else listed,
+            unread=await furthest_behind(shard),
+        )
 
 
 def _merged(
-    first: CrawlSample,
-    by_number: Mapping[int, CrawlSample],
-    faults: Mapping[int, str],
-    nodes: Mapping[str, int],
-    count: int,
+    first: CrawlSample, samples: Mapping[State, CrawlSample], faults: Mapping[int, str], redis_bytes: int
 ) -> CrawlSample:
     """Return one sample of those of all shards; `first` is that of the first one that has answered, `faults` what
-    is wrong by shard, `nodes` the memory that each node uses, `count` the number of shards.
+    is wrong by shard.
 
     Nothing goes out at all only if there is something wrong with every one of them.
     """
-    samples = list(by_number.values())
-    overviews = [sample.overview for sample in samples]
-    stopped = all(number in faults for number in by_number) and first.overview.pause.reason
-    overview = first.overview._replace(
-        **{name: summed([getattr(one, name) for one in overviews]) for name in _SUMMED},
-        pause=first.overview.pause if stopped else Pause("", ""),
-        excluded=max(one.excluded for one in overviews),
-        redis_bytes=sum(nodes.values()),
-    )
-    limits = None
-    if any(sample.limits is not None for sample in samples):
-        listed = (sum(one.row.rate_limit for one in sample.sources.values()) for sample in samples)
-        limits = sum(own if one.limits is None else one.limits for one, own in zip(samples, listed, strict=True))
-    unread = summed([sample.unread for sample in samples])
-    furthest = sorted(unread, key=lambda name: (-unread[name], name))[:MOST_READERS]
-    sources = {
-        name: source
-        for number, sample in by_number.items()
-        for name, source in sample.sources.items()
-        if shard_of(name, count) == number
-    }
+
+    def of_all(name: str) -> list[Any]:
+        return list(map(attrgetter(name), samples.values()))
+
+    stopped = all(shard.number in faults for shard in samples) and first.overview.pause.reason
+    unread = summed(of_all("unread"))
     return CrawlSample(
-        first.time,
-        first.spider,
-        overview,
-        InFlight(*summed([sample.in_flight for sample in samples])),
-        sources,
-        limits,
-        {name: unread[name] for name in furthest},
-        tuple(sorted(by_number)),
-        dict(sorted(faults.items())),
+        time=first.time,
+        spider=first.spider,
+        overview=first.overview._replace(
+            **{name: summed(of_all(f"overview.{name}")) for name in _SUMMED},
+            pause=first.overview.pause if stopped else Pause("", ""),
+            excluded=max(of_all("overview.excluded")),
+            redis_bytes=redis_bytes,
+        ),
+        in_flight=InFlight(*summed(of_all("in_flight"))),
+        sources={
+            name: source
+            for shard, one in samples.items()
+            for name, source in one.sources.items()
+            if shard_of(name, shard.count) == shard.number
+        },
+        limits=sum(of_all("limits")),
+        unread=dict(sorted(unread.items(), key=lambda one: (-one[1], one[0]))[:MOST_READERS]),
+        shards=sorted(shard.number for shard in samples),
+        stopped=dict(sorted(faults.items())),
     )
 
 
@@ -172,45 +164,6 @@ def summed(values: Sequence[Any]) -> Any:
                 found.update(one)
             return dict(found)
     return sum(values)
-
-
-async def collect(state: State, *, must_lead: bool, most: int) -> Overview | None:
-    """Return the figures of a shard's crawl, and which sources to read, `most` at most; see `Scripts.collect`."""
-    return await state.scripts.collect(
-        state.worker_id,
-        must_lead=must_lead,
-        timeout=state.config.heartbeat_timeout,
-        most=most,
-    )
-
-
-async def take_sample(
-    state: State, overview: Overview, rate_sum: RateSum | None = None, *, unread: bool = False
-) -> CrawlSample:
-    """Read the sources that an overview has chosen; `rate_sum` tells the limits where there are more.
-
-    `unread`: it tells how far readers are behind.
-    """
-    leases: Counter[str] = Counter()
-    domains: set[str] = set()
-    async for source, entry in read_leases(state):
-        leases[source] += 1
-        with suppress(ValueError):  # a lease that was not written by crawlproject
-            domains.add(domain_of_url(codec.url_of(entry)))
-    names = list(overview.sources)
-    sources: dict[str, SourceSample] = {}
-    looked = statuses_of_shard(state, names, leases)
-    rows = {row.source: (row, counts) async for _, row, counts in looked}
-    for first in range(0, len(names), _BATCH):
-        some = names[first : first + _BATCH]
-        read = (read_dead_letter_counts, read_statuses, read_fetches)
-        for name, *more in zip(some, *[await one(state, some) for one in read], strict=True):
-            row, counts = rows[name]
-            sources[name] = SourceSample(row, more[0], counts, *more[1:])
-    limits = await rate_sum.look() if overview.known > len(names) and rate_sum is not None else None
-    in_flight = InFlight(leases.total(), len(leases), len(domains - {""}))
-    behind = await furthest_behind(state) if unread else {}
-    return CrawlSample(utc_now(), state.keys.spider, overview, in_flight, sources, limits, behind)
 
 
 def node_of(state: State) -> str:

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES, SITE_ERRORS
 from crawlproject.state.calls import HISTOGRAMS, LATENCY_BOUNDS, Overview, histogram
-from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
+from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceSample
 
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
 _MANY_ERRORS = 0.1  # of all results
-
-
-class SourceSample(NamedTuple):
-    """One source: its status, its dead letters, its counters, how often each of its last 50 statuses came.
-
-    `fetches` says how long its last fetches took, by bucket of `LATENCY_BOUNDS`; [] without any.
-    """
-
-    row: SourceRow
-    dead: int
-    counts: Mapping[str, int]
-    statuses: Mapping[str, int]
-    fetches: Sequence[int] = ()
-
-    @property
-    def errors(self) -> int:
-        """Attempts that failed at the site or on the way there, retries included."""
-        return sum(self.counts.get(f"error_{kind}", 0) for kind in SITE_ERRORS)
 
 
 class InFlight(NamedTuple):
@@ -45,9 +26,9 @@ class InFlight(NamedTuple):
 class CrawlSample:
     """All that was read at one moment. `time` is UTC, ISO 8601; `in_flight` is of all workers.
 
-    `limits` is the sum of the limits of all sources (rps), None where each is in `sources`. `unread` are the
-    events that readers have not read, by reader: of those furthest behind. `shards` are the numbers of those that
-    it is of, `stopped` says of which nothing goes out, and why.
+    `limits` is the sum of the limits of all sources (rps), `unread` are the events that readers have not read, by
+    reader: of those furthest behind. `shards` are the numbers of those that it is of, `stopped` says of which
+    nothing goes out, and why.
     """
 
     time: str
@@ -55,7 +36,7 @@ class CrawlSample:
     overview: Overview
     in_flight: InFlight
     sources: Mapping[str, SourceSample]
-    limits: float | None = None
+    limits: float = 0.0
     unread: Mapping[str, int] = field(default_factory=dict)
     shards: Sequence[int] = (0,)
     stopped: Mapping[int, str] = field(default_factory=dict)
@@ -137,7 +118,7 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
         "shards_stopped": sample.stopped,
     }
     return {
-        "global_max_rps": math.fsum(row.rate_limit for row in rows) if sample.limits is None else sample.limits,
+        "global_max_rps": sample.limits,
         "success_rps": success,
         "error_rps": error,
         "processing_rate": round(success + error, 3),
@@ -212,22 +193,22 @@ def _specific(source: SourceSample, before: CrawlSample, interval: float) -> dic
         "work": row.work,
         "trouble": row.trouble,
         "error": source.errors,
-        "last_50_statuses": source.statuses,
+        "last_50_statuses": source.status.statuses,
         "success_rps": rate(*SUCCESSES),
         "error_rps": rate("errors"),
         "link_rot_rps": rate("link_rot"),
         "link_rot": counts.get("link_rot", 0),
-        "dead": source.dead,
+        "dead": source.status.dead,
         "bytes": counts.get("bytes", 0),
         "latency_mean_s": round(grown("latency_us") / answers / 1e6, 6) if answers else None,
-        "fetch_p50_s": quantile(0.5, source.fetches),
-        "fetch_p99_s": quantile(0.99, source.fetches),
+        "fetch_p50_s": quantile(0.5, source.status.fetches),
+        "fetch_p99_s": quantile(0.99, source.status.fetches),
         "errors": _errors(counts),
     }
 
 
 def _counts(source: SourceSample) -> dict[str, int]:
-    return {**source.counts, "errors": source.errors}
+    return {**source.status.counts, "errors": source.errors}
 
 
 def _errors(counts: Mapping[str, int]) -> dict[str, int]:

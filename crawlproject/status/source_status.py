@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from crawlproject.config import Config
 from crawlproject.frontier.contents import count_leases
+from crawlproject.politeness.outcomes import SITE_ERRORS
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.calls import Budget, Pause, SourceStatus
 from crawlproject.state.client import State
 from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
-from crawlproject.state.source_counts import read_counts, read_spent_budgets
 from crawlproject.texts import counted, scrapy_command
 
 SUCCESSES = ("thumbnails", "probes", "pages", "responses")  # counts: what a spider is for
@@ -87,6 +87,18 @@ class SourceRow(NamedTuple):
         return 2 if self.state == "half_open" else 3
 
 
+class SourceSample(NamedTuple):
+    """The status of one source, and what people see of it."""
+
+    status: SourceStatus
+    row: SourceRow
+
+    @property
+    def errors(self) -> int:
+        """Attempts that failed at the site or on the way there, retries included."""
+        return sum(self.status.counts[f"error_{kind}"] for kind in SITE_ERRORS)
+
+
 class Hold(NamedTuple):
     """Why a source is held, "" when it is not, and for how many seconds: None until somebody acts.
 
@@ -97,10 +109,10 @@ class Hold(NamedTuple):
     seconds: float | None
 
 
-async def source_statuses(
+async def sample_sources(
     state: State, sources: list[str], away: dict[State, str] | None = None
-) -> AsyncIterator[tuple[SourceStatus, SourceRow]]:
-    """Yield the status of each of `sources`, in order.
+) -> AsyncIterator[SourceSample]:
+    """Yield what is read of each of `sources`, in order.
 
     Those of a shard that does not answer are left out, and what is wrong with it is put into `away`.
 
@@ -109,13 +121,13 @@ async def source_statuses(
 
     """
     if state.count == 1:
-        async for status, row, _ in statuses_of_shard(state, sources):
-            yield status, row
+        async for one in sample_sources_of_shard(state, sources):
+            yield one
         return
     groups = by_shard(state, sources)
 
-    async def read(shard: State) -> dict[str, tuple[SourceStatus, SourceRow]]:
-        return {row.source: (status, row) async for status, row, _ in statuses_of_shard(shard, groups[shard])}
+    async def read(shard: State) -> dict[str, SourceSample]:
+        return {one.row.source: one async for one in sample_sources_of_shard(shard, groups[shard])}
 
     found, faults = await ask_shards(groups, read, within_s=30.0)
     if away is None:
@@ -123,40 +135,36 @@ async def source_statuses(
     else:
         away |= faults
     for source in sources:
-        if (read_pair := found.get(state.shard_for(source), {}).get(source)) is not None:
-            yield read_pair
+        if (read_sample := found.get(state.shard_for(source), {}).get(source)) is not None:
+            yield read_sample
 
 
-async def statuses_of_shard(
+async def sample_sources_of_shard(
     state: State, sources: list[str], leases: Counter[str] | None = None
-) -> AsyncIterator[tuple[SourceStatus, SourceRow, Mapping[str, int]]]:
-    """Yield the status of each of `sources`, all of one shard, in order, with its counts.
+) -> AsyncIterator[SourceSample]:
+    """Yield the same of `sources` of one shard.
 
     Reads a batch at a time. `leases` is by `count_leases`.
     """
     leases = await count_leases(state) if leases is None else leases
     for first in range(0, len(sources), _BATCH):
         names = sources[first : first + _BATCH]
-        statuses = await state.scripts.inspect(names)
-        spent = await read_spent_budgets(state, names) if state.keys.spider == _PAGES else [None] * len(names)
-        counts = await read_counts(state, names)
-        for status, used, done in zip(statuses, spent, counts, strict=True):
-            budget = None if used is None else _budget(state.config, *used, done["good_pages"])
-            yield status, _row(status, leases[status.source], done, budget), done
+        for status in await state.scripts.inspect(names):
+            budget = _budget(state.config, status) if state.keys.spider == _PAGES else None
+            yield SourceSample(status, _row(status, leases[status.source], budget))
 
 
-def _budget(config: Config, admitted: int, poor: int, good_pages: int) -> dict[str, int | None]:
+def _budget(config: Config, status: SourceStatus) -> dict[str, int | None]:
     """Return the budget of a source for links; see the Lua module `budgets`."""
+    admitted, poor = status.spent
     most = config.pages_budget_max
     budget = Budget(most=most)
-    allowed = min(budget.base + budget.per_page * good_pages, most) if most else None
+    allowed = min(budget.base + budget.per_page * status.counts["good_pages"], most) if most else None
     return {"admitted": admitted, "poor": poor, "allowed": allowed}
 
 
-def _row(
-    status: SourceStatus, leased: int, done: Mapping[str, int], budget: Mapping[str, int | None] | None
-) -> SourceRow:
-    work, hold = status.queued + status.waiting + status.delayed + leased, hold_of(status)
+def _row(status: SourceStatus, leased: int, budget: Mapping[str, int | None] | None) -> SourceRow:
+    work, hold, done = status.queued + status.waiting + status.delayed + leased, hold_of(status), status.counts
     return SourceRow(
         source=status.source,
         rate_limit=status.limit,

@@ -8,12 +8,11 @@ from typing import Any
 
 from crawlproject.frontier.contents import count_leases
 from crawlproject.sources.rates import limit_of
-from crawlproject.state.calls import HISTOGRAMS, histogram
-from crawlproject.state.client import REDIS_TROUBLE, State
-from crawlproject.state.health import plain
-from crawlproject.state.over_shards import not_answering
+from crawlproject.state.calls import HISTOGRAMS, Overview, histogram
+from crawlproject.state.client import State
+from crawlproject.state.over_shards import ask_shards, not_answering
 from crawlproject.state.source_counts import counts_in, read_all_fetches
-from crawlproject.status.sample import collect, summed
+from crawlproject.status.sample import summed
 from crawlproject.status.snapshot import LINKS, not_html, quantile
 
 _OF_SOURCES = (
@@ -27,6 +26,7 @@ _OF_ALL = (
 )
 _READ = ("alive", "seeds", "overflow", "outstanding", "dead", "totals")
 _PAGE = 1000  # fields a call
+_WITHIN_S = 600.0  # that a shard has to answer
 
 
 async def totals(state: State) -> dict[str, Any]:
@@ -40,19 +40,10 @@ async def totals(state: State) -> dict[str, Any]:
         REDIS_TROUBLE: a shard does not answer.
 
     """
-    overviews: list[Any] = []
-    sources: dict[str, dict[str, Any]] = {}
-    leased = 0
-    for shard in state.shards:
-        try:
-            overviews.append(await collect(shard, must_lead=False, most=1))
-            leased += (await count_leases(shard)).total()
-            rows = await _sources(shard)
-        except REDIS_TROUBLE as error:
-            if state.count == 1:
-                raise
-            raise not_answering(shard, plain(error), ", and the totals are those of all shards") from None
-        sources |= {name: row for name, row in rows.items() if state.shard_for(name) is shard}
+    found, away = await ask_shards(state.shards, _of_shard, within_s=_WITHIN_S)
+    for shard, fault in away.items():
+        raise not_answering(shard, fault, ", and the totals are those of all shards")
+    overviews, leased, rows = zip(*found.values(), strict=True)
     of = {name: summed([getattr(one, name) for one in overviews]) for name in _READ}
     times = {
         f"{name}_p{percent}_s": quantile(percent / 100, histogram(of["totals"], name), bounds)
@@ -64,13 +55,19 @@ async def totals(state: State) -> dict[str, Any]:
         "seeds_waiting": of["seeds"] + of["overflow"],
         "waiting": of["overflow"],
         "outstanding": of["outstanding"],
-        "leased": leased,
+        "leased": sum(leased),
         "dead_letters": of["dead"],
         **{name: of["totals"].get(name, 0) for name in (*_OF_ALL, *_OF_SOURCES)},
         "not_html": not_html(of["totals"]),
         **times,
-        "sources": dict(sorted(sources.items())),
+        "sources": dict(sorted(row for there in rows for row in there.items())),
     }
+
+
+async def _of_shard(state: State) -> tuple[Overview, int, dict[str, dict[str, Any]]]:
+    overview = await state.scripts.collect(timeout=state.config.heartbeat_timeout, most=1)
+    rows = {name: row for name, row in (await _sources(state)).items() if state.shard_for(name) is state}
+    return overview, (await count_leases(state)).total(), rows
 
 
 async def _sources(state: State) -> dict[str, dict[str, Any]]:

@@ -68,14 +68,14 @@ async def entries_after(state: State, stream: str, after: bytes | None, count: i
     return list(entries)
 
 
-async def untold(state: State, count: int) -> list[tuple[str, bytes]] | None:
-    """Return entries (id, event) of the audit trail that no leader has told of; None where another leads.
+async def untold(state: State, count: int) -> list[tuple[str, bytes]]:
+    """Return entries (id, event) of the audit trail that no leader has told of; none where another leads.
 
     The oldest first. How far leaders have told is known by a consumer group of the stream: what one has read is
     read again until `note_told`.
     """
-    if await state.redis.get(state.keys.leader) != state.worker_id.encode():
-        return None
+    if not await state.leads():
+        return []
     audit = state.keys.audit
     try:
         async with state.redis.pipeline(transaction=False) as pipe:

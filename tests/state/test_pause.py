@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crawlproject.state.calls import DeadLetter, Overview, Pause, Rejected, Settlement
+from crawlproject.state.calls import DeadLetter, Pause, Rejected, Settlement
 from crawlproject.state.client import State
 from tests.commands.conftest import Frontier, frontier
 from tests.state.calls.calls import within
@@ -21,8 +21,7 @@ FULL = "dead letters have reached CRAWL_STREAM_MAXLEN: retry or drop some (scrap
 
 async def asked(state: State) -> tuple[Pause, Pause]:
     """Return what an operator's command is told, and what the monitor reads."""
-    overview = await within(state.scripts, dead_maxlen=2).collect("x", must_lead=False, timeout=30, most=9)
-    assert isinstance(overview, Overview)
+    overview = await within(state.scripts, dead_maxlen=2).collect(timeout=30, most=9)
     return await within(state.scripts, dead_maxlen=2).pause_reason(timeout=30), overview.pause
 
 

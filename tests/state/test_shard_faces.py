@@ -19,7 +19,7 @@ from crawlproject.state.source_table import unread_keys
 from crawlproject.status.reporter import present_spiders
 from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
-from crawlproject.status.source_status import source_statuses
+from crawlproject.status.source_status import sample_sources
 from tests.state.calls.calls import join, lead, request
 from tests.state.servers import Server, opened
 from tests.waiting import until_async
@@ -70,17 +70,17 @@ async def test_what_all_shards_have_is_summed(state: State) -> None:
     assert made.general["global_max_rps"] == sum(RATES.values())
     assert list(made.specific) == sorted(NAMES)
     assert made.general["shards_stopped"] == {}
-    assert [row.rate_limit async for _, row in source_statuses(state, NAMES)] == list(RATES.values())
+    assert [one.row.rate_limit async for one in sample_sources(state, NAMES)] == list(RATES.values())
     assert await present_spiders(state, ["images", "pages"]) == ["images"]
 
 
 async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
     await controls.halt(state, NAMES, BY)
-    assert {row.state async for _, row in source_statuses(state, NAMES)} == {"halted"}
+    assert {one.row.state async for one in sample_sources(state, NAMES)} == {"halted"}
     assert await controls.resume(state, [*NAMES, "unheard-of"], BY) == NAMES
     await controls.set_rate(state, NAMES[0], "0.5", BY)
     await controls.set_rate(state, NAMES[1], "7", BY)
-    found = [status.override async for status, _ in source_statuses(state, NAMES)]
+    found = [one.status.override async for one in sample_sources(state, NAMES)]
     assert found == [b"0.5", b"7", *[None] * 10]
     assert await controls.purgeable(state, NAMES[5]) == 2
     assert await controls.purge(state, NAMES[5], BY) == 2
@@ -136,11 +136,11 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
     assert made.specific.keys() == before.specific.keys()
     assert made.general["success_rps"] == 0
     faults: dict[State, str] = {}
-    assert [row.source async for _, row in source_statuses(state, NAMES, faults)] == there
+    assert [one.row.source async for one in sample_sources(state, NAMES, faults)] == there
     assert list(faults) == [state.shards[0]]
     with pytest.raises(redis.ConnectionError, match=f"shard 0 of 2 does not answer .*{gone[0]}"):
         await controls.halt(state, NAMES, BY)
-    assert {row.state async for _, row in source_statuses(state, there)} == {"halted"}
+    assert {one.row.state async for one in sample_sources(state, there)} == {"halted"}
     assert await healthcheck.check(config.load(shared), "vm1") is None
     with pytest.raises(redis.RedisError):  # it may be in the shard that is away
         await healthcheck.check(config.load(shared), "vm2")

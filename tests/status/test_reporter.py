@@ -55,9 +55,7 @@ class Crawl(Frontier):
         )
 
     async def collect(self) -> Overview:
-        overview = await samples.collect(self.state, must_lead=False, most=samples.MOST_SOURCES)
-        assert isinstance(overview, Overview)
-        return overview
+        return await self.scripts.collect(timeout=30.0, most=samples.MOST_SOURCES)
 
 
 @pytest_asyncio.fixture
@@ -166,11 +164,11 @@ async def test_who_does_not_lead_writes_nothing_and_may_look(crawl: Crawl, state
     path = tmp_path / "monitor.jsonl"
     await crawl.lead_by("somebody else")
     async with reporting(state, path) as quiet, reporting(state, path, always=True) as looking:
-        report = looking.reports["images"]
-        await until(lambda: report.latest)
+        survey = looking.surveys["images"]
+        await until(lambda: survey.made)
         assert quiet.latest_samples() == {"images": None}
-        assert report.latest is not None
-        assert report.latest.general["global_max_rps"] == 400
+        assert survey.made is not None
+        assert survey.made.general["global_max_rps"] == 400
     assert not path.exists()
 
 
@@ -182,7 +180,7 @@ async def test_the_leader_reports_on_all_spiders_whichever_it_crawls(
     redis: Any = state.redis
     async with reporting(state, path, project=["images", "pages"]) as one:
         await until(lambda: lines(path))
-        assert list(one.reports) == ["images"]
+        assert list(one.surveys) == ["images"]
         keys = state.beside("pages").keys
         await redis.hset(keys.totals, "pages", 4)
         await until(lambda: {line["spider"] for line in lines(path)} == {"images", "pages"})
@@ -205,9 +203,9 @@ async def test_what_a_leader_was_killed_with_is_told_by_the_next(crawl: Crawl, s
     killed = await untold(state, 10)
     assert killed
     await crawl.redis.xadd(state.keys.audit, {"event": "[]"})
-    assert [event for _, event in await untold(state, 10) or ()] == [b"{}", b"[]"]
+    assert [event for _, event in await untold(state, 10)] == [b"{}", b"[]"]
     await note_told(state, [entry for entry, _ in killed])
-    assert [event for _, event in await untold(state, 10) or ()] == [b"[]"]
+    assert [event for _, event in await untold(state, 10)] == [b"[]"]
 
 
 async def test_halts_are_told_at_once_each_by_one_leader_in_the_log(
@@ -264,6 +262,7 @@ async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_l
     crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "MOST_SOURCES", 3)
+    monkeypatch.setattr(samples, "_LEAST_SOURCES", 3)
     await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
     await crawl.settle("museum", ["200"], **IMAGES)
     await crawl.feed("s1", 1)
@@ -274,7 +273,7 @@ async def test_of_many_sources_those_in_trouble_with_results_and_with_work_are_l
     overview = await crawl.collect()
     assert overview.sources[:2] == ["s20", "museum"]
     assert set(overview.sources[2:]) < {"s1", "s2"}
-    made = await samples.take_sample(state, overview)
+    made = await Survey(state).take()
     assert list(made.sources) == overview.sources
 
 
@@ -282,6 +281,7 @@ async def test_general_sums_all_sources_also_those_that_are_not_listed(
     crawl: Crawl, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "MOST_SOURCES", 3)
+    monkeypatch.setattr(samples, "_LEAST_SOURCES", 3)
     await crawl.catalogue({f"s{number}": 50.0 for number in range(30)})
     for number in range(30):
         await crawl.feed(f"s{number}", 1 if number < 12 else 3)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +16,10 @@ from crawlproject.status.snapshot import (
     CrawlSample,
     InFlight,
     Snapshot,
-    SourceSample,
     eta,
     snapshot,
 )
-from crawlproject.status.source_status import SourceRow, said_of_minimum
+from crawlproject.status.source_status import SourceRow, SourceSample, said_of_minimum
 
 BUCKETS = len(LATENCY_BOUNDS) + 1
 
@@ -37,7 +38,7 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
     for name, counts in (("fetch", more.pop("fetches", ())), ("parse", more.pop("parses", ()))):
         totals |= {f"{name}:{bucket}": count for bucket, count in enumerate(counts)}
     base: dict[str, Any] = {
-        "now": now, "leads": True, "outstanding": 0, "seeds": 0, "overflow": 0,
+        "now": now, "outstanding": 0, "seeds": 0, "overflow": 0,
         "dead": 0, "alive": 1, "pause": Pause("", ""), "known": len(sources), "due": 0,
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": totals,
         "sources": [], "ready": 0, "redis_bytes": 0, "spilled": 0,
@@ -57,7 +58,8 @@ def source(
     # unless a test says otherwise, what succeeded are images, and what failed has failed at the first attempt
     usual = {"thumbnails": more.get("successful", 0), "error_timeout": more.get("failed", 0)}
     counts = {name: count for name, count in (usual | (counts or {})).items() if count}
-    return SourceSample(row(name, **more), dead, counts, {"200": 3}, fetches)
+    status: Any = SimpleNamespace(counts=Counter(counts), dead=dead, statuses={"200": 3}, fetches=fetches)
+    return SourceSample(status, row(name, **more))  # what is made of the rest of it is in the row
 
 
 def between(before: CrawlSample, after: CrawlSample) -> Snapshot:

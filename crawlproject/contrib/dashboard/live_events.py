@@ -13,7 +13,8 @@ from zope.interface import implementer
 from crawlproject.contrib.dashboard.recent import read_recent
 from crawlproject.runtime import Loops
 from crawlproject.state.client import REDIS_TROUBLE
-from crawlproject.status.reporter import INTERVAL_S, STALE_S, Report, Reporter
+from crawlproject.status.reporter import INTERVAL_S, STALE_S, Reporter
+from crawlproject.status.sample import Survey
 from crawlproject.status.snapshot import Snapshot
 from crawlproject.texts import one_line
 
@@ -26,8 +27,8 @@ _PING = 40  # checks
 class Crawl:
     """What pages are sent of one spider's crawl."""
 
-    def __init__(self, report: Report) -> None:
-        self.report = report
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
         self.history: deque[tuple[str, float, float]] = deque(maxlen=_HISTORY)
         self.snapshot = b""
         self.recent = b""
@@ -35,7 +36,7 @@ class Crawl:
 
     def has_news(self) -> bool:
         """Tell whether there is a new snapshot, which is then the one to send."""
-        latest = self.report.latest
+        latest = self.survey.made
         if latest is None or latest is self._seen:
             return False
         self._seen = latest
@@ -47,7 +48,7 @@ class Crawl:
         """Return what the page shows of it where another crawl is chosen."""
         general = None if self._seen is None else self._seen.general
         return {
-            "spider": self.report.state.keys.spider,
+            "spider": self.survey.state.keys.spider,
             "success_rps": general and general["success_rps"],
             # Without workers it is in trouble if it has work: then it is paused.
             "trouble": bool(general and set(general["trouble"]) - {"workers"}),
@@ -56,10 +57,10 @@ class Crawl:
     async def read_recent(self) -> None:
         """Read what happened lately."""
         try:
-            found = await read_recent(self.report.state)
-            self.recent = event("recent", {"spider": self.report.state.keys.spider, **found})
+            found = await read_recent(self.survey.state)
+            self.recent = event("recent", {"spider": self.survey.state.keys.spider, **found})
         except REDIS_TROUBLE as error:
-            self.report.state.failed(error)
+            self.survey.state.failed(error)
 
 
 @implementer(IPushProducer)
@@ -72,32 +73,27 @@ class Page:
         self.session = session
         self.crawls = crawls
         self._paused = False
-        self._missed = False
+        self._sent: Sequence[bytes] = ()  # the newest events, of those that it has got
         request.registerProducer(self, True)
         request.notifyFinish().addBoth(lambda _: feed.pages.pop(self, None))
 
-    def send(self, *events: bytes) -> None:
-        """Send events, if the page reads."""
+    def send(self, *first: bytes) -> None:
+        """Send `first`, and the newest events that it has not got, if it reads."""
         if self._paused:
-            self._missed = True
-        else:
-            self.request.write(b"".join(events))
-
-    def send_newest(self, *first: bytes) -> None:
-        """Send `first`, and the newest events of all its crawls."""
-        newest = (part for crawl in self.crawls for part in (crawl.snapshot, crawl.recent))
-        self.send(*first, self.feed.in_short(), *newest)
+            return
+        newest = [self.feed.in_short(), *(part for one in self.crawls for part in (one.snapshot, one.recent))]
+        new = [part for part in newest if part not in self._sent]
+        self._sent = newest  # first: writing may itself pause the page
+        self.request.write(b"".join((*first, *new)))
 
     def pauseProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing for a while."""
         self._paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802 - Twisted's name
-        """Send the newest events, if any came meanwhile: writing the last ones may itself have paused the page."""
+        """Send what came meanwhile."""
         self._paused = False
-        if self._missed:
-            self._missed = False
-            self.send_newest()
+        self.send()
 
     def stopProducing(self) -> None:  # noqa: N802 - Twisted's name
         """Send nothing more."""
@@ -138,9 +134,9 @@ class Feed:
 
     def crawls(self) -> dict[str, Crawl]:
         """Return the crawls that are reported on, by spider."""
-        for name, report in self.reporter.reports.items():
+        for name, survey in self.reporter.surveys.items():
             if name not in self._crawls:
-                self._crawls[name] = Crawl(report)
+                self._crawls[name] = Crawl(survey)
         return self._crawls
 
     def in_short(self) -> bytes:
@@ -170,7 +166,7 @@ class Feed:
             "histories": {name: list(crawl.history) for name, crawl in zip(spiders, crawls, strict=True)},
             "stale_s": STALE_S,
         }
-        page.send_newest(b"retry: 2000\n", event("hello", hello))
+        page.send(b"retry: 2000\n", event("hello", hello))
 
     def _is_shown(self, crawl: Crawl) -> bool:
         return any(crawl in page.crawls for page in self.pages)
@@ -183,18 +179,14 @@ class Feed:
         news = [crawl for crawl in self.crawls().values() if crawl.has_news()]
         if not news:
             return
-        short = self.in_short()
-        for page in list(self.pages):  # in one piece: a page that is paused by the first would get the rest again
-            page.send(short, *(crawl.snapshot for crawl in page.crawls if crawl in news))
+        self._send()
         for crawl in filter(self._is_shown, news):
             await crawl.read_recent()
-        for page in list(self.pages):
-            if recent := [crawl.recent for crawl in page.crawls if crawl in news]:
-                page.send(*recent)
+        self._send()
 
-    def _send(self, events: bytes) -> None:
+    def _send(self, *first: bytes) -> None:
         for page in list(self.pages):
-            page.send(events)
+            page.send(*first)
 
 
 def event(name: str, data: Any) -> bytes:

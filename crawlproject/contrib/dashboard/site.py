@@ -22,7 +22,7 @@ from crawlproject.sources.names import source_name
 from crawlproject.state.client import REDIS_TROUBLE
 from crawlproject.state.health import fault_of
 from crawlproject.status.reporter import Reporter
-from crawlproject.status.source_status import source_statuses
+from crawlproject.status.source_status import sample_sources
 from crawlproject.texts import one_line, printable
 from crawlproject.webserver import Resource, host_of, is_address
 
@@ -321,7 +321,7 @@ class Dashboard(Resource):  # type: ignore[misc]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Refused(400, f"invalid request: {printable(str(error))}") from None
         self._check_spider(spider)
-        state, rate = self.feed.crawls()[spider].report.state, str(said.get("rate", "")).strip()
+        state, rate = self.feed.crawls()[spider].survey.state, str(said.get("rate", "")).strip()
         address = request.getClientAddress()
         who = f"dashboard, {getattr(address, 'host', address)}"
         match request.path:
@@ -342,7 +342,7 @@ class Dashboard(Resource):  # type: ignore[misc]
                 what = "rate by size again" if rate == "auto" else f"rate set to {rate} requests a second"
         logger.info("Dashboard: %s: %s, by %s", source, what, who.partition(", ")[2], extra={"source": source})
         request.setHeader("Content-Type", "application/json")
-        [row] = [row async for _, row in source_statuses(state, [source])]
+        [row] = [one.row async for one in sample_sources(state, [source])]
         return one_line({"source": source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
 
 

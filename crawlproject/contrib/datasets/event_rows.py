@@ -90,7 +90,6 @@ _AS_IN_EVENT = frozenset(SCHEMA.names) - {
     *("source", "status", "http_status", "sha256", "fetch_ms", "at", "exif", "extra", "analysis")
 }
 _FACTS = ("width", "height", "filesize", "compression_quality", "format", "sha256", "exif")
-_AT_ONCE = 5_000  # rows that are held as Python's objects
 
 
 def row_of(name: str, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,53 +193,7 @@ def _moment(value: Any) -> int | None:
         return None
 
 
-class Rows:
-    """Rows on their way into a file, most of them in Arrow's memory. `more` are columns beside `schema`."""
-
-    def __init__(self, more: Mapping[str, pa.DataType] | None = None, schema: pa.Schema = SCHEMA) -> None:
-        self.schema = schema
-        for name, kind in (more or {}).items():
-            self.schema = self.schema.append(pa.field(name, kind))
-        self._new: list[dict[str, Any]] = []
-        self._packed: list[pa.RecordBatch] = []
-        self.count = 0
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Add a row; what is missing in it, or does not fit its column, is null."""
-        self._new.append(row)
-        self.count += 1
-        if len(self._new) == _AT_ONCE:
-            self._pack()
-
-    def take(self) -> pa.Table:
-        """Return all rows, and forget them."""
-        self._pack()
-        table = pa.Table.from_batches(self._packed, self._plain())
-        arrays = [
-            table[field.name].combine_chunks().dictionary_encode().cast(field.type)
-            if pa.types.is_dictionary(field.type)
-            else table[field.name]
-            for field in self.schema
-        ]
-        self._packed, self.count = [], 0
-        return pa.Table.from_arrays(arrays, schema=self.schema)
-
-    def _plain(self) -> pa.Schema:
-        """Return the schema without dictionaries: those of batches would have to be made one."""
-        return pa.schema([(field.name, _plain_type(field.type)) for field in self.schema])
-
-    def _pack(self) -> None:
-        schema = self._plain()
-        arrays = [_array([row.get(field.name) for row in self._new], field.type) for field in schema]
-        self._packed.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        self._new = []
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+def column(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Return a column; with null for each value that is not of its type, as others may have written it."""
     try:
         return pa.array(values, kind)

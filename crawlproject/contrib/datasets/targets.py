@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from crawlproject.contrib.datasets.webdataset import WebDatasetForm
 
 ROWS, SAMPLES, EVERY_S = 50_000, 10_000, 600.0  # of a part
-_TRIES, _PAUSE_S = 3, 0.2  # for a picture that cannot be read
 _MOST = {"rows": 10_000_000, "samples": 100_000, "every": 86_400}  # a sample's number has five digits
 
 
@@ -189,16 +187,13 @@ def lookup_of(uri: str, settings: Any, setting: str = "IMAGES_STORE") -> Callabl
     with refusing(setting, uri):  # as boto may refuse its settings
         store = S3Storage(uri, settings) if uri.startswith("s3://") else Folder(folder_of(uri))
 
-    def look_up(name: str, tries: int = _TRIES if isinstance(store, Folder) else 1) -> bytes | None:
+    def look_up(name: str) -> bytes | None:
         try:
             return store.read(name)
         except Exception as error:  # whatever boto and the file system find wrong
             is_missing = isinstance(error, FileNotFoundError)
             if is_missing and (not isinstance(store, Folder) or store.folder.is_dir()):
                 return None
-            if tries > 1 and not is_missing:
-                time.sleep(_PAUSE_S)
-                return look_up(name, tries - 1)
             what = f"{setting}={printable(uri, 500)}: {name} cannot be read ({described(error)}): "
             if store.is_permanent(error) and not is_missing:
                 raise ConfigError(what + "allow that, or remove it to go on without it") from None

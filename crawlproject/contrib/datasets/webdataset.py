@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from crawlproject.contrib.datasets.event_rows import kept_of, row_of
-from crawlproject.contrib.datasets.parquet import ParquetFile, ParquetForm, name_of, writing
+from crawlproject.contrib.datasets.parquet import ParquetForm, name_of, writing
 from crawlproject.contrib.datasets.parts import Parts
 from crawlproject.texts import one_line
 
@@ -22,46 +21,6 @@ _THREADS = 8  # that read pictures
 _AHEAD = 64  # pictures that are read at a time
 _READ_BYTES = 64 * 2**20  # of those, as far as events say how large they are
 _MOST_BYTES = 4 * 2**30  # of a tar file; S3 takes five at once
-_MORE = {"key": pa.string(), "caption": pa.string()}  # columns beside those of events
-
-
-class _Shard:
-    """The files of a part, as they are being written."""
-
-    def __init__(self, parts: Parts, number: int, kept: Mapping[str, pa.DataType]) -> None:
-        self.samples = self.size = 0
-        self.is_put = self.is_whole = False  # the tar file
-        self.number = number
-        self.parquet = ParquetFile(parts, number, {**kept, **_MORE})
-        self._parts = parts
-        with writing(parts):
-            self._tar = _tar(parts, number)
-
-    def add_sample(self, key: str, files: Mapping[str, bytes], at: int) -> None:
-        """Add a sample, by the endings of its files."""
-        with writing(self._parts):
-            for ending, data in files.items():
-                info = tarfile.TarInfo(key + ending)
-                info.size, info.mtime = len(data), at
-                self._tar.addfile(info, io.BytesIO(data))
-                self.size += len(data) + 1024
-        self.samples += 1
-
-    def put_tar(self) -> None:
-        """Have the tar file appear. Can be repeated."""
-        if self.is_put:
-            return
-        if not self.is_whole:
-            with writing(self._parts):
-                self._tar.close()
-            self.is_whole = True
-        self._parts.put_new(name_of(self.number, ".tar"))
-        self.is_put = True
-
-
-def _tar(parts: Parts, number: int) -> tarfile.TarFile:
-    """Return the tar file of a part, to be written."""
-    return tarfile.open(fileobj=parts.create(name_of(number, ".tar")), mode="w", format=tarfile.USTAR_FORMAT)
 
 
 class _Pictures:
@@ -100,6 +59,7 @@ class WebDatasetForm(ParquetForm):
     """
 
     name, first = "webdataset", ".tar"
+    more: ClassVar[Mapping[str, pa.DataType]] = {"key": pa.string(), "caption": pa.string()}
 
     def __init__(
         self,
@@ -121,12 +81,8 @@ class WebDatasetForm(ParquetForm):
         self._caption = caption
         self._column = column
         self._prefix = prefix
-        self._shard: _Shard | None = None
-
-    @property
-    def rows(self) -> int:
-        """The rows in the part that is being written."""
-        return 0 if self._shard is None else self._shard.parquet.rows
+        self._tar: tarfile.TarFile | None = None  # of the part that is being written, until it has appeared
+        self._keys = self._size = 0  # samples in it, and bytes
 
     def look_up(self, events: list[dict[str, Any]]) -> None:
         """Learn which pictures come next."""
@@ -137,29 +93,48 @@ class WebDatasetForm(ParquetForm):
         size = event.get("filesize") if self._column == "original" else None
         return size if isinstance(size, int) else 0
 
+    def begin(self, number: int) -> None:
+        """Begin a part."""
+        tar = self._begun_tar(number)
+        super().begin(number)
+        self._tar, self._keys, self._size = tar, 0, 0
+
+    def _begun_tar(self, number: int) -> tarfile.TarFile:
+        file = self._parts.create(name_of(number, ".tar"))
+        return tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT)
+
     def add(self, number: int, name: str, event: dict[str, Any]) -> None:
         """Add an event; it is a sample if its picture is there."""
-        row = row_of(name, event) | kept_of(event, self._kept)
+        row = self.row_of(name, event)
         stored = row[self._column]
         picture = self._pictures.take(stored) if isinstance(stored, str) else None
-        if self._shard is None or self._shard.number != number:
-            self._shard = _Shard(self._parts, number, self._kept)
-        shard = self._shard
+        if not self.rows:
+            self.begin(number)
         has_one = stored is not None or self._column == "original"  # an SVG has no thumbnail
         if name == "image_metadata_updates" and has_one and picture is None:
             self.missing += 1
         if self._caption is not None:
             row["caption"] = self._caption_of(event)
         if picture is not None:
-            files = {stored[stored.rindex(".") :]: picture, ".json": b""}
+            row["key"] = f"{self._prefix}{number:08d}{self._keys:05d}"
+            files = {stored[stored.rindex(".") :]: picture, ".json": _facts(row).encode(errors="replace")}
             if self._caption is not None:
                 files[".txt"] = (row["caption"] or "").encode(errors="replace")
-            row["key"] = f"{self._prefix}{number:08d}{shard.samples:05d}"
-            files[".json"] = _facts(row, event).encode(errors="replace")
-            shard.add_sample(row["key"], files, (row["at"] or 0) // 1000)
-            self.samples += 1
+            self._add_sample(row["key"], files, (row["at"] or 0) // 1000)
             self._captions += row.get("caption") is not None
-        shard.parquet.add(row)
+        self._append(row)
+
+    def _add_sample(self, key: str, files: Mapping[str, bytes], at: int) -> None:
+        """Add a sample to the tar file, by the endings of its files."""
+        assert self._tar is not None
+        with writing(self._parts):
+            for ending, data in files.items():
+                info = tarfile.TarInfo(key + ending)
+                info.size, info.mtime = len(data), at
+                self._tar.addfile(info, io.BytesIO(data))
+                self._size += len(data) + 1024
+        self._keys += 1
+        self.samples += 1
 
     def _caption_of(self, event: Mapping[str, Any]) -> str | None:
         assert self._caption is not None
@@ -174,32 +149,26 @@ class WebDatasetForm(ParquetForm):
 
     def is_full(self) -> bool:
         """Tell whether the part has all the samples, rows or bytes that it may have."""
-        shard = self._shard
-        is_full = shard is not None and (shard.samples >= self._most_samples or shard.size >= _MOST_BYTES)
-        return is_full or super().is_full()
+        return self._keys >= self._most_samples or self._size >= _MOST_BYTES or super().is_full()
 
     def put(self, number: int, footer: dict[str, Any]) -> None:
         """Have the tar file appear, then the Parquet file."""
-        shard = self._shard
-        assert shard is not None
-        shard.put_tar()
-        shard.parquet.put(footer)
-        self._shard = None
-
-    def void(self, number: int) -> None:
-        """Have `put` put the Parquet file alone."""
-        self._shard = _Shard(self._parts, number, self._kept)
-        self._shard.is_put = True
+        if self._tar is not None:
+            with writing(self._parts):
+                self._tar.close()
+            self._parts.put_new(name_of(number, ".tar"))
+            self._tar = None
+        super().put(number, footer)
 
     def complete(self, number: int, footer: Mapping[str, Any]) -> None:
         """Put an empty tar file, of an empty part."""
         if not footer["rows"]:
             with writing(self._parts):
-                _tar(self._parts, number).close()
+                self._begun_tar(number).close()
             self._parts.replace(name_of(number, ".tar"))
 
 
-def _facts(row: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+def _facts(row: Mapping[str, Any]) -> str:
     """Return the JSON of a sample: the row's columns that are not null, those that hold JSON as what they hold."""
     facts = {name: value for name, value in row.items() if value is not None}
     facts |= {name: json.loads(row[name]) for name in ("exif", "extra", "analysis") if row[name]}

@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES
 from crawlproject.state.calls import HISTOGRAMS, histogram
 from crawlproject.status.reporter import STALE_S
-from crawlproject.status.snapshot import LINKS, CrawlSample, SourceSample, quantile
+from crawlproject.status.snapshot import LINKS, CrawlSample, quantile
+from crawlproject.status.source_status import SourceSample
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
@@ -70,7 +71,7 @@ _GAUGES_OF_SOURCES = (
     ("crawl_overflow_requests", "Requests beyond its window.", "row.waiting"),
     ("crawl_delayed_requests", "Requests that wait for their retry.", "row.delayed"),
     ("crawl_in_flight_requests", "Requests that workers hold.", "row.in_flight"),
-    ("crawl_dead_letters", "Dead letters at present.", "dead"),
+    ("crawl_dead_letters", "Dead letters at present.", "status.dead"),
     ("crawl_eta_seconds", "Time until its work is done; absent while nothing goes out.", "row.eta_s"),
 )
 _GAUGES = (
@@ -144,9 +145,9 @@ class _Labels:
         busy = sorted(new, key=lambda name: (-rows[name].successful - rows[name].failed, -rows[name].work, name))
         names = [*self._labelled, *busy[: self._most - len(self._labelled)]]
         found = {name: sample.sources[name] for name in names if name in sample.sources}
-        self._labelled |= {name: one for name, one in found.items() if one.counts}  # others may make way
+        self._labelled |= {name: one for name, one in found.items() if one.status.counts}  # others may make way
         for count, total in sample.overview.totals.items():
-            theirs = sum(one.counts.get(count, 0) for one in self._labelled.values())
+            theirs = sum(one.status.counts.get(count, 0) for one in self._labelled.values())
             self.others[count] = max(self.others[count], total - theirs)
         return found
 
@@ -166,7 +167,10 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
     if time.time() - at > STALE_S:
         return
     labelled, others = labels.of(sample), {OTHER: labels.others}
-    counts: dict[str, Mapping[str, int]] = {name: one.counts for name, one in labelled.items()} | others
+    counts: Mapping[str, Mapping[str, int]] = {
+        **{name: one.status.counts for name, one in labelled.items()},
+        **others,
+    }
 
     def split(name: str, text: str, label: str, names: Iterable[str]) -> Metric:
         """Return one metric for several counts, whose names have the value of `label` behind their first `_`."""
@@ -190,7 +194,7 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
     micros = (("_sum", one.get("latency_us", 0) / 1e6, {"source": source}) for source, one in counts.items())
     yield metric("summary", "crawl_source_latency_seconds", "Time to the first byte.", *answers, *micros)
     taken = (
-        ("", quantile(part, one.fetches), {"source": source, "quantile": f"{part:g}"})
+        ("", quantile(part, one.status.fetches), {"source": source, "quantile": f"{part:g}"})
         for source, one in labelled.items()
         for part in (0.5, 0.99)
     )

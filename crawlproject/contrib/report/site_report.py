@@ -20,7 +20,7 @@ from crawlproject.state.calls import SourceStatus
 from crawlproject.state.client import State
 from crawlproject.state.source_table import gone_statuses, stored, unknown_sources
 from crawlproject.status.attribution import attribution
-from crawlproject.status.source_status import source_statuses
+from crawlproject.status.source_status import sample_sources
 
 MOST_ROBOTS = 50  # files
 LONGEST_ROBOTS = 20_000  # characters of each
@@ -71,7 +71,7 @@ async def site_report(state: State, source: str) -> dict[str, Any]:
             f"nothing is known of {source}: the catalogue does not name it, nothing was requested of it in the "
             f"last {KEPT_DAYS} days; see scrapy sources, or for what a URL belongs to scrapy explain URL"
         )
-    [(status, row)] = [pair async for pair in source_statuses(state, [source])]
+    [(status, row, *_)] = [one async for one in sample_sources(state, [source])]
     note = None if excluded is None else await noted_exclusion(state, excluded)
     return {
         "source": source,

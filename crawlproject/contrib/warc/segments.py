@@ -55,14 +55,6 @@ def make_folder(folder: Path) -> None:
     (folder / OPEN).mkdir(parents=True, exist_ok=True)
 
 
-def write_synced(file: int, data: bytes, offset: int) -> None:
-    """Write all of `data` to disk."""
-    written = 0
-    while written < len(data):
-        written += os.pwrite(file, data[written:] if written else data, offset + written)
-    os.fsync(file)
-
-
 class Segment:
     """The segment that this process appends to. Blocks; not for two threads at a time.
 
@@ -93,7 +85,10 @@ class Segment:
 
     def append(self, data: bytes) -> None:
         """Add whole members; they are on the disk when this returns."""
-        write_synced(self._file, data, self.size)
+        written = 0
+        while written < len(data):
+            written += os.pwrite(self._file, data[written:] if written else data, self.size + written)
+        os.fsync(self._file)
         if not _is_at(self._file, self._path):  # nobody will find what is written to it
             raise FileNotFoundError(errno.ENOENT, "the segment is gone", str(self._path))
         self.size += len(data)
@@ -122,7 +117,7 @@ def take_over(folder: Path) -> Iterator[TakenOver]:
         name = path.name.removesuffix(OPEN)
         if not path.name.endswith(OPEN) or not _NAME.fullmatch(name):
             continue
-        with _locked(path, os.O_RDWR) as file:
+        with _locked(path) as file:
             if file is None:
                 continue
             size = os.fstat(file).st_size
@@ -143,7 +138,7 @@ def take_over(folder: Path) -> Iterator[TakenOver]:
 def closed_segment(folder: Path, name: str) -> Iterator[Path | None]:
     """Lock a closed segment; None if another worker has it, or it is gone."""
     path = folder / name
-    with _locked(path, os.O_RDWR) as file:  # NFS locks only what may be written
+    with _locked(path) as file:
         yield None if file is None else path
 
 
@@ -195,26 +190,22 @@ def members_in(path: Path) -> Iterator[Member]:
 
 
 @contextmanager
-def _locked(path: Path, flags: int) -> Iterator[int | None]:
+def _locked(path: Path) -> Iterator[int | None]:
     """Open and lock a file; None if another process has it, or it is gone."""
     try:
-        file = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)  # NFS locks only what may be written
     except FileNotFoundError:
         yield None
         return
     try:
-        yield file if _lock(file, path) else None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = _is_at(file, path)  # until it is closed
+        except BlockingIOError:
+            is_ours = False
+        yield file if is_ours else None
     finally:
         os.close(file)
-
-
-def _lock(file: int, path: Path) -> bool:
-    """Lock an open file, until it is closed; False if another has it, or it is no longer at `path`."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return _is_at(file, path)
 
 
 def _is_at(file: int, path: Path) -> bool:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, TypeVar
 
 from scrapy.crawler import Crawler
@@ -29,7 +30,6 @@ from crawlproject.contrib.warc.segments import (
     segments_among,
     size_of,
     take_over,
-    write_synced,
 )
 from crawlproject.errors import ConfigError, StorageDown
 from crawlproject.runtime import Breaker
@@ -201,10 +201,9 @@ class PageStore:
 
     def _current(self) -> Segment:
         """Return the segment to write to; begin one if there is none, or the last is large enough."""
-        self._end_if_due()
-        if self.bucket is not None and (size := size_of(self.folder)) >= _SPOOL_BYTES:
-            self._end_segment()  # so that it, too, can be uploaded
-            raise _SpoolFull(f"{size} bytes wait to be uploaded")
+        if self._is_due():
+            self._end_segment()
+        self._check_spool()
         if self._segment is None:
             self._segment = Segment(self.folder)
             self._info, self._first = warcinfo(self._segment.name, self._fields())
@@ -215,10 +214,6 @@ class PageStore:
         return segment is not None and (
             segment.size >= _SEGMENT_BYTES or time.monotonic() - segment.began >= _SEGMENT_AGE_S
         )
-
-    def _end_if_due(self) -> None:
-        if self._is_due():
-            self._end_segment()
 
     def _end_segment(self) -> None:
         """Close the segment; where that fails, it is left to a sweep."""
@@ -264,19 +259,21 @@ class PageStore:
     # Outages
 
     def _trip(self, error: Exception, size: int) -> None:
+        outage = f"pages cannot be kept in {self.place} ({described(error)}): {_REMEDY}"
         if isinstance(error, _SpoolFull):
-            assert self.bucket is not None
-            because = f" ({self._trouble})" if self._trouble else ""
-            outage = (
-                f"no more pages can be kept: {error} from {self.place} to {self.bucket.place}{because}, and "
-                f"at most {_SPOOL_BYTES} may: {self.bucket.remedy}; "
-                "retrying until they can"
-            )
-        else:
-            outage = (
-                f"pages cannot be kept in {self.place} ({described(error)}): {_REMEDY}; retrying until they can"
-            )
-        self.breaker.trip(outage, lambda: self._probe(size))
+            outage = f"no more pages can be kept: {error}"
+        self.breaker.trip(f"{outage}; retrying until they can", lambda: self._probe(size))
+
+    def _check_spool(self) -> None:
+        """Raise _SpoolFull if too much waits to be uploaded."""
+        if self.bucket is None or (size := size_of(self.folder)) < _SPOOL_BYTES:
+            return
+        self._end_segment()  # so that it, too, can be uploaded
+        because = f" ({self._trouble})" if self._trouble else ""
+        raise _SpoolFull(
+            f"{size} bytes wait to be uploaded from {self.place} to {self.bucket.place}{because}, and at most "
+            f"{_SPOOL_BYTES} may: {self.bucket.remedy}"
+        )
 
     async def _probe(self, size: int) -> Exception | None:
         """Return the error of keeping `size` bytes, None if it succeeds."""
@@ -287,8 +284,7 @@ class PageStore:
         return None
 
     def _try(self, size: int) -> None:
-        if self.bucket is not None and (held := size_of(self.folder)) >= _SPOOL_BYTES:
-            raise _SpoolFull(f"{held} bytes wait to be uploaded")
+        self._check_spool()
         _write_probe(self.folder, max(size, PROBE_SIZE))
 
     # Segments that are closed
@@ -300,7 +296,7 @@ class PageStore:
         while True:
             if self._is_due():
                 with suppress(Exception):  # a sweep finds it
-                    await self._in_turn(self._end_if_due)
+                    await self._in_turn(self._end_segment)
             if loop.time() >= next_sweep:
                 next_sweep = loop.time() + _SWEEP_EVERY_S
                 self._sweep()
@@ -399,11 +395,7 @@ def _folder_of(uri: str, spool: str, bucket: S3Storage | None) -> Path:
 
 
 def _write_probe(folder: Path, size: int) -> None:
-    probe = folder / OPEN / f"{PROBE}-{os.urandom(6).hex()}"
-    file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        write_synced(file, bytes(size), 0)
-    finally:
-        os.close(file)
-        with suppress(OSError):  # what a killed worker leaves is a few bytes in a hidden folder
-            probe.unlink()
+    with NamedTemporaryFile(dir=folder / OPEN, prefix=PROBE) as probe:
+        probe.write(bytes(size))
+        probe.flush()
+        os.fsync(probe.fileno())

@@ -30,7 +30,6 @@ class Overview(NamedTuple):
     """Answer to `collect`: see collect.lua. `now` is on Redis' clock, in seconds."""
 
     now: float
-    leads: bool
     outstanding: int
     seeds: int
     overflow: int
@@ -69,24 +68,11 @@ class CrawlScripts(Caller):
 
     async def pause_reason(self, *, timeout: float) -> Pause:
         """Return why nothing goes out of any source; see the Lua module `pause`."""
-        overview = await self.collect("", must_lead=False, timeout=timeout, most=1)
-        assert overview is not None
-        return overview.pause
+        return (await self.collect(timeout=timeout, most=1)).pause
 
-    async def collect(self, worker: str, *, must_lead: bool, timeout: float, most: int) -> Overview | None:
-        """Read what all sources share, and which `most` sources to look at; see collect.lua.
-
-        With `must_lead`: None when another leads.
-        """
-        reply = await self._run(
-            "collect",
-            worker=worker,
-            must_lead=must_lead,
-            timeout=int(timeout * MICROS),
-            most=most,
-        )
-        if reply is None:
-            return None
+    async def collect(self, *, timeout: float, most: int) -> Overview:
+        """Read what all sources share, and which `most` sources to look at; see collect.lua."""
+        reply = await self._run("collect", timeout=int(timeout * MICROS), most=most)
         found: dict[str, Any] = msgpack.unpackb(reply, unicode_errors="replace")
         found |= {"halted": sorted(found["halted"]), "halted_for_a_while": sorted(found["halted_for_a_while"])}
         return Overview(

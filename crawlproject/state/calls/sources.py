@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -12,6 +13,7 @@ from crawlproject.errors import Excluded
 from crawlproject.models import Requested, Slot
 from crawlproject.politeness.slots import LATE_S, tolerance
 from crawlproject.sources.rates import Limit, row_text
+from crawlproject.state.calls.frontier import LATENCY_BOUNDS
 from crawlproject.state.clock import MICROS, local_time
 from crawlproject.state.functions import Caller, texts
 from crawlproject.state.shards import SourceElsewhere
@@ -33,6 +35,11 @@ class SourceStatus(NamedTuple):
     of several hosts, that is `failing_host`, else "". `delay` is what this spider keeps itself between its
     requests to the source (s, 0: none), `paced_until` when it may send the next one for that.
     `spilled` are those of the waiting ones that are in extents (CRAWL_OVERFLOW_STORE), not in Redis.
+
+    `counts` are those of `Keys.counts`; `dead` its dead letters at present; `spent` how many links it has admitted
+    within its budget, and how many of them are poor; `statuses` how often each status is among its last 50, the
+    most frequent first. `fetches` is how long fetches took lately, by bucket of `LATENCY_BOUNDS`, [] without any:
+    of the last few minutes, as they are counted anew every five (see the Lua module `windows`).
     """
 
     source: str
@@ -51,6 +58,11 @@ class SourceStatus(NamedTuple):
     over_robots: bool
     hosts: list[dict[str, Any]]
     failing_host: str
+    counts: Counter[str]
+    dead: int
+    spent: tuple[int, int]
+    statuses: dict[str, int]
+    fetches: list[int]
     paced_until: float = 0.0
     delay: float = 0.0
     spilled: int = 0
@@ -68,6 +80,11 @@ class SourceStatus(NamedTuple):
             found[name] = float(found[name])
         if "override" in found:
             found["override"] = found["override"].encode(errors="surrogateescape")
+        found["counts"] = Counter(dict(found["counts"]))
+        shown = (status.encode(errors="surrogateescape").decode(errors="replace") for status in found["statuses"])
+        found["statuses"] = {status[:20]: count for status, count in Counter(shown).most_common()}
+        found["spent"] = tuple(found["spent"])
+        found["fetches"] = fetches_in(found["fetches"].encode(errors="surrogateescape"))
         hosts = [
             {"host": host or None, "successful": fine, "errors": errors}
             for host, (fine, errors) in sorted(
@@ -75,6 +92,12 @@ class SourceStatus(NamedTuple):
             )
         ]
         return cls(source, hosts=hosts, **found)
+
+
+def fetches_in(counters: bytes) -> list[int]:
+    """Return the histogram in what the Lua module `windows` notes of fetches; [] without any fetch."""
+    counts = [int.from_bytes(counters[at : at + 2]) for at in range(0, len(counters), 2)]
+    return counts + [0] * (len(LATENCY_BOUNDS) + 1 - len(counts)) if any(counts) else []
 
 
 class Attribution(NamedTuple):

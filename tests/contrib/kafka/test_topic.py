@@ -95,7 +95,7 @@ def test_seeds_go_into_the_list_as_they_came_and_their_offsets_are_committed(
     broker.send(TOPIC, values)
     feed = start()
     until(lambda: len(fed(client)) == 5)
-    assert stopped(feed) == ("5 seeds fed\n", "")
+    assert stopped(feed) == ("5 seeds fed, 0 rejected\n", "")
     expected = [value.encode() if isinstance(value, str) else value or b"" for value in values]
     assert fed(client) == expected
     assert broker.committed(TOPIC, GROUP) == 5
@@ -141,7 +141,7 @@ def test_with_no_room_seeds_wait_in_kafka(client: redis.Redis, broker: Broker, s
         time.sleep(2)
         assert len(numbers(client)) <= 5002
     until(lambda: len(numbers(client)) == 5100)
-    assert stopped(feed) == ("5100 seeds fed\n", "")
+    assert stopped(feed) == ("5100 seeds fed, 0 rejected\n", "")
     assert numbers(client) == Counter(range(5100))  # paused and resumed, and none came twice
 
 
@@ -176,7 +176,7 @@ def test_a_broker_that_goes_away_is_reported_and_waited_for(
     until(lambda: len(numbers(client)) == 20)
     back = next_line(feed)
     out, err = stopped(feed)
-    assert out.endswith(" seeds fed\n")
+    assert out.endswith(" seeds fed, 0 rejected\n")
     assert away.startswith(f"scrapy feed: Kafka at {broker.address} does not answer (")
     assert back == f"scrapy feed: Kafka at {broker.address} answers again\n"
     assert err == ""
@@ -189,7 +189,7 @@ def test_a_stop_ends_though_the_broker_hangs(client: redis.Redis, broker: Broker
     broker.process.send_signal(signal.SIGSTOP)
     time.sleep(1)
     out, _ = stopped(feed)
-    assert out == "10 seeds fed\n"
+    assert out == "10 seeds fed, 0 rejected\n"
 
 
 def test_a_redis_that_goes_away_is_reported_and_waited_for(broker: Broker, start: Start, tmp_path: Path) -> None:
@@ -210,14 +210,14 @@ def test_a_redis_that_goes_away_is_reported_and_waited_for(broker: Broker, start
     finally:
         server.process.kill()
         server.process.wait()
-    assert out == "30 seeds fed\n"
+    assert out == "30 seeds fed, 0 rejected\n"
     assert first.endswith("trying again\n")
     assert len(err.splitlines()) <= 1
 
 
 def test_what_cannot_work_is_reported_in_a_sentence(scrapy: Scrapy, broker: Broker) -> None:
     done = scrapy("feed", "--kafka", "--topic", "nowhere", CRAWL_KAFKA_BROKERS=broker.address)
-    assert (done.returncode, done.stdout) == (1, "0 seeds fed\n")
+    assert (done.returncode, done.stdout) == (1, "0 seeds fed, 0 rejected\n")
     assert done.stderr == (
         f"scrapy feed: Kafka at {broker.address} does not serve topic nowhere "
         "(Broker: Unknown topic or partition): create it, allow this user to read it, or name another\n"

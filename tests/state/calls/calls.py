@@ -144,9 +144,7 @@ async def lists_of(state: State, prefix: str, source: str = "museum") -> dict[in
 
 
 async def overview_of(state: State) -> Overview:
-    overview = await state.scripts.collect("w", must_lead=False, timeout=30, most=9)
-    assert isinstance(overview, Overview)
-    return overview
+    return await state.scripts.collect(timeout=30, most=9)
 
 
 async def take(state: State, *seeds: str) -> list[bytes]:

@@ -180,7 +180,7 @@ async def test_what_moves_keeps_to_the_window_of_the_source_that_it_comes_to(sta
         entry = codec.encode(request_to(url), SPIDER)
         await settle(state, one, entry=entry, domain="cdn.example", stray=one is stray)
     apart = await db(state).lrange(f"{state.keys.overflow_of}0:cdn", 0, -1)
-    assert [codec.url_of(entry).rpartition("/")[2] for entry in apart] == ["first", "8", "last"]
+    assert [codec.url_of(entry).rpartition("/")[2] for entry in apart] == ["8", "first", "last"]
     assert (await outstanding(state), await db(state).hget(state.keys.counters, "overflow")) == (8, b"3")
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from crawlproject import config
 from crawlproject.models import Slot
 from crawlproject.state.client import State
-from crawlproject.status.source_status import source_statuses
+from crawlproject.status.source_status import sample_sources
 from tests.state.calls.calls import begin, db, entry, join, lease, names, put, rule, settle, slot_of
 
 DELAY_S = 70.0
@@ -179,10 +179,10 @@ async def test_operators_see_when_the_next_page_comes(state: State, pages: State
     await rule(state, ("museum", 40))
     await put_page(pages, "a", "b", "c")
     await lease(pages)
-    [(_, row)] = [pair async for pair in source_statuses(pages, ["museum"])]
+    [(_, row, *_)] = [one async for one in sample_sources(pages, ["museum"])]
     assert "paced: next page in " in row.reason
     assert DELAY_S - 30 < row.next_slot_s <= DELAY_S
     assert row.eta_s is not None
     assert row.eta_s >= 2 * DELAY_S
-    [(_, row)] = [pair async for pair in source_statuses(state, ["museum"])]
+    [(_, row, *_)] = [one async for one in sample_sources(state, ["museum"])]
     assert "paced" not in row.reason

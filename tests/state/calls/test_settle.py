@@ -11,7 +11,7 @@ import redis
 
 from crawlproject.state.calls import LATENCY_BOUNDS, PARSE_BOUNDS, DeadLetter, Settlement, SourceStatus, histogram
 from crawlproject.state.client import State
-from crawlproject.state.source_counts import counts_in, read_fetches
+from crawlproject.state.source_counts import counts_in
 from tests.standing_clock import StandingClock
 from tests.state.calls.calls import (
     begin,
@@ -118,7 +118,7 @@ async def test_how_long_fetches_took_is_kept_in_all_and_of_each_source(state: St
     taken = {"museum": iter((0.005, 0.5, 0.5, 70.0)), "flickr": iter((0.5,))}
     for grant in grants:  # in calls of their own: each adds to what is there
         await settle(state, grant, event=("link_rot", "{}"), status="404", fetch_s=next(taken[source_of(grant)]))
-    museum, flickr, other = await read_fetches(state, ["museum", "flickr", "other"])
+    museum, flickr, other = [one.fetches for one in await state.scripts.inspect(["museum", "flickr", "other"])]
     assert nonzero(museum) == {0: 1, 7: 2, len(LATENCY_BOUNDS): 1}
     assert nonzero(flickr) == {7: 1}
     assert other == []
@@ -158,7 +158,7 @@ async def test_hosts_and_fetches_of_a_source_are_counted_anew_every_five_minutes
     await fetch(0.06, "a.museum.org")
     await change_packed(db(state), key, turn=(await packed_at(db(state), key))["turn"] - 1)
     await fetch(0.5, "b.museum.org")
-    assert nonzero((await read_fetches(state, ["museum"]))[0]) == {7: 1}
+    assert nonzero((await state.scripts.inspect(["museum"]))[0].fetches) == {7: 1}
     assert [one["host"] for one in (await state.scripts.inspect(["museum"]))[0].hosts] == ["b.museum.org"]
 
 

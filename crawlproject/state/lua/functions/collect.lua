@@ -1,15 +1,11 @@
 -- Collects what the monitor reports of the whole crawl, and which sources it looks at one by one.
 --
--- A: worker; must_lead (read for the one who leads only); timeout (us that a worker may be silent); most (sources);
---    dead_maxlen.
--- Reply: nil when another leads; else a map (msgpack) of the fields of Overview in state/calls/crawl.py.
+-- A: timeout (us that a worker may be silent); most (sources); dead_maxlen.
+-- Reply: a map (msgpack) of the fields of Overview in state/calls/crawl.py.
 --
 -- Up to `most` known sources are all looked at. Of more: those that are halted, then those with results lately, the
 -- last first, then those with work.
 register('collect', function(ctx, K, A)
-  local leads = redis.call('GET', K.leader) == A.worker
-  if A.must_lead and not leads then return end
-
   local names, chosen = {}, {}
   local function choose(sources)
     for _, source in ipairs(sources) do
@@ -45,7 +41,6 @@ register('collect', function(ctx, K, A)
 
   return cmsgpack.pack({
     now = ctx.now,
-    leads = leads,
     outstanding = ctx.counters.outstanding + shards.waiting(ctx),
     seeds = redis.call('LLEN', K.seeds),
     overflow = ctx.counters.overflow,

@@ -18,45 +18,36 @@ register('receive', function(ctx, K, A)
   redis.call('ZADD', known, text(ctx.now), A.batch)
   if not is_new then return 1 end
 
-  local seeds, outstanding = {}, 0
-  local counts = {admitted = 0, duplicates = 0, refused = 0}
+  local seeds = {}
 
-  local function take(request, number)
-    local name, domain, entry = request.source, request.domain, request.entry
-    local source = belonging.source_of(ctx, name, domain) or ''
-    local unknown = request.digest and name and rates.refused(ctx, name) and name
-      or (not naming.is_valid(source) or rates.refused(ctx, source)) and source
+  -- Takes in a request that was in no frontier so far.
+  local function admit(request, unique)
+    local name, entry = request.source, request.entry
+    local source = belonging.source_of(ctx, name, request.domain)
+    local unknown = name and rates.refused(ctx, name) and name or rates.refused(ctx, source) and source
     if exclusions.has_request(ctx, source, entry, name) then
-      if request.digest then
-        statistics.note(ctx, source, 'excluded', 1)
-      else
-        exclusions.drop(ctx, source, 'excluded', {entry})
-      end
+      statistics.note(ctx, source, 'excluded', 1)
     elseif unknown then
-      dead_letters.add(ctx, 'entry', entry, unknown, 'unknown source: ' .. unknown, queues.deliveries_of(entry))
-      if request.digest then counts.refused = counts.refused + 1 end
-    elseif request.digest and not seen_filter.admits(ctx, request) then
-      counts.duplicates = counts.duplicates + 1
+      dead_letters.add(ctx, 'entry', entry, unknown, 'unknown source: ' .. unknown, 0)
+      statistics.note(ctx, '', 'refused', 1)
+    elseif seen_filter.admits(ctx, request) then
+      queues.arrive(ctx, source, entry, unique, shards.is_elsewhere(ctx, source) and STAYS_US or 0, true, true)
+      statistics.note(ctx, '', 'admitted', 1)
     else
-      local micros = math.max(request.micros or 0, shards.is_elsewhere(ctx, source) and STAYS_US or 0)
-      ctx.touched[source] = true
-      if queues.arrive(ctx, source, entry, A.batch .. '.' .. number, micros, true, request.stray or request.digest) then
-        outstanding = outstanding + 1
-      end
-      if request.digest then counts.admitted = counts.admitted + 1 end
+      statistics.note(ctx, '', 'duplicates', 1)
     end
   end
 
   for number, packed in ipairs(A.entries) do
-    local entry = cmsgpack.unpack(packed)
+    local entry, unique = cmsgpack.unpack(packed), A.batch .. '.' .. number
     if entry.kind == 'seed' then
       seeds[#seeds + 1] = entry.seed
+    elseif entry.digest then
+      admit(entry, unique)
     else
-      take(entry, number)
+      shards.take_in(ctx, entry, unique, nil, true)
     end
   end
   if #seeds > 0 then redis.call('LPUSH', K.seeds, unpack(seeds)) end
-  queues.count(ctx, 'outstanding', outstanding)
-  for name, count in pairs(counts) do statistics.note(ctx, '', name, count) end
   return 1
 end)

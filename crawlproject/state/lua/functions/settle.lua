@@ -5,7 +5,7 @@ local function buckets(name) return memo(function(bucket) return name .. ':' .. 
 local LATENCIES, FETCHES, PARSES = buckets('latency'), buckets('fetch'), buckets('parse')
 
 function state.heard() return {} end -- sources that a status was noted of, or anything was counted of
-function state.ended() return {ids = {}, requests = 0} end -- leases, and by how many requests the frontier shrinks
+function state.ended() return {} end -- leases
 
 -- What a status says of the source that paid for it.
 function settling.learn(ctx, one)
@@ -52,26 +52,14 @@ function settling.report(ctx, one)
   if one.forbidden then report.note_kind(ctx, payer, one.forbidden, 1) end
 end
 
--- Gives a request back; returns whether it is outstanding still.
+-- Gives a request back.
 function settling.give_back(ctx, one, own)
-  local source = one.domain and belonging.source_of(ctx, one.name, one.domain) or own
-  local entry, micros = one.entry, math.floor((one.delay or 0) * 1000000)
-  if exclusions.has(ctx, own) or exclusions.has_request(ctx, source, entry) then
-    exclusions.drop(ctx, own, 'excluded', {entry})
-    return false
+  local request = {entry = one.entry, source = own, micros = math.floor((one.delay or 0) * 1000000), stray = one.stray}
+  if one.domain then request.source, request.domain = one.name, one.domain end
+  if exclusions.has(ctx, own) or exclusions.has_request(ctx, belonging.source_of(ctx, request.source, request.domain), one.entry) then
+    return exclusions.drop(ctx, own, 'excluded', {one.entry})
   end
-  if rates.refused(ctx, source) then
-    dead_letters.add(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
-    return false
-  end
-  if shards.is_elsewhere(ctx, source) then
-    local request = {entry = entry, source = one.domain and one.name or not one.domain and source or nil, domain = one.domain,
-      micros = micros, stray = one.stray}
-    if shards.send(ctx, shards.shard_of(ctx, source), 'request', request) then return false end
-    micros = math.max(micros, STAYS_US)
-  end
-  ctx.touched[source] = true
-  return queues.arrive(ctx, source, entry, one.id, micros, source ~= one.payer, one.stray)
+  shards.take_in(ctx, request, one.id, one.payer)
 end
 
 -- A source whose slots were missed, with many others' in the same moment, waits for none of its intervals in vain, and
@@ -84,7 +72,7 @@ function settling.return_slot(ctx, payer, slot, rate)
   ctx.touched[payer] = true
 end
 
--- Does with the request of a lease what its end says; returns by how many the frontier shrinks.
+-- Does with the request of a lease what its end says.
 function settling.end_request(ctx, one, source)
   if one.event then
     for _, event in ipairs({one.event, unpack(one.more_events or {})}) do
@@ -92,10 +80,9 @@ function settling.end_request(ctx, one, source)
     end
   elseif one.dead then
     dead_letters.add(ctx, 'entry', one.entry, source, one.dead, queues.deliveries_of(one.entry), one.refusal, one.image, one.attempt)
-  elseif not one.done and settling.give_back(ctx, one, source) then
-    return 0
+  elseif not one.done then
+    settling.give_back(ctx, one, source)
   end
-  return 1
 end
 
 -- Makes a dead letter of a request whose end has met what nobody has foreseen.
@@ -147,8 +134,8 @@ end
 
 at_end('ended', function(ctx)
   local recent = {}
-  write_all('HDEL', ctx.K.leases_of .. ctx.A.worker, ctx.ended.ids)
-  queues.count(ctx, 'outstanding', -ctx.ended.requests)
+  write_all('HDEL', ctx.K.leases_of .. ctx.A.worker, ctx.ended)
+  queues.count(ctx, 'outstanding', -#ctx.ended)
   for source in pairs(ctx.heard) do recent[source] = ctx.now end
   write_scores(ctx.K.active, recent)
 end)
@@ -170,17 +157,17 @@ end)
 -- those after it are still there.
 -- What trips a circuit stops it in this very call: nothing is granted afterwards.
 register('settle', function(ctx, K, A)
-  local reply, ended, gone, held_back = {}, ctx.ended, {}, {}
+  local reply, gone, held_back = {}, {}, {}
   local held = settling.look_up(ctx, K.leases_of .. A.worker, A.settlements)
   for index, one in ipairs(A.settlements) do
     local is_held = held[index] and not gone[one.id]
     reply[index] = is_held and 1 or 0
     if is_held then
       local source = one.source or one.payer
-      local is_ended, by = pcall(settling.end_request, ctx, one, source)
-      if not is_ended then settling.bury(ctx, held[index], source, by) end
-      ended.ids[#ended.ids + 1], gone[one.id], ended.requests = one.id, true, ended.requests + (is_ended and by or 1)
-      if not is_ended then error(by, 0) end
+      local is_ended, problem = pcall(settling.end_request, ctx, one, source)
+      if not is_ended then settling.bury(ctx, held[index], source, problem) end
+      ctx.ended[#ctx.ended + 1], gone[one.id] = one.id, true
+      if not is_ended then error(problem, 0) end
       settling.note(ctx, one, source)
     end
   end

@@ -2,17 +2,9 @@
 local naming = {}
 
 -- Whether a source can have that name (sources/names.py): of ASCII only letters, digits and `._:-`, with no `-` in front;
--- all else is UTF-8, and not looked at more closely.
+-- all else is not looked at more closely.
 function naming.is_valid(source)
-  if #source == 0 or #source > 512 or source:find('^-') or source:find('[^%w._:\128-\255-]') then return false end
-  if not source:find('[\128-\255]') then return true end
-  for _, form in ipairs({'[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]',
-    '[\225-\236\238\239][\128-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-    '\244[\128-\143][\128-\191][\128-\191]'}) do -- RFC 3629, section 4
-    source = source:gsub(form, 'x')
-  end
-  return not source:find('[\128-\255]')
+  return #source > 0 and #source <= 512 and not source:find('^-') and not source:find('[^%w._:\128-\255-]')
 end
 
 -- The attributes of a stored request and its meta; nothing for one with bytes in it, which Redis cannot unpack.

@@ -307,31 +307,21 @@ end
 
 -- Stores a request whose lease has ended, or that comes from another shard: after `micros`, or to the head of its source's queue. One
 -- that was another source's (`is_foreign`) goes there only while its source has room for it, else to its overflow; a `stray` behind what
--- waits. Returns whether it is outstanding by that. `unique` keeps two equal ones apart.
+-- waits. `unique` keeps two equal ones apart.
 function queues.arrive(ctx, source, entry, unique, micros, is_foreign, stray)
+  local rank, added = queues.rank_of(entry), ctx.added
   rates.register(ctx, source)
+  ctx.touched[source] = true
   if micros > 0 then
     queues.delay(ctx, source, entry, unique, micros)
-    return true
-  end
-  local rank = queues.rank_of(entry)
-  if not is_foreign and not stray then
-    queues.put_back(ctx, source, entry)
-    return true
-  end
-  local is_queued = queues.takes(ctx, source, rank, not stray)
-  queues.note_stored(ctx, source, rank, is_queued)
-  if is_queued and stray then
-    queues.append(ctx, source, {entry})
-  elseif is_queued then
-    queues.put_back(ctx, source, entry)
+  elseif stray or is_foreign and not queues.takes(ctx, source, rank, true) then
+    queues.add(ctx, source, entry, queues.takes(ctx, source, rank))
+    return
   else
-    local list = queues.overflow_lists_of(ctx, source)[rank]
-    redis.call(stray and 'RPUSH' or 'LPUSH', list, entry)
-    queues.count(ctx, 'overflow', 1)
-    queues.note_waiting(ctx, source, list)
+    queues.put_back(ctx, source, entry)
+    if is_foreign then queues.note_stored(ctx, source, rank, true) end
   end
-  return is_queued
+  added.queued = added.queued + 1
 end
 
 -- Seeds, and the processing list of each worker: those that it has taken and not yet enqueued.

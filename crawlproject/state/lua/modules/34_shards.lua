@@ -38,6 +38,23 @@ function shards.send(ctx, shard, kind, entry)
   return true
 end
 
+-- Stores a request that was in a frontier before, where it belongs by now, and counts it there: its `entry`, the `source` that its seed
+-- names and its `domain` (see belonging), `micros` that it waits (nil: none); a `stray` goes behind what waits. `payer` is the source
+-- that it was another try of; `unique` keeps two equal ones apart; one that `has_come` from another shard stays here.
+function shards.take_in(ctx, request, unique, payer, has_come)
+  local entry, micros = request.entry, request.micros or 0
+  local source = belonging.source_of(ctx, request.source, request.domain)
+  if exclusions.has_request(ctx, source, entry) then return exclusions.drop(ctx, source, 'excluded', {entry}) end
+  if rates.refused(ctx, source) then
+    return dead_letters.add(ctx, 'entry', entry, source, 'unknown source: ' .. source, queues.deliveries_of(entry))
+  end
+  if shards.is_elsewhere(ctx, source) then
+    if not has_come and shards.send(ctx, shards.shard_of(ctx, source), 'request', request) then return end
+    micros = math.max(micros, STAYS_US)
+  end
+  queues.arrive(ctx, source, entry, unique, micros, source ~= payer, request.stray)
+end
+
 -- How many entries wait for other shards.
 function shards.waiting(ctx)
   local count = 0
