@@ -104,10 +104,10 @@ def _lines(part: Any, at: int, layout: Layout, scheme: str, columns: Columns) ->
     """Return the lines of rows behind the first `at`."""
     if part.nbytes > _LONGEST_ROW:
         return [Line(at + 1, None, TOO_LONG)]
-    found = []
+    found, names = [], part.schema.names
     for number, values in enumerate(zip(*map(_values, part.columns), strict=True), at + 1):
         try:
-            row = dict(zip(layout.read, map(_plain, values), strict=True))
+            row = dict(zip(names, map(_plain, values), strict=True))
             found.append(line_of(number, layout.seed_in(row), scheme, columns))
         except ValueError as error:
             found.append(Line(number, None, str(error)))
