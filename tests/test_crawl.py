@@ -241,37 +241,6 @@ def test_every_seed_ends_in_exactly_one_way(crawl: Crawl) -> None:
     assert "Traceback" not in crawl.log()
 
 
-def test_an_opt_out_in_robots_txt_counts_like_one_in_a_header(crawl: Crawl) -> None:
-    museum = crawl.source("museum", 50, pictures=2)
-    rules = ["User-agent: *", "Content-Signal: search=no, ai-train=yes", "Content-Usage: /kept/ train-ai=n"]
-    (museum / "robots.txt").write_text("\n".join([*rules, "Content-Usage: /lost/ train-ai=n, search=y, ai=n"]))
-    for folder in ("kept", "lost"):
-        (museum / folder).mkdir()
-        (museum / folder / "0.jpg").write_bytes(picture(7))
-    faults: dict[str, Fault] = {
-        "/0.jpg": {"headers": {"X-Robots-Tag": "noindex"}},
-        "/old.jpg": {"status": 301, "headers": {"Location": "/lost/0.jpg"}},
-        "/kept/moved.jpg": {"status": 301, "headers": {"Location": "/1.jpg"}},
-    }
-    set_faults(museum, faults)
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        crawl.seed("museum", "0.jpg", "1.jpg", "kept/0.jpg", "lost/0.jpg", "old.jpg", "kept/moved.jpg")
-        crawl.run(CRAWL_OPT_OUTS="content-usage:ai")
-        requested = sorted(arrival["path"] for arrival in crawl.arrivals("museum"))
-    refusal = "opt-out: robots.txt: content-usage:ai (line 4, Content-Usage: /lost/ train-ai=n, search=y, ai=n)"
-    assert crawl.dead() == {"museum-lost/0.jpg": refusal, "museum-old.jpg": refusal}
-    assert requested == ["/0.jpg", "/1.jpg", "/1.jpg", "/kept/0.jpg", "/kept/moved.jpg", "/old.jpg"]
-    events = {event["identifier"]: event["opt_out"] for event in crawl.events(KEYS.image_events)}
-    assert events == {
-        "museum-0.jpg": ["content-signal:search", "noindex"],
-        "museum-1.jpg": ["content-signal:search"],
-        "museum-kept/0.jpg": ["content-signal:search", "content-usage:train-ai"],
-        "museum-kept/moved.jpg": ["content-signal:search"],
-    }
-    assert crawl.counts("museum")["error_opt_out"] == 2
-    assert "Traceback" not in crawl.log()
-
-
 @pytest.mark.judges
 def test_an_operator_halts_a_source_within_two_seconds_and_resumes_it(crawl: Crawl) -> None:
     crawl.source("museum", 20, pictures=1)

@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 LONGEST_IDENTIFIER = 1_024  # characters
 
 TOO_LONG = b"\0"  # begins, before its length, what stands in place of a line that was not read
-_FORWARDED = b"\1"  # begins a seed that an earlier version has sent from another shard
 
 YIELD_EVERY = 25  # seeds parsed without yielding to the event loop: a millisecond
 _BATCH = 200  # each perhaps of another source: more would hold Redis up
@@ -252,7 +251,7 @@ class SeedReader:
         try:
             if line[:1] == TOO_LONG and line[1:].isdigit():
                 raise BadSeed(f"a line of {int(line[1:]) / 1e6:,.1f} MB was not read: 1 MiB is the most")
-            return new_request(self.request_of(line.removeprefix(_FORWARDED)), self.spider)
+            return new_request(self.request_of(line), self.spider)
         except (BadSeed, TypeError, ValueError) as error:
             return Rejected(str(error))
 

@@ -15,7 +15,7 @@ from crawlproject.politeness.outcomes import SITE_ERRORS
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.calls import Budget, Pause, SourceStatus
 from crawlproject.state.client import State
-from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
+from crawlproject.state.over_shards import ask_for
 from crawlproject.texts import counted, scrapy_command
 
 SUCCESSES = ("thumbnails", "probes", "pages", "responses")  # counts: what a spider is for
@@ -124,16 +124,11 @@ async def sample_sources(
         async for one in sample_sources_of_shard(state, sources):
             yield one
         return
-    groups = by_shard(state, sources)
 
-    async def read(shard: State) -> dict[str, SourceSample]:
-        return {one.row.source: one async for one in sample_sources_of_shard(shard, groups[shard])}
+    async def read(shard: State, names: list[str]) -> dict[str, SourceSample]:
+        return {one.row.source: one async for one in sample_sources_of_shard(shard, names)}
 
-    found, faults = await ask_shards(groups, read, within_s=30.0)
-    if away is None:
-        check_answered(faults, groups)
-    else:
-        away |= faults
+    found = await ask_for(state, sources, read, away)
     for source in sources:
         if (read_sample := found.get(state.shard_for(source), {}).get(source)) is not None:
             yield read_sample

@@ -396,6 +396,9 @@ def test_what_is_no_request_has_neither_identifier_nor_url(entry: bytes) -> None
     letter = read_dead_letter("1-1", {b"entry": entry, b"deliveries": b"many"})
     assert (letter["identifier"], letter["url"], letter["source"], letter["deliveries"]) == (None, None, None, 0)
     assert letter["reason"] == "not written by crawlproject"
+    event = failed_event("1-1", {b"entry": entry, b"reason": b"\xff", b"fetch": b"[" * 9999, b"deliveries": b"x"})
+    assert event is not None
+    assert (event["identifier"], event["url"], event["status"]) == (None, None, None)
 
 
 def test_what_a_seed_kept_is_in_its_dead_letter() -> None:

@@ -266,13 +266,6 @@ async def test_a_line_beyond_a_mebibyte_is_a_dead_letter_and_keeps_no_seed_back(
     assert reasons == ["a line of 2.", "URL with spa"]
 
 
-async def test_a_seed_that_an_earlier_version_has_forwarded_is_read(crawl: State) -> None:
-    [line] = lines("archive", 1)
-    await db(crawl).lpush(crawl.keys.seeds, b"\1" + line.encode())
-    await reader_of(crawl).read()
-    assert await db(crawl).llen(crawl.keys.queue_of + "0:archive") == 1
-
-
 async def test_no_more_seeds_are_taken_than_the_frontier_has_room_for(crawl: State) -> None:
     redis = db(crawl)
     await redis.hset(crawl.keys.counters, "outstanding", 397)

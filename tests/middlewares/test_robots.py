@@ -30,19 +30,21 @@ class Case(NamedTuple):
     refused: dict[str, str] = {}  # noqa: RUF012 - path to reason
     faults: dict[str, Fault] = {}  # noqa: RUF012 - {base of ANOTHER} in a header: of that case's site
     requested: tuple[str, ...] = ("/robots.txt",)  # for rules
+    led: tuple[str, ...] = ()  # those of the refused that are requested, and lead to another
+    opt_outs: dict[str, list[str]] = {}  # noqa: RUF012 - path to what its event says
 
 
 BOTH = ("/a.jpg", "/b.jpg")
 REFUSED = {"/b.jpg": LINE_2}
 
 
-def status(code: int, **more: Any) -> dict[str, Fault]:
+def status(code: int, of: str = "/robots.txt", **more: Any) -> dict[str, Fault]:
     fault: Fault = {"status": code, "body": "User-agent: *\nDisallow: /\n", **more}  # type: ignore[typeddict-item]
-    return {"/robots.txt": fault}
+    return {of: fault}
 
 
-def moved(place: str) -> dict[str, Fault]:
-    return status(302, headers={"Location": place})
+def moved(place: str, of: str = "/robots.txt") -> dict[str, Fault]:
+    return status(302, of, headers={"Location": place})
 
 
 def unreachable(why: str) -> dict[str, str]:
@@ -52,6 +54,9 @@ def unreachable(why: str) -> dict[str, str]:
 TWICE = ("/robots.txt", "/robots.txt")  # one retry
 GZIP: dict[str, Fault] = {"/robots.txt": {"headers": {"Content-Encoding": "gzip"}}}
 LARGE = NOT_B.encode() + LONG * 100_000 + b"Disallow: /a\n"
+
+USAGE = "Content-Usage: /lost train-ai=n, search=y, ai=n"
+LOST = f"opt-out: robots.txt: content-usage:ai (line 4, {USAGE})"
 
 CASES = {
     # How it is had
@@ -92,6 +97,18 @@ CASES = {
         ("/a.jpg",),
         {"/b.jpg": f"robots.txt: line {FULL.count(10) + 2}, Disallow: /b"},
     ),
+    "usage": Case(
+        "an opt-out counts like one in a header",
+        f"{ALL}Content-Signal: search=no, ai-train=yes\nContent-Usage: /kept train-ai=n\n{USAGE}",
+        ("/a.jpg", "/kept.jpg"),
+        dict.fromkeys(("/lost.jpg", "/old.jpg"), LOST),
+        {"/a.jpg": {"headers": {"X-Robots-Tag": "noindex"}}, **moved("/lost.jpg", of="/old.jpg")},
+        led=("/old.jpg",),
+        opt_outs={
+            "/a.jpg": ["content-signal:search", "noindex"],
+            "/kept.jpg": ["content-signal:search", "content-usage:train-ai"],
+        },
+    ),
 }
 
 
@@ -126,13 +143,18 @@ def test_what_is_fetched_why_the_rest_is_refused_and_how_often_robots_txt_is_fet
         for name, case in CASES.items():
             set_faults(folders[name], placed(case.faults, crawl.gallery.urls))
             crawl.seed(name, *(path.lstrip("/") for path in (*case.fetched, *case.refused)))
-        crawl.run(DOWNLOAD_MAXSIZE="200000", CRAWL_RETRY_DELAY="1.2")
+        crawl.run(DOWNLOAD_MAXSIZE="200000", CRAWL_RETRY_DELAY="1.2", CRAWL_OPT_OUTS="content-usage:ai")
         arrivals = crawl.gallery.arrivals()
-    ends = crawl.dead() | {event["identifier"]: "fetched" for event in crawl.events(KEYS.image_events)}
+    opt_outs = {event["identifier"]: event["opt_out"] for event in crawl.events(KEYS.image_events)}
+    ends = crawl.dead() | dict.fromkeys(opt_outs, "fetched")
     for name, case in CASES.items():
         paths = [arrival["path"] for arrival in arrivals if arrival["source"] == name]
         requested = [path for path in paths if path == "/robots.txt"]
-        assert sorted(path for path in paths if path not in requested) == sorted(case.fetched), case.title
+        assert sorted(path for path in paths if path not in requested) == sorted(case.fetched + case.led), (
+            case.title
+        )
+        for path in case.fetched:
+            assert opt_outs[f"{name}-{path[1:]}"] == case.opt_outs.get(path, []), case.title
         for path, reason in (dict.fromkeys(case.fetched, "fetched") | case.refused).items():
             end = ends.pop(f"{name}-{path[1:]}")
             assert reason in end, case.title

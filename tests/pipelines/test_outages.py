@@ -1,4 +1,4 @@
-"""Whole crawls whose thumbnails cannot be stored, or whose events are not read: nothing is lost."""
+"""A whole crawl whose thumbnails cannot be stored: nothing is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from demo.gallery import Gallery
-from tests.forks import forks
 from tests.storage.s3_gate import Gate, aws, made_bucket
 from tests.test_crawl import KEYS, Crawl
 from tests.waiting import PATIENCE_S
@@ -55,35 +54,3 @@ def test_a_worker_whose_storage_hangs_stops_within_seconds_and_gives_back(crawl:
         crawl.run()
     assert crawl.outcomes() == Counter(f"photos-{n}.jpg" for n in range(100))
     assert not crawl.dead()
-
-
-def test_events_that_nobody_reads_pause_the_crawl_and_none_is_lost(crawl: Crawl) -> None:
-    crawl.source("photos", 15, pictures=100)
-    lines = crawl.folder / "events.jsonl"
-
-    def read() -> None:
-        forks().run(["events", str(lines)], crawl.environ).check_returncode()
-
-    with Gallery(crawl.sites, crawl.folder / "arrivals.jsonl") as crawl.gallery:
-        read()
-        crawl.seed("photos", *(f"{n}.jpg" for n in range(100)))
-        crawl.start(CRAWL_STREAM_MAXLEN="20")
-        crawl.until(lambda: all(logged(crawl, "Leasing paused: crawl:image_metadata_updates holds more than ")))
-        assert "that reader crawl-images-events.jsonl-" in crawl.log()
-        crawl.until(lambda: not any(crawl.redis.hlen(key) for key in crawl.redis.keys(KEYS.leases_of + "*")))
-        done = crawl.redis.xlen(KEYS.image_events)
-        time.sleep(1.5)
-        assert crawl.redis.xlen(KEYS.image_events) == done
-        assert 20 < done < 100
-        assert crawl.redis.hget(KEYS.counters, "outstanding") == str(100 - done).encode()
-        while crawl.workers[0].poll() is None:
-            read()
-            time.sleep(0.2)
-        assert crawl.workers[0].returncode == 0
-        read()
-    text = lines.read_text()
-    assert Counter(line.partition('"identifier":"photos-')[2].partition(".")[0] for line in text.splitlines()) == (
-        Counter(str(n) for n in range(100))
-    )
-    assert not crawl.dead()
-    assert crawl.redis.hget(KEYS.totals, "events_trimmed") is None

@@ -80,13 +80,6 @@ def test_a_seed_that_was_refused_is_known_by_its_identifier() -> None:
     assert (event["identifier"], event["url"]) == ("one", "http://a.org/1.jpg")
 
 
-@pytest.mark.parametrize("entry", [b"", b"\x01\x00\x00\xc1", b"\xff" * 90, b"\x01\x00\x00\x93\x01\x02\x03"])
-def test_what_is_no_request_has_neither_identifier_nor_url(entry: bytes) -> None:
-    event = event_of(failed(entry=entry, reason=b"\xff", fetch=b"[" * 9999, deliveries=b"x"))
-    assert event is not None
-    assert (event["identifier"], event["url"], event["status"]) == (None, None, None)
-
-
 def test_what_is_no_event_is_none() -> None:
     assert event_of(failed()) is None
     assert event_of(failed(entry=b"x")) is None

@@ -9,6 +9,7 @@ import uuid
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.test_crawl import picture
 ROOT = Path(__file__).parents[2]
 KEYS, IMAGES = Keys("crawl", "pages"), Keys("crawl", "images")
 MOST_BYTES = 250_000
+LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 HOSTS = ["127.0.0.1", "museum.example", "plain.example", "other.example"]  # those besides have no addresses
 
 
@@ -175,23 +177,27 @@ def test_each_page_in_scope_is_an_event_once(crawl: Crawl) -> None:
     assert sum(count for name, count in totals.items() if name.startswith("parse:")) == len(pages)
 
 
-def test_what_a_site_forbids_is_not_followed_and_not_kept(crawl: Crawl) -> None:
+def test_what_a_site_forbids_is_not_followed_not_kept_and_not_reported(crawl: Crawl) -> None:
     robots = '<meta name="robots" content="{}">'
+    song = f'<audio src="/song.mp3" title="Song"></audio><a rel="license" href="{LICENCE}">BY</a>'
+    elsewhere = "http://elsewhere.example/?b=1#c"
+    paths = ("/private", "/nofollow", "/noindex", "/header", "/none", "/ours", "/tdm", "/noai")
     crawl.answers |= {
         "/robots.txt": Answer(b"User-agent: *\nDisallow: /private", Content_Type="text/plain"),
-        "/": Answer(html("/private", "/nofollow", "/noindex", "/header", "/none", "/ours", "/tdm", "/noai")),
+        "/": Answer(html(*paths, elsewhere, "javascript:x", text=song)),
         "/nofollow": Answer(html("/hidden-1", head=robots.format("nofollow"), text="1")),
         "/noindex": Answer(html("/shown", head=robots.format("noindex, follow"), text="2")),
         "/header": Answer(html("/hidden-2", text="3"), X_Robots_Tag="otherbot: noindex, crawlproject: nofollow"),
         "/none": Answer(html("/hidden-3", head=robots.format("NONE"), text="4")),
         "/ours": Answer(html("/hidden-4", head='<meta name="crawlproject" content="none">', text="5")),
         "/tdm": Answer(html("/shown", text="6"), TDM_Reservation="1"),
-        "/noai": Answer(html(head=robots.format("noai"), text="7")),
+        "/noai": Answer(html(head=robots.format("noai"), text=f"{song}7")),
         "/shown": Answer(html(text="8")),
     }
     crawl.feed(crawl.home + "/")
-    log = crawl.through()
-    assert set(crawl.pages()) == {"/", "/nofollow", "/header", "/noai", "/shown"}, log
+    log = crawl.through(CRAWL_PAGES_LINKS="event", CRAWL_PAGES_MEDIA="audio,video")
+    pages = crawl.pages()
+    assert set(pages) == {"/", "/nofollow", "/header", "/noai", "/shown"}, log
     assert not [path for path in crawl.seen if path.startswith(("/hidden", "/private"))]
     dead = crawl.dead()
     assert dead.pop("/private").startswith("robots.txt: ")
@@ -199,9 +205,19 @@ def test_what_a_site_forbids_is_not_followed_and_not_kept(crawl: Crawl) -> None:
         "/tdm": "opt-out: tdm-reservation"
     }
     assert int(crawl.redis.hget(KEYS.dead_sources, "")) == len(dead) + 1
+    assert pages["/"]["outlinks"] == [
+        {"url": LICENCE, "text": "BY", "rel": "license"},
+        *({"url": crawl.home + path, "text": f"to {path}", "rel": ""} for path in paths),
+        {"url": elsewhere.partition("#")[0], "text": f"to {elsewhere}", "rel": ""},
+    ]
+    assert not {"/nofollow", "/header"} & {path for path, page in pages.items() if "outlinks" in page}
+    [media] = crawl.events(KEYS.media_events)
+    told = {"event": "page_media", "url": f"{crawl.home}/song.mp3", "source": "site", "type": "audio"}
+    about = {"licence": LICENCE, "found_on": f"{crawl.home}/", "time": pages["/"]["fetched_at"], "title": "Song"}
+    assert media == told | about
 
 
-def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> None:
+def test_hostile_responses_and_links_beyond_a_seeds_depth_cost_a_bounded_amount(crawl: Crawl) -> None:
     blanks = b" " * 100_000_000
     bomb = gzip.compress(html("/in-the-bomb", text="bomb") + blanks, 9)
     del blanks
@@ -243,12 +259,15 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
             for path in ("/in-the-bomb", "/at-the-start", "/at-the-end", "/from-unknown", "/from-latin")
         },
     }
-    crawl.feed(crawl.home + "/", crawl.home + "/seed.png")
+    chain = [f"/chain/{number}" for number in range(5)]
+    crawl.answers |= {path: Answer(html(following, text=path)) for path, following in pairwise(chain)}
+    deep = json.dumps({"url": crawl.home + chain[0], "depth": 2})
+    crawl.feed(crawl.home + "/", crawl.home + "/seed.png", deep)
     log = crawl.through()
     pages = crawl.pages()
     assert set(pages) == {
         *("/", "/bomb", "/large", "/stored", "/unknown", "/latin", "/empty"),
-        *("/in-the-bomb", "/at-the-start", "/from-unknown", "/from-latin"),
+        *("/in-the-bomb", "/at-the-start", "/from-unknown", "/from-latin", *chain[:3]),
     }, log
     assert pages["/latin"]["title"] == "Café"
     assert (pages["/empty"]["digest"], pages["/empty"]["links"]) == (None, 0)
@@ -265,24 +284,6 @@ def test_hostile_and_foreign_responses_cost_a_bounded_amount(crawl: Crawl) -> No
     assert (pages["/bomb"]["size"], pages["/bomb"]["wire_size"]) == (MOST_BYTES, len(bomb))
     assert MOST_BYTES <= pages["/large"]["wire_size"] < len(large)
     assert (pages["/latin"]["content_type"], pages["/empty"]["size"]) == ("text/html", 0)
-
-
-def test_seeds_say_how_far_links_are_followed(crawl: Crawl) -> None:
-    for number in range(6):
-        crawl.answers[f"/chain/{number}"] = Answer(html(f"/chain/{number + 1}", text=str(number)))
-    crawl.answers["/gallery/"] = Answer(html("/gallery/1", "/shop/1", text="gallery"))
-    crawl.answers["/gallery/1"] = Answer(html("/gallery/2", "/shop/1", text="one"))
-    crawl.answers["/gallery/2"] = Answer(html(text="two"))
-    crawl.feed(json.dumps({"url": crawl.home + "/chain/0", "depth": 2}))
-    crawl.feed(json.dumps({"url": crawl.home + "/gallery/", "scope": "127.0.0.1/gallery/*"}))
-    crawl.feed(json.dumps({"url": crawl.home + "/gallery/9", "scope": "*"}))
-    crawl.through()
-    assert set(crawl.pages()) == {"/chain/0", "/chain/1", "/chain/2", "/gallery/", "/gallery/1", "/gallery/2"}
-    [reason] = [fields[b"reason"] for _, fields in crawl.redis.xrange(KEYS.dead)]
-    assert reason.startswith(b"scope '*' names no host")
-
-
-LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 
 
 def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
@@ -329,35 +330,6 @@ def test_images_found_are_crawled_by_the_other_spider(crawl: Crawl) -> None:
         "found_on": crawl.home + "/other",
         "licence": LICENCE,
     }
-
-
-def test_links_and_media_are_reported_where_it_is_asked_for(crawl: Crawl) -> None:
-    embedded = f'<audio src="/song.mp3" title="Song"></audio><a rel="license" href="{LICENCE}">BY</a>'
-    crawl.answers |= {
-        "/": Answer(html("/a", "http://elsewhere.example/?b=1#c", "javascript:x", text=embedded)),
-        "/a": Answer(html(head='<meta name="robots" content="nofollow, noai">', text=f"{embedded}a")),
-    }
-    crawl.feed(crawl.home + "/")
-    log = crawl.through(CRAWL_PAGES_LINKS="event", CRAWL_PAGES_MEDIA="audio,video")
-    pages = crawl.pages()
-    assert pages["/"]["outlinks"] == [
-        {"url": LICENCE, "text": "BY", "rel": "license"},
-        {"url": f"{crawl.home}/a", "text": "to /a", "rel": ""},
-        {"url": "http://elsewhere.example/?b=1", "text": "to http://elsewhere.example/?b=1#c", "rel": ""},
-    ], log
-    assert "outlinks" not in pages["/a"]
-    [media] = crawl.events(KEYS.media_events)
-    assert media == {
-        "event": "page_media",
-        "url": f"{crawl.home}/song.mp3",
-        "source": "site",
-        "type": "audio",
-        "licence": LICENCE,
-        "found_on": f"{crawl.home}/",
-        "time": pages["/"]["fetched_at"],
-        "title": "Song",
-    }
-    assert "/song.mp3" not in crawl.seen
 
 
 # Sitemaps

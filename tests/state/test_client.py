@@ -119,16 +119,6 @@ def test_a_redis_that_may_evict_is_refused_at_the_start(server: Server, scrapy: 
     asyncio.run(check_redis(config.load({"REDIS_URL": server.url})))
 
 
-@pytest.mark.slow
-def test_a_user_without_the_rights_is_told(server: Server, scrapy: Scrapy) -> None:
-    """With no more than those that it needs: test_cluster_tls.py."""
-    server.client.execute_command("ACL", "SETUSER", "crawl", "on", ">S3CRET", "~*", "+@read")
-    done = scrapy("stats", REDIS_URL=server.url.replace("://", "://crawl:S3CRET@"))
-    assert done.returncode == 1
-    assert "no permissions" in done.stderr
-    assert "S3CRET" not in done.stderr
-
-
 async def test_each_master_of_a_cluster_is_asked_whether_it_may_evict(cluster: Cluster, cluster_url: str) -> None:
     settings = config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": "4"})
     await check_redis(settings)

@@ -53,6 +53,17 @@ async def test_a_pause_saves_up_no_slots(state: State, clock: StandingClock) -> 
     assert len((await lease(state)).grants) == 21
 
 
+async def test_sources_that_have_waited_begin_one_after_the_other(state: State) -> None:
+    await join(state)
+    names = [f"museum{number}" for number in range(5)]
+    await rule(state, *((name, 5.0) for name in names))
+    for name in names:
+        await put(state, [entry(name)], name)
+    slots = sorted(grant.at for grant in (await lease(state)).grants)
+    assert len(slots) == 5
+    assert min(b - a for a, b in pairwise(slots)) >= 1_000
+
+
 async def test_a_rate_below_one_gives_one_slot_in_its_interval(state: State, clock: StandingClock) -> None:
     await begin(state, 0.2, "a", "b")
     (first,) = (await lease(state)).grants
