@@ -1,8 +1,8 @@
 """The thumbnails of a picture: small JPEGs or WebPs, upright, on white, in one or several sizes.
 
-Decoding and scaling are what costs. A JPEG is decoded at the smallest of a half, a quarter or an eighth of its size
-that is not smaller than the thumbnail, and scaled from there by cykooz_resizer (SIMD, without the GIL), with a
-filter of four samples: Lanczos' six would take half as much time again. What both lose, the tables of the
+Decoding and scaling are what costs. A JPEG is decoded at the smallest of a half, a quarter or an eighth of its
+size that is not smaller than the thumbnail, and scaled from there by cykooz_resizer (SIMD, without the GIL), with
+a filter of four samples: Lanczos' six would take half as much time again. What both lose, the tables of the
 thumbnail's JPEG more than regain.
 The picture is decoded once, for the largest size; the others are scaled down from that.
 
@@ -34,9 +34,9 @@ _BAND = 1_000_000
 
 _LONGEST = 16_383  # pixels of a side, all that a WebP can have; of pictures that are much longer than broad
 
-# The quantisation tables of JPEGs, before libjpeg scales them to the quality: that of brightness is flatter than the
-# standard's, which is coarse where photographs have their finest details. For 4 % more bytes the worst thumbnails
-# have an SSIM of 0.947, not 0.933; with the standard's tables that takes 28 %.
+# The quantisation tables of JPEGs, before libjpeg scales them to the quality: that of brightness is flatter than
+# the standard's, which is coarse where photographs have their finest details. For 4 % more bytes the worst
+# thumbnails have an SSIM of 0.947, not 0.933; with the standard's tables that takes 28 %.
 _TABLES = [[round(math.sqrt(20 * entry)) for entry in LUMINANCE], [*CHROMINANCE]]
 
 # How each format is written, besides its quality.
