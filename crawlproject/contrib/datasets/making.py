@@ -206,7 +206,7 @@ class Making:
                 self.screen.say(f"failed: {whole[kind]}")
 
     def _show(self, sample: CrawlSample, *, is_reading: bool = False) -> None:
-        slow = said_of_minimum((one.row for one in sample.sources.values()), "--rate")
+        slow = said_of_minimum(sample.sources.values(), "--rate")
         if slow and not self._said_slow:
             self._said_slow = True
             self.screen.say(f"slow: {slow}")
