@@ -85,6 +85,7 @@ _NICENESS = 5  # sending requests on time comes before decoding and starting dec
 _TICK_S = 1.0
 _MOST_THREADS = 16  # beside those that it has started with; a format's library may have one
 _POLL_S = 0.005  # between checks whether a process has ended
+_REST_S = 0.01  # until a process without a picture is stopped; a busy one has the next picture by then
 _CHUNK = 1 << 18  # bytes; most thumbnails are smaller
 _SEND_BUFFER = 1 << 19  # bytes: most bodies go to their decoder in one call, which takes a seventh less CPU
 
@@ -265,6 +266,7 @@ class Decoder:
         self.unprotected: tuple[str, ...] = ()  # what this system lacks for the sandbox; known when it is ready
         self._ready = False
         self._killed_for = ""
+        self._resting = False  # stopped
         self._threads = 0  # when it was ready
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         command = [sys.executable, "-P", "-c", PROGRAM, json.dumps(asdict(job))]
@@ -333,10 +335,14 @@ class Decoder:
         if (started := _threads_of(self.pid) - self._threads) > _MOST_THREADS:
             self.kill(f"started {counted(started, 'thread')}")
 
-    def _signal(self, number: signal.Signals) -> None:
-        """Stop it, or have it continue; elsewhere it would be left behind when this process is killed."""
-        if sys.platform == "linux":
-            self._process.send_signal(number)
+    def _rest(self, pictures: int) -> None:
+        """Stop the process if it has had no picture since: it does nothing, whoever has taken it over.
+
+        Elsewhere than on Linux it would be left behind when this process is killed.
+        """
+        if self.pictures == pictures and sys.platform == "linux":
+            self._process.send_signal(signal.SIGSTOP)
+            self._resting = True
 
     @property
     def pid(self) -> int:
@@ -427,13 +433,15 @@ class Decoder:
         try:
             if writer.is_closing():
                 raise BrokenPipeError
-            self._signal(signal.SIGCONT)
+            if self._resting:
+                self._process.send_signal(signal.SIGCONT)
+                self._resting = False
             writer.writelines((request, body))
             await writer.drain()
         except ConnectionError:
             raise await self._crash() from None
         reply = await self._reply()
-        self._signal(signal.SIGSTOP)  # without a picture it does nothing, whoever has taken it over
+        asyncio.get_running_loop().call_later(_REST_S, self._rest, self.pictures)
         return reply
 
     async def _reply(self) -> tuple[bytes, bytes, bytes]:

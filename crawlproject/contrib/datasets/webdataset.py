@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 from collections import deque
@@ -30,6 +29,7 @@ class _Pictures:
         self._look_up = look_up
         self._next: deque[tuple[str, int]] = deque()
         self._read: dict[str, bytes | None] = {}
+        self._pool = ThreadPoolExecutor(_THREADS)
 
     def expect(self, pictures: Iterable[tuple[str, int]]) -> None:
         """Learn the names of those that will be taken next, in their order, and their bytes (0: unknown)."""
@@ -43,8 +43,7 @@ class _Pictures:
                 one, its_size = self._next.popleft()
                 names[one], size = None, size + its_size
             self._read = {}  # before others are read: both would be held
-            with ThreadPoolExecutor(_THREADS) as pool:
-                self._read = dict(zip(names, pool.map(self._look_up, names), strict=True))
+            self._read = dict(zip(names, self._pool.map(self._look_up, names), strict=True))
         return self._read[name]
 
 
@@ -127,12 +126,15 @@ class WebDatasetForm(ParquetForm):
     def _add_sample(self, key: str, files: Mapping[str, bytes], at: int) -> None:
         """Add a sample to the tar file, by the endings of its files."""
         assert self._tar is not None
+        assert self._tar.fileobj is not None
+        entries: list[bytes] = []  # written at once: `TarFile.addfile` makes three writes of each
+        for ending, data in files.items():
+            info = tarfile.TarInfo(key + ending)
+            info.size, info.mtime = len(data), at
+            entries += info.tobuf(tarfile.USTAR_FORMAT), data, bytes(-len(data) % tarfile.BLOCKSIZE)
+            self._size += len(data) + 1024
         with writing(self._parts):
-            for ending, data in files.items():
-                info = tarfile.TarInfo(key + ending)
-                info.size, info.mtime = len(data), at
-                self._tar.addfile(info, io.BytesIO(data))
-                self._size += len(data) + 1024
+            self._tar.fileobj.write(b"".join(entries))
         self._keys += 1
         self.samples += 1
 
