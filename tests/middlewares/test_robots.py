@@ -102,9 +102,11 @@ CASES = {
         f"{ALL}Content-Signal: search=no, ai-train=yes\nContent-Usage: /kept train-ai=n\n{USAGE}",
         ("/a.jpg", "/kept.jpg", "/kept-moved.jpg"),
         dict.fromkeys(("/lost.jpg", "/old.jpg"), LOST),
-        {"/a.jpg": {"headers": {"X-Robots-Tag": "noindex"}}}
-        | moved("/lost.jpg", of="/old.jpg")
-        | moved("/a.jpg", of="/kept-moved.jpg"),
+        {
+            "/a.jpg": {"headers": {"X-Robots-Tag": "noindex"}},
+            **moved("/lost.jpg", of="/old.jpg"),
+            **moved("/a.jpg", of="/kept-moved.jpg"),
+        },
         led=("/old.jpg", "/a.jpg"),
         opt_outs={
             "/a.jpg": ["content-signal:search", "noindex"],
