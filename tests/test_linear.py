@@ -14,7 +14,7 @@ from re import _parser
 from typing import Any, NamedTuple
 
 import pytest
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 
 import crawlproject
 from crawlproject.models import Format
@@ -185,7 +185,7 @@ def test_a_pattern_takes_time_linear_in_the_length_of_the_text(
 
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
-HTML = {"Content-Type": ["text/html"]}
+HTML = Headers({"Content-Type": ["text/html"]})
 
 
 def _page(html: str) -> object:
@@ -235,7 +235,7 @@ def _parsers() -> dict[str, tuple[Callable[[str], object], list[Case]]]:
         "Date": (lambda text: retry_after_of(_response("Date", text)), dates),
         "opt-outs": (lambda text: opt_outs({name: [text] for name in names}, NOW), separators),
         "Content-Type": (
-            lambda text: read_page("https://a.example/", {"Content-Type": [text]}, b"<p>", NOW),
+            lambda text: read_page("https://a.example/", Headers({"Content-Type": [text]}), b"<p>", NOW),
             separators,
         ),
         "page": (_page, [*in_page, *ld]),

@@ -43,7 +43,7 @@ async def test_what_redis_holds_of_others_runs_nothing(state: State) -> None:
     await state.redis.sadd(state.keys.halted, *HOSTILE)
     for name in HOSTILE:
         await state.redis.rpush(state.keys.queue_of + name, "x")
-    reasons = {one.row.source: one.row.reason async for one in sample_sources(state, HOSTILE)}
+    reasons = {one.source: one.reason async for one in sample_sources(state, HOSTILE)}
     for name in HOSTILE:
         ends = ["--"] if name.startswith("-") else []
         assert pasted(reasons[name]) == [["resume", *ends, seen(name)]]

@@ -105,13 +105,13 @@ async def explain_source(state: State, name: str) -> dict[str, Any]:
     state = state.shard_for(name)
     found = await state.scripts.attribute(name, None)
     is_known = not await unknown_sources(state, [name])
-    [sample] = [one async for one in sample_sources(state, [name])]
-    obstacles = (hold_of(sample.status).reason, (await pause(state)).reason)
+    [row] = [one async for one in sample_sources(state, [name])]
+    obstacles = (hold_of(row.status).reason, (await pause(state)).reason)
     return {
         "crawled_as": reason_for_name(found, name, owner, is_known=is_known),
         "obstacles": [obstacle for obstacle in obstacles if obstacle],
-        "last_50_statuses": sample.status.statuses,
-        **sample.row._asdict(),
+        "last_50_statuses": row.status.statuses,
+        **row.public(),
     }
 
 
@@ -133,8 +133,8 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
     state = state.shard_for(name)
     believed = seed.source == name and found.kind not in {"domain", "unknown"}
     source_from = "--source" if believed else "domain" if name == domain else "catalogue"
-    [(status, row)] = [one async for one in sample_sources(state, [name])]
-    hold = hold_of(status)
+    [row] = [one async for one in sample_sources(state, [name])]
+    status, hold = row.status, hold_of(row.status)
     ended, looked_back = await last_end(state, without_userinfo(request.url), uuid and seed.identifier, cli.remark)
     seen = await state.scripts.was_seen(digest(request))
     place = await find_request(state, name, request.url, uuid and seed.identifier, status.spilled)
@@ -182,7 +182,7 @@ async def explain(state: State, url: str, source: str | None = None, uuid: str |
         "due_s": due,
         "last_50_statuses": status.statuses,
         **(await _as_page(state, request.url, name) if spider == "pages" else {}),
-        **row._asdict(),
+        **row.public(),
     }
 
 

@@ -47,7 +47,7 @@ class Command(cli.Command):
             else:
                 known, away = await ask_shards(state.shards, known_sources, within_s=60.0)
                 names = sorted({name for found in known.values() for name in found})
-            rows = (one.row async for one in sample_sources(state, names, away))
+            rows = sample_sources(state, names, away)
             if opts.json:
                 await _write_json(names, rows)
             else:
@@ -73,7 +73,7 @@ async def _print_pauses(state: State) -> None:
 async def _write_json(names: list[str], rows: AsyncIterator[SourceRow]) -> None:
     before = "["
     async for row in rows:
-        print(before + json.dumps(row._asdict()), end="")
+        print(before + json.dumps(row.public()), end="")
         before = ",\n "
     print("]" if names else "[]")
 

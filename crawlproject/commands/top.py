@@ -116,7 +116,7 @@ def view(title: str, shown: Snapshot | None, fault: str = "", most: int = 10**6,
     told = {name: digits(value) if isinstance(value, float) else value for name, value in general.items()}
     told |= {"megabytes": digits(general["bytes_per_s"] / 1e6), "eta": duration(general["eta_s"])}
     told |= {"title": title, "time": shown.time[11:19], "halted": len(general["circuit_breaker_tripped"])}
-    remark = said_of_minimum(one.row for one in shown.sample.sources.values())
+    remark = said_of_minimum(shown.sample.sources.values())
     lines = [*_LINES.format(**told, over=shown.interval_s).splitlines(), *([remark] if remark else [])]
     seen = {name: sum(one[rate] or 0.0 for rate in _RESULTS) for name, one in shown.specific.items()}
     listed = sorted((-one["trouble"], -seen[name], -one["work"], name) for name, one in shown.specific.items())

@@ -26,6 +26,7 @@ from crawlproject.state.calls import (
     Finds,
     ForwardingScripts,
     LinkGroup,
+    NewRequest,
     Sitemaps,
     UsersSeedsScripts,
 )
@@ -100,11 +101,13 @@ class Forwarder:
 
     async def _take(self, target: State, batch: Batch) -> tuple[bool, bool]:
         """Have a shard take a batch; return whether it has, and whether all of it stays there."""
-        links, others, all_stay = list[dict[bytes, Any]](), list[bytes](), True
+        links, new, others, all_stay = list[dict[bytes, Any]](), list[NewRequest](), list[bytes](), True
         for packed in batch.entries:
             entry = msgpack.unpackb(packed, raw=True)
             if entry[b"kind"] == b"link":
                 links.append(entry)
+            elif entry[b"kind"] == b"new":
+                new.append(_new(entry))
             else:
                 others.append(packed)
         for pages, bounds in _calls(links):
@@ -112,7 +115,12 @@ class Forwarder:
             if replies is None:
                 return False, False
             all_stay = all_stay and not any("o" in (letters or "") for letters in replies)
-        # Also without any: once this is on a replica, so are the links.
+        if new:
+            stored = await target.scripts.enqueue(self._state.worker_id, new)
+            if stored is None or stored.unstored:
+                return False, False
+            all_stay = all_stay and not stored.forwarded
+        # Also without any: once this is on a replica, so are the others.
         is_taken = await target.scripts.receive(self._origin, Batch(batch.name, others))
         return is_taken, all_stay
 
@@ -212,6 +220,12 @@ def _finds(links: _Links) -> Finds:
     sitemaps = links[0].get(b"sitemaps")
     told = None if sitemaps is None else Sitemaps(_text(sitemaps[b"source"]), sitemaps[b"most"])
     return Finds(list(groups.values()), sitemaps=told)
+
+
+def _new(entry: Mapping[bytes, Any]) -> NewRequest:
+    source, domain = (entry.get(name) and _text(entry[name]) for name in (b"source", b"domain"))
+    again, once = entry.get(b"again", False), entry.get(b"once")
+    return NewRequest(entry[b"entry"], entry[b"digest"], again, source, domain, once)
 
 
 def _text(name: bytes) -> str:

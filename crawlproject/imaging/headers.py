@@ -334,7 +334,7 @@ def _text_or_hex(value: bytes, charset: str) -> str:
 NO_ESTIMATE = 92
 
 # ITU-T T.81, tables K.1 and K.2, row by row.
-_LUMINANCE = (
+LUMINANCE = (
     *(16, 11, 10, 16, 24, 40, 51, 61),
     *(12, 12, 14, 19, 26, 58, 60, 55),
     *(14, 13, 16, 24, 40, 57, 69, 56),
@@ -344,7 +344,7 @@ _LUMINANCE = (
     *(49, 64, 78, 87, 103, 121, 120, 101),
     *(72, 92, 95, 98, 112, 100, 103, 99),
 )
-_CHROMINANCE = (
+CHROMINANCE = (
     *(17, 18, 24, 47, 99, 99, 99, 99),
     *(18, 21, 26, 66, 99, 99, 99, 99),
     *(24, 26, 56, 99, 99, 99, 99, 99),
@@ -377,8 +377,8 @@ def _marks(*standard: Sequence[int]) -> list[tuple[int, int]]:
     return [(_probe(tables), _total(tables)) for tables in scaled]
 
 
-_ONE_TABLE = _marks(_LUMINANCE)
-_TWO_TABLES = _marks(_LUMINANCE, _CHROMINANCE)
+_ONE_TABLE = _marks(LUMINANCE)
+_TWO_TABLES = _marks(LUMINANCE, CHROMINANCE)
 
 
 def estimate_quality(tables: Mapping[int, Sequence[int]]) -> int | None:

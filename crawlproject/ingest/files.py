@@ -190,6 +190,7 @@ class _Texts:
         self, header: list[str], dialect: type[csv.Dialect], lines: Iterator[str | None], before: int
     ) -> Iterator[Line]:
         layout = self.columns.layout(self.name, header)
+        places = [(name, header.index(name)) for name in layout.read]
         source = _RowLines(lines)
         reader = csv.reader(source, dialect)
         while True:
@@ -208,7 +209,8 @@ class _Texts:
             if len(row) > len(header):
                 yield Line(number, None, f"{len(row)} columns, more than the header's {len(header)}")
                 continue
-            yield line_of(number, layout.seed_in(row, str.strip), self.scheme, self.columns)
+            cells = {name: row[place].strip() for name, place in places if place < len(row)}
+            yield line_of(number, layout.seed_in(cells), self.scheme, self.columns)
 
     def _plain(self, number: int, line: str) -> Line:
         text = line.strip()

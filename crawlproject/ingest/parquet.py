@@ -80,16 +80,13 @@ def read_rows(
 def _rows(
     file: SeedFile, table: Any, report: Callable[[int], object], scheme: str, columns: Columns, after: int
 ) -> Iterator[Line]:
-    names: list[str] = table.schema_arrow.names
-    layout = columns.layout(file.name, names)
-    read = [names[index] for index in layout.read]
-    layout = layout.among(layout.read)
+    layout = columns.layout(file.name, table.schema_arrow.names)
     number, groups = _groups_behind(table.metadata, after)
     told, total = 0, max(table.metadata.num_rows, 1)
 
     def lines_of(group: int) -> Iterator[list[Line]]:
         nonlocal number, told
-        for batch in _batches(table, group, read):
+        for batch in _batches(table, group, layout.read):
             skipped = min(max(after - number, 0), batch.num_rows)
             at = number + skipped
             for part in _parts(batch.slice(skipped)):
@@ -107,10 +104,11 @@ def _lines(part: Any, at: int, layout: Layout, scheme: str, columns: Columns) ->
     """Return the lines of rows behind the first `at`."""
     if part.nbytes > _LONGEST_ROW:
         return [Line(at + 1, None, TOO_LONG)]
-    found = []
-    for number, row in enumerate(zip(*map(_values, part.columns), strict=True), at + 1):
+    found, names = [], part.schema.names
+    for number, values in enumerate(zip(*map(_values, part.columns), strict=True), at + 1):
         try:
-            found.append(line_of(number, layout.seed_in(row, _plain), scheme, columns))
+            row = dict(zip(names, map(_plain, values), strict=True))
+            found.append(line_of(number, layout.seed_in(row), scheme, columns))
         except ValueError as error:
             found.append(Line(number, None, str(error)))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -116,11 +116,9 @@ class Columns:
             BadInput: it lacks one that was named, or has no URLs.
 
         """
-        places = {column: index for index, column in reversed(list(enumerate(columns)))}
-        lower = {column.strip().lower(): index for column, index in places.items()}
-        wanted = [*filter(None, self.named.values()), *self.kept.values()]
-        missing = next((column for column in wanted if column not in places), None)
-        keys = {key: places[column] for key, column in self.named.items() if column and column in places}
+        lower = {column.strip().lower(): column for column in reversed(columns)}
+        keys = {key: column for key, column in self.named.items() if column}
+        missing = next((column for column in (*keys.values(), *self.kept.values()) if column not in columns), None)
         keys |= {key: lower[key] for key in SEED_KEYS if key not in self.named and key in lower}
         if missing is None and "url" not in keys:
             missing = "url"
@@ -130,8 +128,7 @@ class Columns:
                 f"{name} has no column {missing!r:.80}, only {printable(has, 1000)}: "
                 "name columns as in --columns url=URL --keep TEXT"
             )
-        more = {name: places[name] for name in self.reading.columns if name in places}
-        return Layout(keys, {name: places[column] for name, column in self.kept.items()}, more, self.reading)
+        return Layout(keys, self.kept, [name for name in self.reading.columns if name in columns], self.reading)
 
     def has_urls(self, columns: Sequence[str]) -> bool:
         """Tell whether one of `columns` is that of the URLs."""
@@ -141,7 +138,7 @@ class Columns:
     def ignored(self, name: str, columns: Sequence[str]) -> list[str]:
         """Return which of these `columns` of the file `name` nothing takes."""
         taken = set(self.layout(name, columns).read)
-        return [column for index, column in enumerate(columns) if index not in taken]
+        return [column for column in columns if column not in taken]
 
     def of_object(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the seed in an object of JSON lines, which may have an `extra` of its own."""
@@ -151,50 +148,42 @@ class Columns:
             if (column := self.named.get(key, key)) and column in data
         }
         if self.kept:
-            values = {name: data.get(column) for name, column in self.kept.items()}
-            found[EXTRA] = {name: value for name, value in values.items() if value not in (None, "")}
+            found[EXTRA] = _kept(self.kept, data)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a row: the index of each key of the seed, of each column that becomes its `extra`, and of each
-    one that the `reading` wants.
-    """
+    """The columns of a table for each key of the seed, for each key of its `extra`, and those for `reading`."""
 
-    keys: Mapping[str, int]
-    kept: Mapping[str, int]
-    more: Mapping[str, int]
+    keys: Mapping[str, str]
+    kept: Mapping[str, str]
+    more: Sequence[str]
     reading: Reading
 
     @property
-    def read(self) -> list[int]:
-        """The indices, each once, in order."""
-        return sorted({*self.keys.values(), *self.kept.values(), *self.more.values()})
+    def read(self) -> list[str]:
+        """The columns that are read, each once."""
+        return list(dict.fromkeys((*self.keys.values(), *self.kept.values(), *self.more)))
 
-    def among(self, read: Sequence[int]) -> Layout:
-        """Return where they are in rows of only the columns with these indices."""
-        places = {index: place for place, index in enumerate(read)}
-        keys, kept, more = (
-            {name: places[index] for name, index in part.items()} for part in (self.keys, self.kept, self.more)
-        )
-        return Layout(keys, kept, more, self.reading)
-
-    def seed_in(self, row: Sequence[Any], plain: Callable[[Any], Any]) -> dict[str, Any]:
-        """Return the seed in a row, whose values `plain` makes JSON of; empty ones are left out."""
+    def seed_in(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the seed in a row, whose values are as in JSON; empty ones are left out."""
         data: dict[str, Any] = {}
-        for key, index in self.keys.items():
-            value = plain(row[index]) if index < len(row) else None
+        for key, column in self.keys.items():
+            value = row.get(column)
             if isinstance(value, str):
                 value = _typed(key, value.strip())
             if value not in (None, ""):
                 data[key] = value
         if self.kept:
-            values = {name: plain(row[index]) for name, index in self.kept.items() if index < len(row)}
-            data[EXTRA] = {name: value for name, value in values.items() if value not in (None, "")}
+            data[EXTRA] = _kept(self.kept, row)
         if self.more:
-            self.reading.add(data, {name: plain(row[index]) for name, index in self.more.items()})
+            self.reading.add(data, {name: row[name] for name in self.more if name in row})
         return data
+
+
+def _kept(kept: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[column] for name, column in kept.items() if row.get(column) not in (None, "")}
 
 
 def _listed(text: str | None) -> Iterable[str]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import re
 import resource
-from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -192,11 +190,12 @@ class _Written(list[bytes]):
 class BoundedProtocol(_LenientHTTP11ClientProtocol):
     """A connection that is closed when a response's headers are too large.
 
-    `was_idle`: it has been in the pool, where a site may close it at any time. `heads`: where those of the next
-    request and its response go, if they are wanted.
+    `was_idle`: it has been in the pool, by `key`, where a site may close it at any time. `heads`: where those of
+    the next request and its response go, if they are wanted.
     """
 
     was_idle = False
+    key: Any = None
     heads: Heads | None = None
     _secured = False
     _handshake: Deferred[BoundedProtocol] | None = None
@@ -329,7 +328,6 @@ class BoundedPool(HTTPConnectionPool):
         self.retryAutomatically = False  # without a send slot: see StaleConnection
         self._factory = BoundedFactory
         self.cachedConnectionTimeout = _IDLE_S  # type: ignore[assignment]
-        self._idle: OrderedDict[Any, Any] = OrderedDict()  # connection -> key; the pool's own has no order
 
     def getConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
         """Return an idle connection, or a new one; the request is written to it at once.
@@ -345,20 +343,13 @@ class BoundedPool(HTTPConnectionPool):
         return got.addCallback(self._admit, key, told)
 
     def _newConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
-        made: Deferred[Any] = super()._newConnection(key, endpoint)
-        return made.addCallback(self._secure, key, endpoint)
+        made: Any = super()._newConnection(key, endpoint)
+        return made.addCallback(self._secure, sending.get(None) or Sending())
 
-    def _secure(self, connection: Any, key: Any, endpoint: Any) -> Any:
-        """Return the connection when it is ready, or another if the site breaks off where a session is resumed."""
-        ready = connection.when_ready()
-        if forget := getattr(connection.transport, "forget_session", None):
-            ready.addErrback(self._connect_anew, forget, key, endpoint)
-        return ready
-
-    def _connect_anew(self, failure: Failure, forget: Callable[[], None], key: Any, endpoint: Any) -> Any:
-        forget()
-        failure.trap(_newclient.ResponseNeverReceived)
-        return self._newConnection(key, endpoint)
+    @staticmethod
+    def _secure(connection: Any, told: Sending) -> Any:
+        told.carrier = connection.transport.getHandle()  # also of a handshake that fails
+        return connection.when_ready()
 
     def _admit(self, connection: Any, key: Any, told: Sending) -> Any:
         connection.heads, told.carrier = told.heads, connection.transport.getHandle()
@@ -393,26 +384,21 @@ class BoundedPool(HTTPConnectionPool):
     def _putConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
         if getattr(connection.transport, "disconnecting", False):
             return  # broken off with the last piece of its response: what is sent on it would have no answer
-        connection.was_idle = True
+        connection.was_idle, connection.key = True, key
         super()._putConnection(key, connection)
-        if connection in self._timeouts:
-            self._idle[connection] = key
         while len(self._timeouts) > _MAX_IDLE:
-            oldest, oldest_key = self._idle.popitem(last=False)
-            if oldest in self._timeouts:
-                self._timeouts[oldest].cancel()
-                self._removeConnection(oldest_key, oldest)
+            oldest: Any = next(iter(self._timeouts))  # in the order in which they became idle
+            self._timeouts[oldest].cancel()
+            self._removeConnection(oldest.key, oldest)
 
     def _removeConnection(self, key: Any, connection: Any) -> None:  # noqa: N802
         super()._removeConnection(key, connection)
         self._forget(key)
 
     def _forget(self, key: Any) -> None:
-        """Forget connections that are no longer idle; Twisted keeps an empty list for every host it ever met."""
+        """Forget a host without idle connections; Twisted keeps an empty list for every host it ever met."""
         if not self._connections.get(key, True):
             del self._connections[key]
-        while self._idle and next(iter(self._idle)) not in self._timeouts:
-            self._idle.popitem(last=False)
 
 
 def fit_open_files(concurrent: int) -> int:

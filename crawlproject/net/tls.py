@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,8 +38,8 @@ class Sessions:
     """TLS sessions of hosts seen lately: a connection that resumes one needs no full handshake.
 
     A host that resumes a session shows no certificate. So a session is kept only of a connection whose certificate
-    was valid for this host, for an hour after that, and until a certificate of its chain expires. With a host that
-    breaks off where its session is resumed, there are full handshakes alone for an hour.
+    was valid for this host, for an hour after that, and until a certificate of its chain expires. A request that
+    fails where a session is resumed is tried again as after any failure, with full handshakes alone for an hour.
 
     Sessions are kept encoded: OpenSSL's own hold the whole chain, 12,000 bytes and more, and break with their
     connection. `now` returns the time of day, as certificates have it.
@@ -50,8 +50,8 @@ class Sessions:
         self._kept: OrderedDict[Host, tuple[bytes, float]] = OrderedDict()  # session and its end, latest host last
         self._new: WeakKeyDictionary[SSL.Connection, tuple[Host, float]] = WeakKeyDictionary()  # not yet answered
 
-    def resume(self, connection: SSL.Connection, host: Host) -> bool:
-        """Have a new connection offer the session of `host`; return whether there is one."""
+    def resume(self, connection: SSL.Connection, host: Host) -> None:
+        """Have a new connection offer the session of `host`, if there is one."""
         encoded, end = self._kept.get(host, (b"", 0.0))
         resumes = encoded != b"" and 0 < end - self._now() <= _MAX_AGE_S  # more if the clock was set back
         self._new[connection] = host, end if resumes else 0.0
@@ -60,17 +60,12 @@ class Sessions:
             session = _lib.d2i_SSL_SESSION(_ffi.NULL, start, len(encoded))
             _lib.SSL_set_session(connection._ssl, session)
             _lib.SSL_SESSION_free(session)
-        return resumes
-
-    def forget(self, host: Host) -> None:
-        """Keep no session of a host for an hour."""
-        self._put(host, b"", self._now() + _MAX_AGE_S)
 
     def break_off(self, connection: SSL.Connection) -> None:
-        """Keep no session of the host of a connection that has had no whole answer, if it resumed one."""
+        """Keep none for an hour of the host of a connection that had no whole answer, if it offered a session."""
         host, end = self._new.pop(connection, ((b"", 0), 0.0))
         if end:
-            self.forget(host)
+            self._put(host, b"", self._now() + _MAX_AGE_S)
 
     def keep(self, connection: SSL.Connection) -> None:
         """Keep the session of a connection whose certificate is valid, at its first answer.
@@ -117,15 +112,11 @@ class _Creator:
         self.host = host
 
     def clientConnectionForTLS(self, protocol: Any) -> SSL.Connection:  # noqa: N802
-        """Return a connection that verifies the certificate.
-
-        If it offers a session, `protocol.forget_session` is what to call if it fails.
-        """
+        """Return a connection that verifies the certificate."""
         connection: SSL.Connection = self.creator.clientConnectionForTLS(protocol)
         if self.factory.records:
             connection.set_verify(SSL.VERIFY_PEER, self._note)
-        if self.factory.sessions.resume(connection, self.host):
-            protocol.forget_session = partial(self.factory.sessions.forget, self.host)
+        self.factory.sessions.resume(connection, self.host)
         return connection
 
     def _note(self, connection: SSL.Connection, certificate: Any, error: int, depth: int, ok: int) -> bool:
@@ -181,7 +172,7 @@ class ContextFactory(_ScrapyClientContextFactory):
         return failure
 
     def failed(self, connection: Any, error: Exception) -> None:
-        """Offer no session for an hour if the site's first answer on a connection that resumed one failed."""
+        """Offer no session for an hour if handshake or first answer failed on a connection that offered one."""
         is_ours = isinstance(error, CrawlprojectError)  # as where this worker was too late for its slot
         if isinstance(connection, SSL.Connection) and not is_ours:
             self.sessions.break_off(connection)

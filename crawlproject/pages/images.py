@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
+from operator import itemgetter
 
 from lxml.etree import _Element
 
@@ -29,6 +30,8 @@ _SPACE = "\t\n\f\r "
 # Commas at the end of all match, too: else each of them would begin a search.
 _CANDIDATE = re.compile(r"[\s,]*+(?:(\S*[^\s,])(?:,++|\s++([^,(]*+(?:\([^)]*+\)?[^,(]*+)*+))?|\Z)", re.ASCII)
 _SIZE = re.compile(r"(\d{1,6})w|(\d{1,4}(?:\.\d{1,4})?)x", re.ASCII)
+Candidate = tuple[tuple[float, float], str]  # how wide, else how dense an image is, and its address
+_SIZE_OF = itemgetter(0)
 
 # Where scripts that load images later keep their addresses (lazysizes, WordPress' plugins, lozad and others).
 _LAZY_SRCSET = ("data-srcset", "data-lazy-srcset")
@@ -173,24 +176,16 @@ def shown(images: Iterable[FoundImage], base: str) -> Iterator[str]:
         yield f"{address} {image.alt or ''}"
 
 
-def largest(srcsets: Iterable[str]) -> str | None:
-    """Return the address of the largest image of several `srcset`s: the widest, else the densest."""
-    candidate = largest_candidate(srcsets)
-    return candidate.split()[0] if candidate else None
+def largest(srcsets: Iterable[str]) -> Candidate | None:
+    """Return the largest image of several `srcset`s: the widest, else the densest; of equal ones the first."""
+    return max((one for srcset in srcsets for one in _candidates(srcset)), key=_SIZE_OF, default=None)
 
 
-def largest_candidate(srcsets: Iterable[str]) -> str | None:
-    """Return the candidate of several `srcset`s, address and size, whose image is the largest."""
-    best: tuple[float, float] = (-1.0, -1.0)
-    found = None
-    for srcset in srcsets:
-        for match in islice(_CANDIDATE.finditer(srcset[:_LONGEST_SRCSET]), MOST_CANDIDATES):
-            described = (match[2] or "").strip(_SPACE)
-            size = _SIZE.fullmatch(described)
-            rank = (float(size[1] or 0), float(size[2] or 0)) if size else (0.0, 1.0)
-            if rank > best and (address := (match[1] or "").strip(",")):
-                best, found = rank, f"{address} {described}"
-    return found
+def _candidates(srcset: str) -> Iterator[Candidate]:
+    for match in islice(_CANDIDATE.finditer(srcset[:_LONGEST_SRCSET]), MOST_CANDIDATES):
+        size = _SIZE.fullmatch((match[2] or "").strip(_SPACE))
+        if address := (match[1] or "").strip(","):
+            yield (float(size[1] or 0), float(size[2] or 0)) if size else (0.0, 1.0), address
 
 
 def _images(document: Document, licences: Licences) -> Iterator[FoundImage]:
@@ -202,7 +197,7 @@ def _images(document: Document, licences: Licences) -> Iterator[FoundImage]:
     for address in _in_head(document):
         if url := image_url(address.strip(_SPACE), document.base):
             yield FoundImage(url)
-    of_picture: dict[_Element, list[str]] = {}
+    of_picture: dict[_Element, Candidate | None] = {}
     for node in islice(document.of("img"), 4 * MOST_IMAGES):
         for address in _addresses(node, of_picture):
             if url := image_url(address, document.base):
@@ -221,24 +216,19 @@ def _in_head(document: Document) -> Iterator[str]:
             yield node.get("href")
 
 
-def _addresses(node: _Element, of_picture: dict[_Element, list[str]]) -> Iterator[str]:
+def _addresses(node: _Element, of_picture: dict[_Element, Candidate | None]) -> Iterator[str]:
     """Yield where an img's picture may be, the best first; `of_picture` keeps what others in its picture share."""
-    srcsets = [_srcset(node)]
+    found = [largest([_srcset(node)])]
     if (picture := next(node.iterancestors("picture"), None)) is not None:
-        if (sources := of_picture.get(picture)) is None:
-            sources = of_picture[picture] = _sources(picture) if len(of_picture) < MOST_IMAGES else []
-        srcsets += sources
-    if found := largest(srcsets):
-        yield found
+        if picture not in of_picture:
+            sources = islice(picture.iter("source"), MOST_CANDIDATES if len(of_picture) < MOST_IMAGES else 0)
+            of_picture[picture] = largest(map(_srcset, sources))
+        found.append(of_picture[picture])
+    if best := max(filter(None, found), key=_SIZE_OF, default=None):
+        yield best[1]
     for name in (*_LAZY_SRC, "src"):
         if value := (node.get(name) or "").strip(_SPACE):
             yield value
-
-
-def _sources(picture: _Element) -> list[str]:
-    """Return the largest image of the sources in a picture, as a srcset."""
-    best = largest_candidate(map(_srcset, islice(picture.iter("source"), MOST_CANDIDATES)))
-    return [best] if best else []
 
 
 def _srcset(node: _Element) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from scrapy.http import Headers
+
 from crawlproject.pages.document import language_tag, parse
 from crawlproject.pages.images import FoundImage, Licences, images_of, shown
 from crawlproject.pages.licences import Licence
 from crawlproject.pages.links import Link, links_of
 from crawlproject.pages.media import FoundMedia, media_of
-from crawlproject.pages.rules import Headers, Rules, header, rules_of
+from crawlproject.pages.rules import Rules, header, rules_of
 
 MAX_BYTES = 250_000
 
@@ -64,7 +66,7 @@ def read_page(
     `link_texts`: links with what they say. `media`: also `audio`, `video`, or both.
     """
     content_type = header(headers, "content-type")
-    nosniff = (header(headers, "x-content-type-options") or "").strip().lower() == "nosniff"
+    nosniff = header(headers, "x-content-type-options").strip().lower() == "nosniff"
     if not is_html(content_type, body, nosniff=nosniff):
         return None
     document = parse(url, content_type, body[:MAX_BYTES])
@@ -74,7 +76,7 @@ def read_page(
     return Page(
         url=url,
         title=document.title,
-        language=document.language or language_tag(header(headers, "content-language") or ""),
+        language=document.language or language_tag(header(headers, "content-language")),
         rules=rules,
         links=() if rules.nofollow else links_of(document, with_texts=link_texts),
         images=() if rules.noimages else images,
@@ -84,14 +86,14 @@ def read_page(
     )
 
 
-def is_html(content_type: str | None, body: bytes, *, nosniff: bool = False) -> bool:
+def is_html(content_type: str, body: bytes, *, nosniff: bool = False) -> bool:
     """Tell whether a response is HTML.
 
-    `content_type` is its header, None without one. What is declared as HTML is, unless its bytes are those of
+    `content_type` is its header, "" without one. What is declared as HTML is, unless its bytes are those of
     something else; what has no type, or an unknown one, is if it begins as HTML does, unless `nosniff`, the
     X-Content-Type-Options header, forbids to look. Any other type is believed.
     """
-    essence = (content_type or "").partition(";")[0].strip().lower()
+    essence = content_type.partition(";")[0].strip().lower()
     if essence in _HTML_TYPES:
         return body.startswith(_MARKS) or not (body.startswith(_OTHERS) or _BINARY.search(body[:_HEADER]))
     if essence not in _UNKNOWN_TYPES or nosniff:

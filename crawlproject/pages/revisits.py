@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from crawlproject.pages.rules import Headers, header
+from scrapy.http import Headers
+
 from crawlproject.politeness.versions import Version
 
 UNCHANGED, CHANGED = "unchanged", "changed"  # what a look has found, in events
@@ -54,7 +55,7 @@ def verdict(before: Look | None, digest: str) -> str | None:
 
 def look_of(url: str, headers: Headers, digest: str) -> Look:
     """Return what is known of a page that `url` has answered with."""
-    return Look(LONGEST_S, digest, url, *Version.of(header(headers, "etag"), header(headers, "last-modified")))
+    return Look(LONGEST_S, digest, url, *Version.of(headers.get("ETag"), headers.get("Last-Modified")))
 
 
 def is_home(url: str) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from scrapy.http import Headers
+
 from crawlproject.models import OPT_OUTS
 from crawlproject.politeness.robots_txt import TOKEN, opt_outs, robots_rules
-
-Headers = Mapping[bytes, Iterable[bytes]] | Mapping[str, Iterable[str]]
 
 NO_IMAGES = frozenset(("noimageindex", "noai", "noimageai"))  # whose images are not taken
 
@@ -36,7 +36,11 @@ def rules_of(headers: Headers, metas: Iterable[tuple[str, str]], now: datetime) 
     Meta tags are `robots`, for all, and `crawlproject`, for us; what they and X-Robots-Tag say applies
     together, as Google documents it. `tdm-reservation` is that of the TDM Reservation Protocol.
     """
-    said = set(_of_headers(headers, now))
+    said = {
+        rule
+        for value in headers.getlist("X-Robots-Tag")
+        for rule in robots_rules(value.decode("latin-1").lower(), now)
+    }
     found = set(opt_outs(headers, now))
     for name, content in metas:
         if name in _META_NAMES:
@@ -46,21 +50,6 @@ def rules_of(headers: Headers, metas: Iterable[tuple[str, str]], now: datetime) 
     return Rules("nofollow" in said, tuple(sorted(found | (said & OPT_OUTS.keys()))))
 
 
-def _of_headers(headers: Headers, now: datetime) -> Iterator[str]:
-    for name, values in headers.items():
-        if text_of(name).lower() == "x-robots-tag":
-            for value in values:
-                yield from robots_rules(text_of(value).lower(), now)
-
-
-def header(headers: Headers, wanted: str) -> str | None:
-    """Return the first value of a header, None without one."""
-    for name, values in headers.items():
-        if text_of(name).lower() == wanted:
-            return next((text_of(value) for value in values), None)
-    return None
-
-
-def text_of(value: bytes | str) -> str:
-    """Return a header's name or value as text."""
-    return value.decode("latin-1") if isinstance(value, bytes) else value
+def header(headers: Headers, name: str) -> str:
+    """Return the value of a header, of several the last one; "" without any."""
+    return (headers.get(name) or b"").decode("latin-1")

@@ -63,7 +63,7 @@ class PagePipeline:
         item.page = await asyncio.to_thread(read) if len(item.body) > _LARGE else read()
         item.parse_s = time.perf_counter() - began
         if item.page is None:
-            content_type = header(response.headers, "content-type") or ""
+            content_type = header(response.headers, "content-type")
             reason = f"not HTML (Content-Type: {printable(content_type) or 'none'})"
             return Failure(NOT_HTML, reason, response.status, content_type=content_type)
         item.refused = tuple(name for name in item.page.rules.opt_outs if name in self.forbidding)

@@ -34,6 +34,7 @@ from crawlproject.models import (
     Seed,
     utc_now,
 )
+from crawlproject.pages.rules import header
 from crawlproject.politeness.outcomes import KEPT_BACK, Becomes, Failure, of_status, retry_after_of
 from crawlproject.politeness.robots_txt import opt_outs
 from crawlproject.politeness.versions import Version
@@ -192,5 +193,5 @@ class ImagesSpider(OneItemSpider):
 
 def declared_type(response: Response) -> str | None:
     """Return the content type of a response, as its site declares it, without parameters; None without one."""
-    content_type = printable((response.headers.get("Content-Type") or b"").decode("latin-1"))
+    content_type = printable(header(response.headers, "Content-Type"))
     return content_type.partition(";")[0].strip().lower() or None

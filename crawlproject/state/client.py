@@ -9,6 +9,7 @@ import random
 import secrets
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from crawlproject.state.clock import MICROS, RedisClock
 from crawlproject.state.health import Health, plain, remedy_of
 from crawlproject.state.keys import Keys
 from crawlproject.state.master import client_of, master_of
-from crawlproject.state.over_shards import REDIS_TROUBLE, ask_each
+from crawlproject.state.over_shards import REDIS_TROUBLE, ask_shards
 from crawlproject.state.shards import shard_namespace, shard_of
 from crawlproject.threads import end
 
@@ -308,7 +309,7 @@ async def _least_served(shards: Sequence[State], *, serves: bool) -> State:
     Who `serves` it is one of its workers from now on; of several that come at once the later ones look again.
     """
     while len(shards) > 1:
-        served, _ = await ask_each(shards, State.workers)
+        served, _ = await ask_shards(shards, State.workers)
         least = min(map(len, served.values()), default=0)
         shard = random.choice([one for one, there in served.items() if len(there) == least] or list(shards))
         if not serves or not served:
@@ -328,9 +329,10 @@ async def check_redis(config: Config) -> None:
     """
     state = State(config, "images")
     await state.open()
+    found: dict[State, Any] = {}
     try:
-        # of several, some may be away, or forbid the question
-        found, _ = await ask_each(state.shards, lambda shard: cast("Any", shard.redis).info("memory"))
+        with suppress(*REDIS_TROUBLE):  # some may be away, or forbid the question
+            found, _ = await ask_shards(state.shards, lambda shard: cast("Any", shard.redis).info("memory"))
     finally:
         await state.close()
     for shard, memory in found.items():

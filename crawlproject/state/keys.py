@@ -82,7 +82,7 @@ class Keys:
 
     foreign_of = _OfSpider(
         "Prefix + number of a shard, list, with CRAWL_SHARDS: what waits for that one (msgpack: `kind` seed, "
-        "request or link; see the Lua module `shards`); those of users: `{images:start_urls}:images:foreign:`."
+        "new, request or link; see the Lua module `shards`); of users: `{images:start_urls}:images:foreign:`."
     )
     batch_of = _OfSpider(
         "Prefix + number of a shard, list, with CRAWL_SHARDS: the heads of these that it is given at present, "

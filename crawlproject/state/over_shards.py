@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import redis
@@ -21,12 +21,18 @@ REDIS_TROUBLE = (redis.RedisError, OSError, TimeoutError)
 WITHIN_S = 4.0  # that each has to answer
 
 
-async def ask_each(
+async def ask_shards(
     asked: Iterable[State], call: Callable[[State], Awaitable[T]], *, within_s: float = WITHIN_S
 ) -> tuple[dict[State, T], dict[State, str]]:
-    """Return what `call` returns for each, and of those that did not answer, what is wrong."""
+    """Return what `call` returns for each shard, and of those that did not answer, what is wrong.
 
+    Raises:
+        REDIS_TROUBLE: of the only shard of a crawl.
+
+    """
     shards = list(asked)
+    if len(shards) == 1 and shards[0].count == 1:
+        return {shards[0]: await call(shards[0])}, {}
     answers: dict[State, T] = {}
     away: dict[State, str] = {}
 
@@ -51,53 +57,30 @@ def not_answering(state: State, fault: str, what: str = "") -> redis.ConnectionE
     return redis.ConnectionError(f"{shown(state)} does not answer ({fault}){what}")
 
 
-def by_shard(state: State, sources: Iterable[str]) -> dict[State, list[str]]:
-    """Return sources by the shard that they are in, both in order."""
-    found: dict[State, list[str]] = {shard: [] for shard in state.shards}
-    for source in sources:
-        found[state.shard_for(source)].append(source)
-    return {shard: names for shard, names in found.items() if names}
-
-
-async def ask_shards(
-    shards: Iterable[State], call: Callable[[State], Awaitable[T]], *, within_s: float = WITHIN_S
-) -> tuple[dict[State, T], dict[State, str]]:
-    """Return what `call` returns for each shard, and of those that did not answer, what is wrong.
-
-    Raises:
-        REDIS_TROUBLE: of the only shard of a crawl.
-
-    """
-    asked = list(shards)
-    if len(asked) == 1 and asked[0].count == 1:
-        return {asked[0]: await call(asked[0])}, {}
-
-    return await ask_each(asked, call, within_s=within_s)
-
-
 async def ask_for(
-    state: State, sources: Iterable[str], call: Callable[[State, list[str]], Awaitable[T]]
+    state: State,
+    sources: Iterable[str],
+    call: Callable[[State, list[str]], Awaitable[T]],
+    away: dict[State, str] | None = None,
 ) -> dict[State, T]:
-    """Return what `call` returns for the shards of some sources, each with its sources.
+    """Return what `call` returns for the shards of some sources, each with its sources, both in order.
+
+    What is wrong with those that do not answer is put into `away`.
 
     Raises:
-        redis.ConnectionError: a shard does not answer; the others have been asked all the same.
+        redis.ConnectionError: a shard does not answer, and `away` is None; the others have been asked.
         REDIS_TROUBLE: of the only shard of a crawl.
 
     """
-    groups = by_shard(state, sources)
-    answers, away = await ask_shards(groups, lambda shard: call(shard, groups[shard]), within_s=30.0)
-    check_answered(away, groups)
-    return answers
-
-
-def check_answered(away: Mapping[State, str], groups: Mapping[State, list[str]]) -> None:
-    """Check that each shard has answered.
-
-    Raises:
-        redis.ConnectionError: one has not; the message names its sources.
-
-    """
-    for shard, fault in away.items():
+    groups: dict[State, list[str]] = {}
+    for source in sources:
+        groups.setdefault(state.shard_for(source), []).append(source)
+    asked = [shard for shard in state.shards if shard in groups]
+    answers, faults = await ask_shards(asked, lambda shard: call(shard, groups[shard]), within_s=30.0)
+    if away is not None:
+        away |= faults
+        return answers
+    for shard, fault in faults.items():
         names = ", ".join(groups[shard][:5]) + (", ..." if len(groups[shard]) > 5 else "")
         raise not_answering(shard, fault, f", and has {names}: run this again later")
+    return answers

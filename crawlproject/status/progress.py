@@ -42,7 +42,7 @@ class Progress:
         done = good + gone + failed
         left = overview.outstanding + overview.overflow + overview.seeds
         rate = self._rate(overview.now, done)
-        working = [one.row for one in sample.sources.values() if one.row.work]
+        working = [row for row in sample.sources.values() if row.work]
         self._ended |= {row.source: (overview.now, row) for row in working}
         parts = [f"{done}/{done + left} {_UNITS.get(spider, 'requests')}", f"{_digits(rate)}/s"]
         parts += [f"{count} {what}" for count, what in ((gone, "gone"), (failed, "failed")) if count]

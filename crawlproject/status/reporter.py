@@ -100,8 +100,7 @@ class Reporter:
         if not self.leads or made is None:
             return
         logger.info("%s", one_line(made.as_event()))
-        rows = [one.row for one in made.sample.sources.values()]
-        if spider not in self._said and (remark := said_of_minimum(rows)):
+        if spider not in self._said and (remark := said_of_minimum(made.sample.sources.values())):
             self._said.add(spider)
             logger.warning("%s", printable(remark, 500))
 

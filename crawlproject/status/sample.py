@@ -101,8 +101,8 @@ class Survey:
                 domains.add(domain_of_url(codec.url_of(entry)))
         wanted = (name for name in self.names if self.state.shard_for(name) is shard)
         names = list(dict.fromkeys([*wanted, *overview.sources]))
-        sources = {one.row.source: one async for one in sample_sources_of_shard(shard, names, leases)}
-        listed = math.fsum(one.row.rate_limit for one in sources.values())
+        sources = {one.source: one async for one in sample_sources_of_shard(shard, names, leases)}
+        listed = math.fsum(one.rate_limit for one in sources.values())
         return CrawlSample(
             time=utc_now(),
             spider=shard.keys.spider,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES, SITE_ERRORS
 from crawlproject.state.calls import HISTOGRAMS, LATENCY_BOUNDS, Overview, histogram
-from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceSample
+from crawlproject.status.source_status import LINK_RESULTS, SUCCESSES, SourceRow
 
 LINKS = tuple(f"links_{name}" for name in LINK_RESULTS)  # totals
 _MANY_ERRORS = 0.1  # of all results
@@ -35,7 +35,7 @@ class CrawlSample:
     spider: str
     overview: Overview
     in_flight: InFlight
-    sources: Mapping[str, SourceSample]
+    sources: Mapping[str, SourceRow]
     limits: float = 0.0
     unread: Mapping[str, int] = field(default_factory=dict)
     shards: Sequence[int] = (0,)
@@ -107,7 +107,7 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
 
     success, error = rate(*SUCCESSES), rate(*(f"error_{kind}" for kind in SITE_ERRORS))
     link_rot = rate("link_rot")
-    rows = [source.row for source in sample.sources.values()]
+    rows = list(sample.sources.values())
     for_a_while = sorted(set(overview.halted_for_a_while) - set(overview.halted))
     needs_attention = {
         "error_rps": error > _MANY_ERRORS * (success + link_rot + error),
@@ -171,8 +171,8 @@ def _general(sample: CrawlSample, before: CrawlSample, interval: float) -> dict[
     }
 
 
-def _specific(source: SourceSample, before: CrawlSample, interval: float) -> dict[str, Any]:
-    row, counts = source.row, _counts(source)
+def _specific(row: SourceRow, before: CrawlSample, interval: float) -> dict[str, Any]:
+    counts = _counts(row)
     then = None  # where it was not looked at
     if (found := before.sources.get(row.source)) is not None:
         then = _counts(found)
@@ -185,30 +185,30 @@ def _specific(source: SourceSample, before: CrawlSample, interval: float) -> dic
     def rate(*names: str) -> float | None:
         return None if then is None else round(grown(*names) / interval, 3)
 
-    said = row._asdict()
+    said = row.public()
     for name in ("source", "next_slot_s", "hosts"):
         del said[name]
     answers = 0 if then is None else grown("answers")
     return said | {
         "work": row.work,
         "trouble": row.trouble,
-        "error": source.errors,
-        "last_50_statuses": source.status.statuses,
+        "error": row.errors,
+        "last_50_statuses": row.status.statuses,
         "success_rps": rate(*SUCCESSES),
         "error_rps": rate("errors"),
         "link_rot_rps": rate("link_rot"),
         "link_rot": counts.get("link_rot", 0),
-        "dead": source.status.dead,
+        "dead": row.status.dead,
         "bytes": counts.get("bytes", 0),
         "latency_mean_s": round(grown("latency_us") / answers / 1e6, 6) if answers else None,
-        "fetch_p50_s": quantile(0.5, source.status.fetches),
-        "fetch_p99_s": quantile(0.99, source.status.fetches),
+        "fetch_p50_s": quantile(0.5, row.status.fetches),
+        "fetch_p99_s": quantile(0.99, row.status.fetches),
         "errors": _errors(counts),
     }
 
 
-def _counts(source: SourceSample) -> dict[str, int]:
-    return {**source.status.counts, "errors": source.errors}
+def _counts(row: SourceRow) -> dict[str, int]:
+    return {**row.status.counts, "errors": row.errors}
 
 
 def _errors(counts: Mapping[str, int]) -> dict[str, int]:
@@ -233,7 +233,7 @@ def eta(sample: CrawlSample) -> float | None:
     work in the frontier. 0 without work, None when there is some and nothing goes out, or nothing but such seeds.
     """
     overview = sample.overview
-    rows = [source.row for source in sample.sources.values()]
+    rows = list(sample.sources.values())
     if not overview.outstanding and not overview.seeds:
         return 0.0
     if overview.pause.reason:

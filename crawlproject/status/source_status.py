@@ -15,7 +15,7 @@ from crawlproject.politeness.outcomes import SITE_ERRORS
 from crawlproject.sources.rates import MINIMUM_RATE, Limit, limit_of
 from crawlproject.state.calls import Budget, Pause, SourceStatus
 from crawlproject.state.client import State
-from crawlproject.state.over_shards import ask_shards, by_shard, check_answered
+from crawlproject.state.over_shards import ask_for
 from crawlproject.texts import counted, scrapy_command
 
 SUCCESSES = ("thumbnails", "probes", "pages", "responses")  # counts: what a spider is for
@@ -46,9 +46,11 @@ class SourceRow(NamedTuple):
     came from (eight, and None for all others), each with its `successful` and `errors`. `links`: how many links
     that belong to it were found, by what became of them. `budget`: how many it has `admitted`, `poor` ones among
     them, and may admit (`allowed`, None without a bound); None where links have no budget. `delay_s` is what the
-    spider keeps between two of its requests to the source, besides the rate (0: nothing).
+    spider keeps between two of its requests to the source, besides the rate (0: nothing). `status` is what all
+    of that is made of.
     """
 
+    status: SourceStatus
     source: str
     rate_limit: float
     effective_rate: float
@@ -69,6 +71,17 @@ class SourceRow(NamedTuple):
     items: int = 0
     budget: Mapping[str, int | None] | None = None
 
+    def public(self) -> dict[str, Any]:
+        """Return what people and programs are told of it: all but `status`."""
+        said = self._asdict()
+        del said["status"]
+        return said
+
+    @property
+    def errors(self) -> int:
+        """Attempts that failed at the site or on the way there, retries included."""
+        return sum(self.status.counts[f"error_{kind}"] for kind in SITE_ERRORS)
+
     @property
     def work(self) -> int:
         """Its requests, wherever they wait, and in flight."""
@@ -87,18 +100,6 @@ class SourceRow(NamedTuple):
         return 2 if self.state == "half_open" else 3
 
 
-class SourceSample(NamedTuple):
-    """The status of one source, and what people see of it."""
-
-    status: SourceStatus
-    row: SourceRow
-
-    @property
-    def errors(self) -> int:
-        """Attempts that failed at the site or on the way there, retries included."""
-        return sum(self.status.counts[f"error_{kind}"] for kind in SITE_ERRORS)
-
-
 class Hold(NamedTuple):
     """Why a source is held, "" when it is not, and for how many seconds: None until somebody acts.
 
@@ -111,8 +112,8 @@ class Hold(NamedTuple):
 
 async def sample_sources(
     state: State, sources: list[str], away: dict[State, str] | None = None
-) -> AsyncIterator[SourceSample]:
-    """Yield what is read of each of `sources`, in order.
+) -> AsyncIterator[SourceRow]:
+    """Yield the status of each of `sources`, in order.
 
     Those of a shard that does not answer are left out, and what is wrong with it is put into `away`.
 
@@ -124,24 +125,19 @@ async def sample_sources(
         async for one in sample_sources_of_shard(state, sources):
             yield one
         return
-    groups = by_shard(state, sources)
 
-    async def read(shard: State) -> dict[str, SourceSample]:
-        return {one.row.source: one async for one in sample_sources_of_shard(shard, groups[shard])}
+    async def read(shard: State, names: list[str]) -> dict[str, SourceRow]:
+        return {one.source: one async for one in sample_sources_of_shard(shard, names)}
 
-    found, faults = await ask_shards(groups, read, within_s=30.0)
-    if away is None:
-        check_answered(faults, groups)
-    else:
-        away |= faults
+    found = await ask_for(state, sources, read, away)
     for source in sources:
-        if (read_sample := found.get(state.shard_for(source), {}).get(source)) is not None:
-            yield read_sample
+        if (row := found.get(state.shard_for(source), {}).get(source)) is not None:
+            yield row
 
 
 async def sample_sources_of_shard(
     state: State, sources: list[str], leases: Counter[str] | None = None
-) -> AsyncIterator[SourceSample]:
+) -> AsyncIterator[SourceRow]:
     """Yield the same of `sources` of one shard.
 
     Reads a batch at a time. `leases` is by `count_leases`.
@@ -151,7 +147,7 @@ async def sample_sources_of_shard(
         names = sources[first : first + _BATCH]
         for status in await state.scripts.inspect(names):
             budget = _budget(state.config, status) if state.keys.spider == _PAGES else None
-            yield SourceSample(status, _row(status, leases[status.source], budget))
+            yield _row(status, leases[status.source], budget)
 
 
 def _budget(config: Config, status: SourceStatus) -> dict[str, int | None]:
@@ -166,6 +162,7 @@ def _budget(config: Config, status: SourceStatus) -> dict[str, int | None]:
 def _row(status: SourceStatus, leased: int, budget: Mapping[str, int | None] | None) -> SourceRow:
     work, hold, done = status.queued + status.waiting + status.delayed + leased, hold_of(status), status.counts
     return SourceRow(
+        status=status,
         source=status.source,
         rate_limit=status.limit,
         effective_rate=status.effective,

@@ -23,9 +23,9 @@ def test_what_is_no_such_option_is_refused(text: str) -> None:
 
 def test_a_column_of_its_own_name_is_used_unless_another_is_named() -> None:
     columns = ["URL ", "Source", "uuid", "TEXT"]
-    assert Columns().layout("f", columns).keys == {"url": 0, "source": 1, "uuid": 2}
+    assert Columns().layout("f", columns).keys == {"url": "URL ", "source": "Source", "uuid": "uuid"}
     named = Columns({"uuid": "TEXT", "source": ""}).layout("f", columns)
-    assert named.keys == {"url": 0, "uuid": 3}
+    assert named.keys == {"url": "URL ", "uuid": "TEXT"}
     for wanted, missing in (
         (Columns({"url": "link"}), "'link', only URL , Source, uuid, TEXT"),
         (Columns({}, {"text": "text"}), "'text', only"),

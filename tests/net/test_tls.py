@@ -23,11 +23,12 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
+from twisted.web._newclient import ResponseNeverReceived
 from zope.interface import implementer
 
 from crawlproject.errors import SlotMissed
-from crawlproject.net import tls
-from crawlproject.net.connections import BoundedPool
+from crawlproject.net import connections, tls
+from crawlproject.net.connections import BoundedPool, Sending
 from crawlproject.net.tls import ContextFactory, Sessions
 
 _AUTHORITY = trustme.CA()
@@ -322,41 +323,24 @@ class Endpoint:
         return succeed(protocol)
 
 
-def test_a_site_that_breaks_off_where_a_session_is_resumed_gets_a_full_handshake(
-    factory: ContextFactory, clock: Clock
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_site_that_breaks_off_the_handshake_where_a_session_is_resumed_gets_full_ones_for_an_hour(
+    factory: ContextFactory, clock: Clock, hangs: bool
 ) -> None:
-    site, pool, endpoint = Site(), BoundedPool(reactor), Endpoint()
+    site, pool, endpoint, failed = Site(), BoundedPool(reactor), Endpoint(), list[Failure]()
     answered(factory, site)
-    creator = factory.creatorForNetloc(b"museum.org", 443)
-    ready: list[Any] = []
-    failed: list[Failure] = []
-
-    def connect() -> Any:
-        secure: Any = wrapClientTLS(creator, endpoint)  # type: ignore[arg-type]
-        got = pool._newConnection(("https", b"museum.org", 443), secure)
-        return got.addCallbacks(ready.append, failed.append)
-
-    connect()
-    endpoint.made[0].connectionLost(Failure(ConnectionLost()))
-    assert failed == ready == []
-    again, answer = endpoint.made[1], site.accept()
-    while not ready:
-        data = again.transport.value()
-        again.transport.clear()
-        again.dataReceived(answer(data))
-    answer(again.transport.value())
+    secure: Any = wrapClientTLS(factory.creatorForNetloc(b"museum.org", 443), endpoint)  # type: ignore[arg-type]
+    connections.sending.set(told := Sending())
+    got = pool._newConnection(("https", b"museum.org", 443), secure).addErrback(failed.append)
+    if hangs:
+        got.cancel()
+    else:
+        endpoint.made[0].connectionLost(Failure(ConnectionLost()))
+    assert failed[0].check(CancelledError if hangs else ResponseNeverReceived)
+    factory.failed(told.carrier, ConnectionLost())
+    answered(factory, site)
     assert site.resumed == [False, False]
-    assert failed == []
-    answered(factory, site)
-    connect()  # no session is resumed for an hour: if the site breaks off, it has failed
-    endpoint.made[2].connectionLost(Failure(ConnectionLost()))
-    assert len(failed) == 1
-    assert len(endpoint.made) == 3
     clock.later = 1.01 * _HOUR
     answered(factory, site)
     answered(factory, site)
-    assert site.resumed == [False] * 4 + [True]
-    connect().cancel()  # a site that hangs there: the request is tried again, as after any time-out
-    assert failed[1].check(CancelledError)
-    answered(factory, site)
-    assert site.resumed == [False] * 4 + [True, False]
+    assert site.resumed == [False, False, False, True]

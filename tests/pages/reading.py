@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from scrapy.http import HtmlResponse
+from scrapy.http import Headers, HtmlResponse
 
 from crawlproject.models import Fetch
 from crawlproject.pages.items import FetchedPage
@@ -27,7 +27,7 @@ def read(
     """Return what a page says, which must be HTML."""
     body = html.encode() if isinstance(html, str) else html
     named = {"Content-Type": [content_type]} | {name.replace("_", "-"): [value] for name, value in headers.items()}
-    page = read_page(url, named, body, NOW, link_texts=link_texts, media=media)
+    page = read_page(url, Headers(named), body, NOW, link_texts=link_texts, media=media)
     assert page is not None
     return page
 

@@ -70,13 +70,13 @@ async def test_what_all_shards_have_is_summed(state: State) -> None:
     assert made.general["global_max_rps"] == sum(RATES.values())
     assert list(made.specific) == sorted(NAMES)
     assert made.general["shards_stopped"] == {}
-    assert [one.row.rate_limit async for one in sample_sources(state, NAMES)] == list(RATES.values())
+    assert [one.rate_limit async for one in sample_sources(state, NAMES)] == list(RATES.values())
     assert await present_spiders(state, ["images", "pages"]) == ["images"]
 
 
 async def test_orders_go_to_the_shard_of_each_source(state: State) -> None:
     await controls.halt(state, NAMES, BY)
-    assert {one.row.state async for one in sample_sources(state, NAMES)} == {"halted"}
+    assert {one.state async for one in sample_sources(state, NAMES)} == {"halted"}
     assert await controls.resume(state, [*NAMES, "unheard-of"], BY) == NAMES
     await controls.set_rate(state, NAMES[0], "0.5", BY)
     await controls.set_rate(state, NAMES[1], "7", BY)
@@ -136,11 +136,11 @@ async def test_a_shard_that_is_away_is_said_to_be_and_hides_no_other(
     assert made.specific.keys() == before.specific.keys()
     assert made.general["success_rps"] == 0
     faults: dict[State, str] = {}
-    assert [one.row.source async for one in sample_sources(state, NAMES, faults)] == there
+    assert [one.source async for one in sample_sources(state, NAMES, faults)] == there
     assert list(faults) == [state.shards[0]]
     with pytest.raises(redis.ConnectionError, match=f"shard 0 of 2 does not answer .*{gone[0]}"):
         await controls.halt(state, NAMES, BY)
-    assert {one.row.state async for one in sample_sources(state, there)} == {"halted"}
+    assert {one.state async for one in sample_sources(state, there)} == {"halted"}
     assert await healthcheck.check(config.load(shared), "vm1") is None
     with pytest.raises(redis.RedisError):  # it may be in the shard that is away
         await healthcheck.check(config.load(shared), "vm2")

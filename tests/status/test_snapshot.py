@@ -19,7 +19,7 @@ from crawlproject.status.snapshot import (
     eta,
     snapshot,
 )
-from crawlproject.status.source_status import SourceRow, SourceSample, said_of_minimum
+from crawlproject.status.source_status import SourceRow, said_of_minimum
 
 BUCKETS = len(LATENCY_BOUNDS) + 1
 
@@ -28,12 +28,12 @@ def row(name: str, **more: Any) -> SourceRow:
     base: dict[str, Any] = {
         "source": name, "rate_limit": 5.0, "effective_rate": 5.0, "reason": "by size", "queued": 0, "waiting": 0,
         "delayed": 0, "in_flight": 0, "successful": 0, "failed": 0, "state": "closed", "eta_s": 0.0,
-        "next_slot_s": 0.0,
+        "next_slot_s": 0.0, "status": None,
     }  # fmt: skip
     return SourceRow(**base | more)
 
 
-def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
+def sample_at(now: float, *sources: SourceRow, **more: Any) -> CrawlSample:
     totals = dict(more.pop("totals", {}))
     for name, counts in (("fetch", more.pop("fetches", ())), ("parse", more.pop("parses", ()))):
         totals |= {f"{name}:{bucket}": count for bucket, count in enumerate(counts)}
@@ -43,7 +43,7 @@ def sample_at(now: float, *sources: SourceSample, **more: Any) -> CrawlSample:
         "excluded": 0, "halted": [], "halted_for_a_while": [], "totals": totals,
         "sources": [], "ready": 0, "redis_bytes": 0, "spilled": 0,
     }  # fmt: skip
-    by_name = {one.row.source: one for one in sources}
+    by_name = {one.source: one for one in sources}
     return CrawlSample(utc_now(), "images", Overview(**base | more), InFlight(0, 0, 0), by_name)
 
 
@@ -54,12 +54,12 @@ def source(
     counts: dict[str, int] | None = None,
     fetches: Sequence[int] = (),
     **more: Any,
-) -> SourceSample:
+) -> SourceRow:
     # unless a test says otherwise, what succeeded are images, and what failed has failed at the first attempt
     usual = {"thumbnails": more.get("successful", 0), "error_timeout": more.get("failed", 0)}
     counts = {name: count for name, count in (usual | (counts or {})).items() if count}
     status: Any = SimpleNamespace(counts=Counter(counts), dead=dead, statuses={"200": 3}, fetches=fetches)
-    return SourceSample(status, row(name, **more))  # what is made of the rest of it is in the row
+    return row(name, status=status, **more)  # what is made of the rest of it is in the row
 
 
 def between(before: CrawlSample, after: CrawlSample) -> Snapshot:

@@ -342,8 +342,8 @@ class Dashboard(Resource):  # type: ignore[misc]
                 what = "rate by size again" if rate == "auto" else f"rate set to {rate} requests a second"
         logger.info("Dashboard: %s: %s, by %s", source, what, who.partition(", ")[2], extra={"source": source})
         request.setHeader("Content-Type", "application/json")
-        [row] = [one.row async for one in sample_sources(state, [source])]
-        return one_line({"source": source, "row": {**row._asdict(), "trouble": row.trouble}}).encode()
+        [row] = [one async for one in sample_sources(state, [source])]
+        return one_line({"source": source, "row": {**row.public(), "trouble": row.trouble}}).encode()
 
 
 def _header(request: Any, name: bytes) -> str:

@@ -135,9 +135,12 @@ class Making:
                 f"{self._where} has a dataset, whose crawl this Redis does not know: all images would be fetched "
                 "twice; name an empty folder, or set REDIS_URL to the Redis of its crawl"
             )
-        target = self._prepared(state)
         ending, self._read.follow = threading.Event(), True
-        sink = target.sink(state, ending.is_set)
+        target = self._target(state, self._where, self._read, self.settings)
+        target.about_it = self._about
+        sink, own = target.sink(state, ending.is_set), config.load(self.settings)
+        is_square = own.thumbnail_mode == "center_crop" and not own.thumbnail_enlarge
+        sink.square = own.thumbnail_sizes[0] if is_square else 0
         began, survey, is_whole = time.monotonic(), Survey(state), False
         sample: CrawlSample | None = None
         with cli.stoppable() as stop:
@@ -163,8 +166,7 @@ class Making:
                     await asyncio.wait((reading,), timeout=_EVERY_S)
             finally:
                 feeding.stopped.set()
-                grace = config.load(self.settings).shutdown_grace + _GRACE_S
-                await asyncio.to_thread(workers.stop, grace)
+                await asyncio.to_thread(workers.stop, own.shutdown_grace + _GRACE_S)
                 self._read.follow = False  # what there is by now is read to its end
                 faults = await reading
         for fault in filter(None, (feeding.fault, *faults)):
@@ -191,14 +193,6 @@ class Making:
             "remarks": [*target.remarks(), *_said_of_smaller(sink, has_parts=has_parts)],
         }
 
-    def _prepared(self, state: State) -> ParquetTarget:
-        target = self._target(state, self._where, self._read, self.settings)
-        target.about_it = self._about
-        own = config.load(self.settings)
-        if own.thumbnail_mode == "center_crop" and not own.thumbnail_enlarge:
-            target.square = own.thumbnail_sizes[0]
-        return target
-
     async def tell_why(self, state: State, sample: CrawlSample) -> None:
         """Say the commonest reason of failures, as soon as there are any, and again when it is another."""
         if sample.overview.dead == self._failed or len(self._said_reasons) == _REASONS:
@@ -212,7 +206,7 @@ class Making:
                 self.screen.say(f"failed: {whole[kind]}")
 
     def _show(self, sample: CrawlSample, *, is_reading: bool = False) -> None:
-        slow = said_of_minimum((one.row for one in sample.sources.values()), "--rate")
+        slow = said_of_minimum(sample.sources.values(), "--rate")
         if slow and not self._said_slow:
             self._said_slow = True
             self.screen.say(f"slow: {slow}")

@@ -62,7 +62,6 @@ class ParquetTarget(Target):
                 "at which the crawl would wait for it: lower --rows, or raise that setting"
             )
         self.about_it: dict[str, str | None] = {}  # what else is noted, to be the same when it is continued
-        self.square = 0  # pixels of a side that thumbnails are meant to have; 0: any
         try:
             self.kept = self.kept_columns(opts.keep or "")
         except ValueError as error:
@@ -96,9 +95,7 @@ class ParquetTarget(Target):
             | {"keep": ",".join(f"{name}:{kind}" for name, kind in self.kept.items()) or None}
         )
         every = self.opts.every or EVERY_S
-        dataset = Dataset(shard, parts, form, every=every, name=self.opts.reader, about=about, stopping=stopping)
-        dataset.square = self.square
-        return dataset
+        return Dataset(shard, parts, form, every=every, name=self.opts.reader, about=about, stopping=stopping)
 
     def form(self, shard: State, parts: Parts) -> tuple[ParquetForm, dict[str, Any]]:
         """Return the form of the parts, and what is noted of the dataset."""

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from crawlproject.errors import CrawlprojectError
@@ -29,12 +28,6 @@ def _end_with_the_command() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (signal.SIGTERM, 0, 0, 0)))
 
 
-@dataclass
-class _Worker:
-    process: subprocess.Popen[bytes]
-    log: Path
-
-
 class Workers:
     """`count` workers with these `options`, in a process group of their own: Ctrl-C is for who started them.
 
@@ -46,7 +39,7 @@ class Workers:
         self._count = count
         self._logs = logs
         self._say = say
-        self._running: list[_Worker] = []
+        self._running: dict[Path, subprocess.Popen[bytes]] = {}  # by their logs
         self._killed = 0
         self._started = False
 
@@ -57,49 +50,48 @@ class Workers:
             CrawlprojectError: one has ended for a reason, and others would; the message has its last words.
 
         """
-        for worker in [one for one in self._running if one.process.poll() is not None]:
-            self._running.remove(worker)
-            self._killed += worker.process.returncode < 0
+        for log, process in list(self._running.items()):
+            if (status := process.poll()) is None:
+                continue
+            del self._running[log]
+            self._killed += status < 0
             if self._killed > _MOST_KILLED:
                 raise CrawlprojectError(
-                    f"{self._killed} workers were killed, the last by signal {-worker.process.returncode}: see "
-                    f"whether memory is short, and start again ({worker.log})"
+                    f"{self._killed} workers were killed, the last by signal {-status}: see whether memory is "
+                    f"short, and start again ({log})"
                 )
-            if worker.process.returncode > 0:
-                lines = worker.log.read_text(errors="replace").split("\n")
+            if status > 0:
+                lines = log.read_text(errors="replace").split("\n")
                 last = next((line for line in reversed(lines) if line.strip()), "without a word")
-                raise CrawlprojectError(
-                    f"a worker ended with {worker.process.returncode}: {printable(last, 500)} ({worker.log})"
-                )
+                raise CrawlprojectError(f"a worker ended with {status}: {printable(last, 500)} ({log})")
         if not self._started:
             self._started = True
             self._say(f"{counted(self._count, 'worker')}, logs: {self._logs}; Ctrl-C stops them")
-        names = {one.log.name for one in self._running}
         for number in range(1, self._count + 1):
-            if (name := f"worker-{number}.log") not in names:
-                self._running.append(self._start(self._logs / name))
+            log = self._logs / f"worker-{number}.log"
+            if log not in self._running:
+                self._running[log] = self._start(log)
 
-    def _start(self, log: Path) -> _Worker:
+    def _start(self, log: Path) -> subprocess.Popen[bytes]:
         words = sys.orig_argv
         program = words[1 : words.index("dataset")] if "dataset" in words else ["-m", "scrapy"]  # as it was called
         command = [sys.executable, *program, "crawl", "images", *self._options, "--logfile", str(log)]
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as said:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, process_group=0,
                 preexec_fn=_end_with_the_command,  # noqa: PLW1509 - see there
             )  # fmt: skip
-        return _Worker(process, log)
 
     def stop(self, within_s: float) -> None:
         """Stop them in good order: they finish what they have begun. Blocks, and kills who takes longer."""
-        for worker in self._running:
-            worker.process.terminate()
+        for process in self._running.values():
+            process.terminate()
         end = time.monotonic() + within_s
-        for worker in self._running:
+        for process in self._running.values():
             try:
-                worker.process.wait(max(end - time.monotonic(), 0))
+                process.wait(max(end - time.monotonic(), 0))
             except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+                process.kill()
+                process.wait()
         self._running.clear()

@@ -17,7 +17,7 @@ from crawlproject.politeness.outcomes import ERROR_KINDS, NOT_HTML_TYPES
 from crawlproject.state.calls import HISTOGRAMS, histogram
 from crawlproject.status.reporter import STALE_S
 from crawlproject.status.snapshot import LINKS, CrawlSample, quantile
-from crawlproject.status.source_status import SourceSample
+from crawlproject.status.source_status import SourceRow
 
 MOST_SOURCES = 100  # with a label of their own
 OTHER = "other"  # the label of all others, and so of a source that is called that
@@ -61,18 +61,18 @@ _OF_WORKER = (
 
 # Gauges: their names, their help, and where the value is; of a list its length counts.
 _GAUGES_OF_SOURCES = (
-    ("crawl_rate_limit", "Limit in force, in requests a second.", "row.rate_limit"),
+    ("crawl_rate_limit", "Limit in force, in requests a second.", "rate_limit"),
     (
         "crawl_effective_rate",
         "What is left of the limit after back-off and robots.txt delays.",
-        "row.effective_rate",
+        "effective_rate",
     ),
-    ("crawl_queued_requests", "Requests that wait for a slot.", "row.queued"),
-    ("crawl_overflow_requests", "Requests beyond its window.", "row.waiting"),
-    ("crawl_delayed_requests", "Requests that wait for their retry.", "row.delayed"),
-    ("crawl_in_flight_requests", "Requests that workers hold.", "row.in_flight"),
+    ("crawl_queued_requests", "Requests that wait for a slot.", "queued"),
+    ("crawl_overflow_requests", "Requests beyond its window.", "waiting"),
+    ("crawl_delayed_requests", "Requests that wait for their retry.", "delayed"),
+    ("crawl_in_flight_requests", "Requests that workers hold.", "in_flight"),
     ("crawl_dead_letters", "Dead letters at present.", "status.dead"),
-    ("crawl_eta_seconds", "Time until its work is done; absent while nothing goes out.", "row.eta_s"),
+    ("crawl_eta_seconds", "Time until its work is done; absent while nothing goes out.", "eta_s"),
 )
 _GAUGES = (
     ("crawl_outstanding_requests", "Requests queued, delayed or leased.", "overview.outstanding"),
@@ -136,12 +136,12 @@ class _Labels:
     def __init__(self, most: int) -> None:
         self.others: Counter[str] = Counter()
         self._most = most
-        self._labelled: dict[str, SourceSample] = {}  # as they were read last
+        self._labelled: dict[str, SourceRow] = {}  # as they were read last
 
-    def of(self, sample: CrawlSample) -> dict[str, SourceSample]:
+    def of(self, sample: CrawlSample) -> dict[str, SourceRow]:
         """Return the labelled sources of a sample, and count what the others have done by then."""
         new = sample.sources.keys() - self._labelled.keys() - {OTHER}
-        rows = {name: sample.sources[name].row for name in new}
+        rows = sample.sources
         busy = sorted(new, key=lambda name: (-rows[name].successful - rows[name].failed, -rows[name].work, name))
         names = [*self._labelled, *busy[: self._most - len(self._labelled)]]
         found = {name: sample.sources[name] for name in names if name in sample.sources}
@@ -205,7 +205,7 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
             "gauge", name, text, *(("", _value(one, path), {"source": source}) for source, one in labelled.items())
         )
     states = (
-        ("", one.row.state == state, {"source": source, "state": state})
+        ("", one.state == state, {"source": source, "state": state})
         for source, one in labelled.items()
         for state in _STATES
     )
@@ -235,7 +235,7 @@ def _metrics(spider: str, sample: CrawlSample, labels: _Labels) -> Iterator[Metr
         yield metric("gauge", name, text, ("", _value(sample, path), {}))
 
 
-def _value(of: CrawlSample | SourceSample, path: str) -> float | None:
+def _value(of: CrawlSample | SourceRow, path: str) -> float | None:
     value = attrgetter(path)(of)
     return float(len(value)) if isinstance(value, Sized) else value
 

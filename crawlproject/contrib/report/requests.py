@@ -77,7 +77,7 @@ async def read_requests(state: State, source: str) -> RequestsOf:
     for block, fields in zip(blocks, found, strict=True):
         for name, packed in fields.items():
             if name.isdigit():
-                hour = _hour((block * _BLOCK_HOURS + int(name)) * _HOUR_S, *_unpacked(packed))
+                hour = _hour((block * _BLOCK_HOURS + int(name)) * _HOUR_S, packed)
                 hours += [hour] if hour.begin >= since else []
             elif name[:2] in {b"r:", b"R:"}:
                 url = name[2:].decode(errors="replace")
@@ -97,17 +97,8 @@ def _unpacked(packed: bytes) -> list[Any]:
     return values
 
 
-def _hour(
-    begin: int,
-    requests: int,
-    received: int,
-    first: int,
-    last: int,
-    peak: int,
-    peak_at: int,
-    rate: int,
-    *kinds: Any,
-) -> Hour:
+def _hour(begin: int, packed: bytes) -> Hour:
+    requests, received, first, last, peak, peak_at, rate, *kinds = _unpacked(packed)
     counts = dict(zip(kinds[::2], kinds[1::2], strict=True))
     sent = begin + first / 1000, begin + last / 1000
     return Hour(begin, requests, received, *sent, peak, begin + peak_at, rate / 1000, counts)

@@ -71,7 +71,7 @@ async def site_report(state: State, source: str) -> dict[str, Any]:
             f"nothing is known of {source}: the catalogue does not name it, nothing was requested of it in the "
             f"last {KEPT_DAYS} days; see scrapy sources, or for what a URL belongs to scrapy explain URL"
         )
-    [(status, row, *_)] = [one async for one in sample_sources(state, [source])]
+    [row] = [one async for one in sample_sources(state, [source])]
     note = None if excluded is None else await noted_exclusion(state, excluded)
     return {
         "source": source,
@@ -97,7 +97,7 @@ async def site_report(state: State, source: str) -> dict[str, Any]:
             "hours_above_allowed": sum(hour.peak > most_allowed(hour.rate) for hour in found.hours),
         },
         "hours": [{"begin": _iso(hour.begin), **_figures([hour])} for hour in found.hours],
-        "robots": await _robots(state, source, found, status),
+        "robots": await _robots(state, source, found, row.status),
         "incidents": [{"time": _iso(one.time), "what": one.what, "why": one.why} for one in found.incidents],
     }
 

@@ -265,15 +265,11 @@ class SourceScripts(Caller):
             return "" if by_size is None else row_text(by_size, claims.get(source, ""), options.get(source, ""))
 
         rows = [[source, str(in_force), row(source, by_size)] for source, in_force, by_size in rates]
-        return await self._set_rates(fence, rates=rows, hosts=dict(hosts))
+        return bool(await self._run("set_rates", fence=fence, rates=rows, hosts=dict(hosts)))
 
     async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:
         """Take sources and domains out of the catalogue's part; False when another leads by now."""
-        return await self._set_rates(fence, gone=list(sources), gone_hosts=list(domains))
-
-    async def _set_rates(self, fence: int, **written: Any) -> bool:
-        nothing: dict[str, Any] = {"rates": [], "hosts": {}, "gone": [], "gone_hosts": []}
-        return bool(await self._run("set_rates", fence=fence, **nothing | written))
+        return bool(await self._run("set_rates", fence=fence, gone=list(sources), gone_hosts=list(domains)))
 
     async def watch(self, fence: int) -> int:
         """Look at sources on the watchlist; return 1, or 2 if there are more, or 0 if another leads by now."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlproject.contrib.datasets.workers import Workers, _Worker
+from crawlproject.contrib.datasets.workers import Workers
 from crawlproject.errors import CrawlprojectError
 from tests.waiting import until
 
@@ -17,9 +17,9 @@ class Failing(Workers):
 
     script = ""
 
-    def _start(self, log: Path) -> _Worker:
+    def _start(self, log: Path) -> subprocess.Popen[bytes]:
         log.write_text("settings\nthe reason\n\n")
-        return _Worker(subprocess.Popen(["sh", "-c", self.script]), log)
+        return subprocess.Popen(["sh", "-c", self.script])
 
 
 @pytest.mark.parametrize(

@@ -179,10 +179,10 @@ async def test_operators_see_when_the_next_page_comes(state: State, pages: State
     await rule(state, ("museum", 40))
     await put_page(pages, "a", "b", "c")
     await lease(pages)
-    [(_, row, *_)] = [one async for one in sample_sources(pages, ["museum"])]
+    [row] = [one async for one in sample_sources(pages, ["museum"])]
     assert "paced: next page in " in row.reason
     assert DELAY_S - 30 < row.next_slot_s <= DELAY_S
     assert row.eta_s is not None
     assert row.eta_s >= 2 * DELAY_S
-    [(_, row, *_)] = [one async for one in sample_sources(state, ["museum"])]
+    [row] = [one async for one in sample_sources(state, ["museum"])]
     assert "paced" not in row.reason

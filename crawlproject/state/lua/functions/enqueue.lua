@@ -41,7 +41,7 @@ register('enqueue', function(ctx, K, A)
 
   -- Has an item wait for the shard of its source.
   local function forward(seed, item, shard, index)
-    if shards.send(ctx, shard, seed and 'seed' or 'request', seed and {seed = seed} or item) then
+    if shards.send(ctx, shard, seed and 'seed' or 'new', seed and {seed = seed} or item) then
       forwarded = forwarded + 1
     elseif seed then
       returned[#returned + 1] = seed

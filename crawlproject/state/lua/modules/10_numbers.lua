@@ -62,23 +62,6 @@ end
 
 local statistics = {}
 
--- Adds to a statistic.
-function statistics.add(key, field, count)
-  if count ~= 0 then redis.call('HINCRBY', key, field, text(count)) end
-end
-
--- The same for several fields at once.
-function statistics.add_all(key, counts)
-  local fields, sums = {}, {}
-  for field in pairs(counts) do fields[#fields + 1] = field end
-  if #fields == 0 then return end
-  for index, before in ipairs(redis.call('HMGET', key, unpack(fields))) do
-    local field = fields[index]
-    sums[2 * index - 1], sums[2 * index] = field, (before or 0) + counts[field]
-  end
-  redis.call('HSET', key, unpack(sums))
-end
-
 -- What is counted of a source, by name.
 function statistics.counts_of(ctx, source)
   local packed = redis.call('HGET', ctx.K.counts, source)
@@ -96,7 +79,7 @@ function statistics.note(ctx, source, name, number)
 end
 
 at_end('counts', function(ctx)
-  local sources, values, totals = {}, {}, {}
+  local sources, values, totals, names, sums = {}, {}, {}, {}, {}
   for source, numbers in pairs(ctx.counts) do
     for name, number in pairs(numbers) do totals[name] = (totals[name] or 0) + number end
     if source ~= '' then sources[#sources + 1] = source end
@@ -107,5 +90,9 @@ at_end('counts', function(ctx)
     values[2 * index - 1], values[2 * index] = source, cmsgpack.pack(counts)
   end
   write_all('HSET', ctx.K.counts, values)
-  statistics.add_all(ctx.K.totals, totals)
+  for name in pairs(totals) do names[#names + 1] = name end
+  for index, before in ipairs(read_all('HMGET', ctx.K.totals, names)) do
+    sums[2 * index - 1], sums[2 * index] = names[index], (before or 0) + totals[names[index]]
+  end
+  write_all('HSET', ctx.K.totals, sums)
 end)

@@ -6,18 +6,15 @@ local rates = {}
 
 -- The number of a limit, as it is written, and whether `over-robots` stands after it.
 function rates.parts_of_limit(value)
-  local rate = value and value:match('^%s*(%S+)%s+over%-robots%s*$')
+  if not value or tonumber(value) then return value, false end
+  local rate = value:match('^%s*(%S+)%s+over%-robots%s*$')
   return rate or value, rate and true or false
 end
 
 -- The limit that is written so; false: none.
 function rates.parsed(ctx, value)
-  local rate, is_over = tonumber(value), false
-  if value and not rate then
-    rate, is_over = rates.parts_of_limit(value)
-    rate = tonumber(rate)
-  end
-  return {rate = rate or ctx.A.min_rate, is_over_robots = is_over, is_known = value ~= false}
+  local rate, is_over = rates.parts_of_limit(value)
+  return {rate = tonumber(rate) or ctx.A.min_rate, is_over_robots = is_over, is_known = value ~= false}
 end
 
 reads('limits', function(ctx, sources)

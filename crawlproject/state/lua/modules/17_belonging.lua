@@ -42,7 +42,7 @@ reads('sources_of', function(ctx, domains)
   look_up(ctx, 'beliefs', named)
   for index, domain in ipairs(domains) do
     local owner = owners[index]
-    if not owner or not naming.is_valid(owner) or not belonging.is_believed(ctx, owner, domain) then owners[index] = domain end
+    if not owner or not belonging.is_believed(ctx, owner, domain) then owners[index] = domain end
   end
   return owners
 end)

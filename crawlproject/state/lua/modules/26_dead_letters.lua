@@ -24,10 +24,10 @@ function dead_letters.add(ctx, what, body, source, reason, deliveries, refusal, 
     return
   elseif refusal then
     fields[#fields + 1], fields[#fields + 2] = 'refusal', 1
-    statistics.add(ctx.K.dead_sources, REFUSALS, 1)
+    redis.call('HINCRBY', ctx.K.dead_sources, REFUSALS, 1)
   end
   redis.call('XADD', ctx.K.dead, '*', unpack(fields))
-  if source and source ~= '' then statistics.add(ctx.K.dead_sources, source, 1) end
+  if source and source ~= '' then redis.call('HINCRBY', ctx.K.dead_sources, source, 1) end
 end
 
 -- Returns whether it was there.

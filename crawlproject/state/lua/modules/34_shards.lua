@@ -5,8 +5,8 @@
 --
 -- What belongs to another shard is an entry of the list for that one: a map with `kind` and what its intake takes.
 --    seed: `seed`, a line of the seed list, which goes to that shard's (receive.lua)
---    request: the fields of NewRequest (state/calls/frontier.py); without `digest` it was admitted before, and comes in place
---       of one, after `micros`, at the head of its queue or, a `stray`, behind what waits there (receive.lua)
+--    new: the fields of NewRequest (state/calls/frontier.py) (enqueue.lua)
+--    request: one that was admitted before (take_in below; receive.lua)
 --    link: `entry`, `digest` and `host` of a link found on a page, `source` and `domain` of its group, `page`, which links
 --       of one page have in common, and how many may be admitted (discover.lua)
 -- A forwarder gives a batch of them at a time to that shard, and then forgets it (frontier/forwarding.py).
