@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 
 from crawlproject import config
@@ -31,7 +30,6 @@ _REFRESH_S = 1800.0  # between two readings of the catalogue
 _REFRESH_SOON_S = 30.0  # after one that failed
 _READ_TIMEOUT_S = 600.0  # for one reading
 _PAGE = 1000  # sources or domains that are compared at once
-_WRITTEN = 25  # of them that are written in one call, which holds up Redis for some 2 ms
 _WATCHES_A_TICK = 4  # calls, each of which looks at 50 sources of each set
 _UNREAD_S = 60.0  # between two looks for keys of operators that nothing reads
 _NAMED = 5  # of them, in a warning
@@ -217,14 +215,14 @@ class Leader:
                     if wanted.encode() != present.row or (is_own and str(limit).encode() != present.limit):
                         changes.append((row.source, limit, row.rate))
                 options = {row.source: row.options for row in rows}
-                if not await self._write(fence, changes, options, {row.source: self._claims(row) for row in rows}):
+                claims = {row.source: self._claims(row) for row in rows}
+                if not await self.state.scripts.set_rates(fence, changes, {}, options, claims):
                     return False
         for hosts in catalogue.hosts(_PAGE):
             before = await source_table.sources_of_domains(self.state, list(hosts))
             moved = [item for item, source in zip(hosts.items(), before, strict=True) if item[1] != source]
-            for first in range(0, len(moved), _WRITTEN):
-                if not await self.state.scripts.set_rates(fence, [], dict(moved[first : first + _WRITTEN])):
-                    return False
+            if not await self.state.scripts.set_rates(fence, [], dict(moved)):
+                return False
         gone = await self._forget(fence, catalogue)
         if gone is None:
             return False
@@ -251,7 +249,7 @@ class Leader:
                     for source, present in zip(gone, stored, strict=True)
                 ]
                 # The rates first: should Redis fail in between, the next reading finds these sources once more.
-                if not await self._write(fence, changes):
+                if not await self.state.scripts.set_rates(fence, changes, {}):
                     return None
                 if gone and not await self.state.scripts.forget(fence, gone, []):
                     return None
@@ -264,20 +262,6 @@ class Leader:
                 return None
             more = cursor != 0
         return count
-
-    async def _write(
-        self,
-        fence: int,
-        changes: Sequence[_Change],
-        options: Mapping[str, str] | None = None,
-        claims: Mapping[str, str] | None = None,
-    ) -> bool:
-        """Write rates, and the options and claims of their sources if given; False if another leads by now."""
-        for first in range(0, len(changes), _WRITTEN):
-            written = changes[first : first + _WRITTEN]
-            if not await self.state.scripts.set_rates(fence, written, {}, options, claims):
-                return False
-        return True
 
     def _claims(self, row: Row) -> str:
         """Return the domains that a row is bound to, "" when it is believed on any."""
@@ -314,7 +298,7 @@ class Leader:
                 limit = self._in_force(source, present.override, MINIMUM_RATE if by_size is None else by_size)
                 if present.limit is None or limit_of(present.limit) != limit:
                     changes.append((source, limit, None))
-            await self._write(fence, changes)
+            await self.state.scripts.set_rates(fence, changes, {})
 
     def _in_force(self, source: str, override: bytes | None, by_size: float) -> Limit:
         """Return the limit that a source should have, and note its override; the audit trail tells of changes."""

@@ -224,9 +224,8 @@ class Lease:
     passed the gate, `revoked` that it must not be sent any more: its source was stopped, or others have it.
     `reached_spider` says that a callback or errback was called: what that yields is new, whatever its meta. `sent`
     says that a request was handed to its connection for it, `requested` what came of that. `started` and `fetched`
-    are the moments at which Scrapy got it, and at which its download ended, well or not; None before. `parked`
-    says that it waits for its host's addresses or its robots.txt. `unstored` counts the requests that it has led
-    to and that are not stored yet.
+    are the moments at which Scrapy got it, and at which its download ended, well or not; None before. `unstored`
+    counts the requests that it has led to and that are not stored yet.
     """
 
     id: str
@@ -241,7 +240,6 @@ class Lease:
     sent: bool = False
     requested: Requested | None = None
     revoked: bool = False
-    parked: bool = False
     reached_spider: bool = False
     started: float | None = None
     fetched: float | None = None

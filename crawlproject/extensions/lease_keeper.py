@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -28,7 +28,6 @@ from crawlproject.models import (
     REVISIT,
     Event,
     Fetch,
-    ImageFacts,
     Lease,
     LinkRotEvent,
 )
@@ -118,16 +117,14 @@ class LeaseKeeper(Extension):
         lease: Lease = request.meta[LEASE]
         match item:
             case Event():
-                gone = (item.status,) if isinstance(item, LinkRotEvent) else ()
-                self._done(lease, request, item, item.status, item.counts, gone)
+                outcome = of_status(item.status, gone=(item.status,) if isinstance(item, LinkRotEvent) else ())
+                self._ends[lease.id] = _done(lease, request, outcome, item.status, item.counts, item)
             case ReadPage():
-                look = self._look(request, item.look)
-                more = tuple((one.STREAM, one.to_json()) for one in item.media)
-                self._done(
-                    *(lease, request, item.event, item.status, item.counts),
-                    more_events=more,
+                self._ends[lease.id] = _done(
+                    *(lease, request, of_status(item.status), item.status, item.counts, item.event),
+                    more_events=tuple((one.STREAM, one.to_json()) for one in item.media),
                     parse_s=item.parse_s,
-                    **look,
+                    revisit=self._revisit(request, item.look),
                 )
             case Failure():
                 self._failed(lease, request, item)
@@ -142,8 +139,9 @@ class LeaseKeeper(Extension):
         request = _request_of(response)
         if request is not None and LEASE in request.meta and self._one_item_each:
             lease: Lease = request.meta[LEASE]
-            reason, attempt = printable(f"dropped: {exception}"), _attempt(request, DROPPED, _status_of(response))
-            self._ends[lease.id] = _dead_letter(lease, codec.paced_as(request), reason, _counts(DROPPED), attempt)
+            status = getattr(response, "status", None)  # None: `response` is the failure
+            reason = printable(f"dropped: {exception}")
+            self._ends[lease.id] = _dead_letter(lease, request, DROPPED, status, reason)
 
     def item_error(self, item: Any, response: Response | TwistedFailure | None, failure: TwistedFailure) -> None:
         """Return the request of an item on which a pipeline has failed to the frontier."""
@@ -204,36 +202,14 @@ class LeaseKeeper(Extension):
                 extra={"source": lease.source},
             )
 
-    def _done(
-        self,
-        lease: Lease,
-        request: Request,
-        event: Event | None,
-        status: int,
-        counts: Mapping[str, int],
-        gone: Collection[int] = (),
-        **more: Any,
-    ) -> None:
-        settlement = Settlement(
-            lease.id,
-            codec.paced_as(request),
-            event=None if event is None else (event.STREAM, event.to_json()),
-            done=event is None,
-            counts={"fetched": 1, **counts},
-            **_evidence(of_status(status, gone=gone), request, status),
-            **more,
-        )
-        self._ends[lease.id] = settlement
-
-    def _look(self, request: Request, look: Look | None) -> dict[str, Any]:
-        """Return the field of a `Settlement` that has a page looked at again, if it is."""
+    def _revisit(self, request: Request, look: Look | None) -> Revisit | None:
+        """Return what has a page looked at again, if it is."""
         if look is None:
-            return {}
+            return None
         again = _from_the_start(request, {REVISIT: list(look)})
         kept = {name: value for name, value in again.meta.items() if name not in {RETRIES, FREE_RETRIES, AGAIN}}
         again = again.replace(meta=kept, headers={}, priority=LISTED)
-        entry = codec.encode(again, self.scheduler.spider)
-        return {"revisit": Revisit(codec.digest(again), entry, look.interval)}
+        return Revisit(codec.digest(again), codec.encode(again, self.scheduler.spider), look.interval)
 
     def _failed(self, lease: Lease, request: Request, failure: Failure) -> None:
         outcome = failure.outcome
@@ -265,8 +241,8 @@ class LeaseKeeper(Extension):
         if isinstance(verdict, str):
             learned["forbidden"] = failure.outcome.kind if failure.outcome.is_refusal else None
             learned["refusal"] = failure.outcome.is_refusal or _is_expected(request, failure)
-            attempt = _attempt(request, failure.outcome, status)
-            return _dead_letter(lease, codec.paced_as(request), verdict, counts, attempt, learned, failure.facts)
+            learned["image"] = None if failure.facts is None else one_line(failure.facts.named())
+            return _dead_letter(lease, request, failure.outcome, status, verdict, counts, learned)
         again = _from_the_start(request, {RETRIES: verdict.retries, FREE_RETRIES: verdict.free_retries})
         return Settlement(
             lease.id,
@@ -282,19 +258,12 @@ class LeaseKeeper(Extension):
         self.crawler.stats.inc_value("frontier/faults")
         deliveries = lease.deliveries + 1
         entry, counts = codec.with_deliveries(lease.entry, deliveries), _counts(outcome)
+        settlement = Settlement(lease.id, lease.source, entry, counts=counts)
         if deliveries >= MOST_DELIVERIES:
-            reason = f"internal fault, delivery {deliveries}: {reason}"
-            settlement = Settlement(
-                lease.id,
-                lease.source,
-                entry,
-                dead=reason,
-                attempt=one_line({"kind": outcome.kind}),
-                counts=counts | {"failed": 1},
-            )
+            dead, attempt = f"internal fault, delivery {deliveries}: {reason}", one_line({"kind": outcome.kind})
+            settlement = replace(settlement, dead=dead, attempt=attempt, counts=counts | {"failed": 1})
         else:
-            wait = delay(deliveries, 0.0, self.config, random.random())
-            settlement = Settlement(lease.id, lease.source, entry, delay=wait, counts=counts)
+            settlement = replace(settlement, delay=delay(deliveries, 0.0, self.config, random.random()))
         self._settle(lease, settlement)
 
 
@@ -307,29 +276,46 @@ def _is_expected(request: Request, failure: Failure) -> bool:
     return was_found and failure.outcome.kind not in {None, "ours", "store"}
 
 
+def _done(
+    lease: Lease,
+    request: Request,
+    outcome: Outcome,
+    status: int | None,
+    counts: Mapping[str, int],
+    event: Event | None = None,
+    **more: Any,
+) -> Settlement:
+    """Return the end of a request that is done, with an event or without one."""
+    return Settlement(
+        lease.id,
+        codec.paced_as(request),
+        event=None if event is None else (event.STREAM, event.to_json()),
+        done=event is None,
+        counts={"fetched": 1, **counts},
+        **_evidence(outcome, request, status),
+        **more,
+    )
+
+
 def _processed(lease: Lease, request: Request, response: Response) -> Settlement:
     """Return the settlement of a request with whose response a spider is done, whatever its status."""
     outcome = of_status(response.status)
-    counts = {"fetched": 1}
     if outcome.becomes is Becomes.LINK_ROT:
-        counts["link_rot"] = 1
+        counts = {"link_rot": 1}
     elif response.status // 100 == 2:
-        counts |= {"responses": 1, "bytes": len(response.body)}
+        counts = {"responses": 1, "bytes": len(response.body)}
     else:
-        counts |= _counts(outcome)
-    learned = _evidence(outcome, request, response.status)
-    return Settlement(lease.id, codec.paced_as(request), done=True, counts=counts, **learned)
+        counts = _counts(outcome)
+    return _done(lease, request, outcome, response.status, counts)
 
 
 def _not_html(lease: Lease, request: Request, failure: Failure) -> Settlement:
     """Return the settlement of a page that is none: a dead letter of a seed, else nothing but counted."""
-    learned, source = _evidence(failure.outcome, request, failure.status), codec.paced_as(request)
-    if request.meta.get("depth", 0) == 0:
-        learned["refusal"] = REVISIT in request.meta  # as in `_is_expected`
-        attempt = _attempt(request, failure.outcome, failure.status)
-        return _dead_letter(lease, source, failure.reason, {"fetched": 1}, attempt, learned)
-    counts = {"fetched": 1, f"not_html_{not_html_type(failure.content_type)}": 1}
-    return Settlement(lease.id, source, done=True, counts=counts, **learned)
+    outcome, status = failure.outcome, failure.status
+    if request.meta.get("depth", 0) > 0:
+        return _done(lease, request, outcome, status, {f"not_html_{not_html_type(failure.content_type)}": 1})
+    learned = _evidence(outcome, request, status) | {"refusal": REVISIT in request.meta}  # as in `_is_expected`
+    return _dead_letter(lease, request, outcome, status, failure.reason, {"fetched": 1}, learned)
 
 
 def _evidence(outcome: Outcome, request: Request, status: int | None, hold: float | None = None) -> dict[str, Any]:
@@ -350,29 +336,26 @@ def _evidence(outcome: Outcome, request: Request, status: int | None, hold: floa
 
 def _dead_letter(
     lease: Lease,
-    source: str,
+    request: Request,
+    outcome: Outcome,
+    status: int | None,
     reason: str,
-    counts: Mapping[str, int],
-    attempt: str,
+    counts: Mapping[str, int] | None = None,
     learned: Mapping[str, Any] | None = None,
-    facts: ImageFacts | None = None,
 ) -> Settlement:
+    """Return the end of a request that is given up; its event says how its last attempt ended."""
+    fetch = asdict(Fetch.of(request, request.url))
+    if status is None:
+        fetch["final_url"] = None
     return Settlement(
         lease.id,
-        source,
+        codec.paced_as(request),
         lease.entry,
         dead=reason,
-        image=None if facts is None else one_line(facts.named()),
-        attempt=attempt,
-        counts={**counts, "failed": 1},
+        attempt=one_line({"status": status, "kind": outcome.kind, **fetch}),
+        counts={**(counts or {}), "failed": 1},
         **(learned or {}),
     )
-
-
-def _attempt(request: Request, outcome: Outcome, status: int | None) -> str:
-    """Return what the event of a dead letter says of the attempt that was its last, as JSON."""
-    said = {"status": status, "kind": outcome.kind, **asdict(Fetch.of(request, request.url))}
-    return one_line(said if status is not None else {**said, "final_url": None})
 
 
 def _counts(outcome: Outcome) -> dict[str, int]:
@@ -384,10 +367,6 @@ def _request_of(response: Response | TwistedFailure | None) -> Request | None:
     """Return the request that an item came of; after an errback Scrapy gives the failure as response."""
     request: Request | None = getattr(response, "request", None)
     return request
-
-
-def _status_of(response: Response | TwistedFailure | None) -> int | None:
-    return getattr(response, "status", None)  # None: `response` is the failure
 
 
 def _from_the_start(request: Request, meta: Mapping[str, Any]) -> Request:

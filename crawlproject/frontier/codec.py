@@ -142,28 +142,21 @@ def extra_fault(value: Any) -> str | None:
         return f"extra must be a JSON object: {without_userinfo(repr(value)):.80}"
     try:
         json.dumps(value, allow_nan=False)
-        size = len(msgpack.packb(value))
+        size, depth = len(msgpack.packb(value)), _depth(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return f"extra that cannot be stored: {error!s:.200}"
-    if _is_deeper(value, _DEEPEST_EXTRA):
+    if depth > _DEEPEST_EXTRA:
         return f"extra that cannot be stored: more than {_DEEPEST_EXTRA} objects or arrays in each other"
     if size > LONGEST_EXTRA:
         return f"extra of {size:,} bytes, more than {LONGEST_EXTRA:,}: keep fewer columns, or shorter ones"
     return None
 
 
-def _is_deeper(value: Any, most: int) -> bool:
-    level = [value]
-    for _ in range(most):
-        if not level:
-            return False
-        level = [
-            child
-            for one in level
-            if isinstance(one, (dict, list, tuple))
-            for child in (one.values() if isinstance(one, dict) else one)
-        ]
-    return bool(level)
+def _depth(value: Any) -> int:
+    """Return how many objects and arrays there are in each other."""
+    if not isinstance(value, (dict, list, tuple)):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
 def _is_extra(value: Any) -> bool:

@@ -101,12 +101,12 @@ class Forwarder:
 
     async def _take(self, target: State, batch: Batch) -> tuple[bool, bool]:
         """Have a shard take a batch; return whether it has, and whether all of it stays there."""
-        links, new, others, all_stay = list[dict[bytes, Any]](), list[NewRequest](), list[bytes](), True
+        links, new, others, all_stay = list[dict[str, Any]](), list[NewRequest](), list[bytes](), True
         for packed in batch.entries:
-            entry = msgpack.unpackb(packed, raw=True)
-            if entry[b"kind"] == b"link":
+            entry = msgpack.unpackb(packed, unicode_errors="surrogateescape")
+            if entry["kind"] == "link":
                 links.append(entry)
-            elif entry[b"kind"] == b"new":
+            elif entry["kind"] == "new":
                 new.append(_new(entry))
             else:
                 others.append(packed)
@@ -190,19 +190,18 @@ class UsersSeeds:
         await self._redis.aclose()
 
 
-_Links = Sequence[Mapping[bytes, Any]]
+_Links = Sequence[Mapping[str, Any]]
 
 
 def _calls(links: _Links) -> Iterator[tuple[list[Finds], dict[str, Any]]]:
     """Yield what `Scripts.discover` takes in each call: pages' links, and how many links may be admitted."""
-    for some in _alike(links, b"budget", b"most_outstanding"):
-        budget, most_outstanding = (some[0].get(name) for name in (b"budget", b"most_outstanding"))
-        limits = budget and Budget(**{name.decode(): value for name, value in budget.items()})
-        pages = [_finds(page) for page in _alike(some, b"page")]
-        yield pages, {"budget": limits, "most_outstanding": most_outstanding}
+    for some in _alike(links, "budget", "most_outstanding"):
+        budget = some[0].get("budget")
+        bounds = {"budget": budget and Budget(**budget), "most_outstanding": some[0].get("most_outstanding")}
+        yield [_finds(page) for page in _alike(some, "page")], bounds
 
 
-def _alike(links: _Links, *names: bytes) -> Iterator[_Links]:
+def _alike(links: _Links, *names: str) -> Iterator[_Links]:
     """Yield links that follow one another and have these fields in common."""
     for _, some in groupby(links, lambda link: [link.get(name) for name in names]):
         yield list(some)
@@ -210,23 +209,28 @@ def _alike(links: _Links, *names: bytes) -> Iterator[_Links]:
 
 def _finds(links: _Links) -> Finds:
     """Return the links of one page, by their source and domain."""
-    groups: dict[tuple[Any, Any], LinkGroup] = {}
+    groups: dict[tuple[str | None, str], LinkGroup] = {}
     for link in links:
-        source, domain = link.get(b"source"), link[b"domain"]
-        group = groups.setdefault((source, domain), LinkGroup(_text(domain), source and _text(source)))
-        group.entries.append(link[b"entry"])
-        group.digests.append(link[b"digest"])
-        group.hosts.append(int(link[b"host"] or 0) or "")
-    sitemaps = links[0].get(b"sitemaps")
-    told = None if sitemaps is None else Sitemaps(_text(sitemaps[b"source"]), sitemaps[b"most"])
-    return Finds(list(groups.values()), sitemaps=told)
+        source, domain = link.get("source"), link["domain"]
+        group = groups.setdefault((source, domain), LinkGroup(domain, source))
+        group.entries.append(_bytes(link["entry"]))
+        group.digests.append(_bytes(link["digest"]))
+        group.hosts.append(int(link["host"] or 0) or "")
+    sitemaps = links[0].get("sitemaps")
+    return Finds(list(groups.values()), sitemaps=sitemaps and Sitemaps(**sitemaps))
 
 
-def _new(entry: Mapping[bytes, Any]) -> NewRequest:
-    source, domain = (entry.get(name) and _text(entry[name]) for name in (b"source", b"domain"))
-    again, once = entry.get(b"again", False), entry.get(b"once")
-    return NewRequest(entry[b"entry"], entry[b"digest"], again, source, domain, once)
+def _new(entry: Mapping[str, Any]) -> NewRequest:
+    once = entry.get("once")
+    return NewRequest(
+        _bytes(entry["entry"]),
+        _bytes(entry["digest"]),
+        again=entry.get("again", False),
+        source=entry.get("source"),
+        domain=entry.get("domain"),
+        once=once and _bytes(once),
+    )
 
 
-def _text(name: bytes) -> str:
-    return name.decode(errors="surrogateescape")
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

@@ -26,7 +26,7 @@ from crawlproject.models import LEASE, LED_BY, PACED_AS, SOURCE, Lease
 from crawlproject.net.resolver import Resolver
 from crawlproject.politeness.outcomes import delay as backoff
 from crawlproject.politeness.slots import HORIZON_S
-from crawlproject.robots.cache import SOON_S, RobotsCache
+from crawlproject.robots.cache import RobotsCache
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import LeaseReply, Settlement
 from crawlproject.state.client import State
@@ -38,8 +38,7 @@ _MAX_WAITING = 256  # leases that wait for their slot: what a worker can start w
 _SETTLE_BATCH = 200
 _SETTLE_BYTES = 2_000_000  # of events, after which a batch is full: Redis takes 100 ms for it
 PATIENCE_S = 0.75  # that settlements may wait which are not needed soon: until every other lease call
-_MAX_PARKED = 512  # leases that wait here for their host's addresses or its robots.txt
-_WAIT_IN_REDIS_S = 0.5  # for further such leases, and for those of newcomers beyond their share
+_WAIT_IN_REDIS_S = 0.5  # for the addresses of a host; of newcomers beyond their share
 
 
 class _Waiting(NamedTuple):
@@ -90,7 +89,6 @@ class LeaseQueue:
         self.is_settled: Callable[[Lease, Failure], bool] = lambda lease, failure: False
         self.settle_ended: Callable[[], None] = lambda: None
         self._waiting: list[_Waiting] = []
-        self._parked: dict[str, asyncio.Task[None]] = {}  # by lease id
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for: float | None = None
@@ -121,7 +119,7 @@ class LeaseQueue:
                 continue
             self.pace.keep_up()
             if not self._is_decidable(request.url, lease.source):
-                self._park(lease, request.url)
+                self._put_off(lease, request.url)
                 continue
             request.meta[LEASE] = lease
             request.meta.setdefault(SOURCE, lease.source)
@@ -141,51 +139,23 @@ class LeaseQueue:
             return self.resolver.knows(url)
         return self.robots.knows(url, source)
 
-    def _park(self, lease: Lease, url: str) -> None:
-        """Keep a lease until its host and robots.txt are known, then return it for a new slot.
-
-        At most `_MAX_PARKED` wait here, and not for long: where a robots.txt takes longer, they wait in Redis.
-        While no name server answers, leases of unknown hosts go back at once, with nothing counted.
-        """
-        if self.resolver.outage and not self.resolver.knows(url):
-            self._put_off(lease)
-            return
-        if wait_s := self.robots.put_off(url, lease.source):
-            self.give_back(lease, delay=wait_s)
-            return
-        if not self.shares.park(lease.source, _MAX_PARKED - len(self._parked)):
-            self._turn_away(lease)
-            return
-
-        async def wait() -> None:
-            known: object = False
-            try:
-                await self.resolver.look_up(url)
-                if not self.resolver.knows(url):
-                    self._put_off(lease)
-                    return
-                known = self._is_decidable(url, lease.source) or await self.robots.look_up(
-                    url, lease.source, patience=SOON_S
-                )
-            except Exception:
-                logger.exception("Bug in looking up a host of source %s", lease.source)
-            delay = 0.0 if known else self.robots.put_off(url, lease.source) or _WAIT_IN_REDIS_S
-            self.give_back(lease, delay=delay)
-
-        lease.parked = True
-        self.stats.inc_value("robots/parked")
-        task = self._parked[lease.id] = asyncio.create_task(wait())
-        task.add_done_callback(lambda _: self._parked.pop(lease.id, None))
+    def _put_off(self, lease: Lease, url: str) -> None:
+        """Return a lease until its host's addresses and robots.txt are known, which are looked up meanwhile."""
+        if self.resolver.may_be_reached(url):
+            delay = self.robots.put_off(url, lease.source)
+        elif self.resolver.outage:
+            self.stats.inc_value("resolver/returned")
+            delay = backoff(1, 0.0, self.state.config, random.random())
+        else:
+            delay = _WAIT_IN_REDIS_S
+        self.stats.inc_value("frontier/put_off")
+        self.give_back(lease, delay=delay)
 
     def _turn_away(self, lease: Lease) -> None:
         """Return a lease for which there is no place among those of hosts that have not answered yet."""
         self.stats.inc_value("frontier/turned_away")
         self.give_back(lease, delay=_WAIT_IN_REDIS_S)
         self.shares.turn_away(lease.source, asyncio.get_running_loop().time())
-
-    def _put_off(self, lease: Lease) -> None:
-        self.stats.inc_value("resolver/returned")
-        self.give_back(lease, delay=backoff(1, 0.0, self.state.config, random.random()))
 
     def _arm(self) -> None:
         """Have the engine woken at the next slot."""
@@ -235,7 +205,6 @@ class LeaseQueue:
             lease.source,
             asyncio.get_running_loop().time(),
             started=lease.started is not None,
-            parked=lease.parked,
             latency=latency,
             answered=answered,
         )
@@ -271,21 +240,13 @@ class LeaseQueue:
         )
         return self.settle(lease, settlement)
 
-    def _return_waiting(self, sources: set[str] | None = None) -> None:
+    def give_back_waiting(self, sources: set[str] | None = None) -> None:
         """Return the leases that have not started, or those of `sources`: the last first, to keep their order."""
         returned = [one for one in self._waiting if sources is None or one.lease.source in sources]
         self._waiting = [one for one in self._waiting if sources is not None and one.lease.source not in sources]
         heapq.heapify(self._waiting)
         for waiting in sorted(returned, reverse=True):
             self.give_back(waiting.lease)
-
-    def give_back_waiting(self) -> None:
-        """Return all leases that have not started, while leasing is paused or at shutdown."""
-        self._return_waiting()
-        for name, task in list(self._parked.items()):
-            task.cancel()
-            if name in self.leases:
-                self.give_back(self.leases[name])
 
     def give_back_all(self) -> None:
         """Return every lease; the results of requests under way come too late, and are dropped."""
@@ -323,7 +284,7 @@ class LeaseQueue:
             for stray in reply.strays:
                 self._send_home(stray)
             if not self.state.clock.permits(arrived):
-                self._return_waiting()
+                self.give_back_waiting()
         if reply.grants:
             self.stats.inc_value("frontier/leased", len(reply.grants))
             await self.resolver.prepare(url for url, _ in urls)
@@ -413,7 +374,7 @@ class LeaseQueue:
             for lease in self.leases.values():
                 # One whose connection is being made returns when it is there.
                 lease.revoked |= lease.source in held_back
-            self._return_waiting(held_back)
+            self.give_back_waiting(held_back)
 
     def _count(self, settlement: Settlement, known: bool) -> None:
         ended = "done" if settlement.event or settlement.done else "dead" if settlement.dead else "returned"

@@ -60,7 +60,6 @@ class _Use:
     rate: float = 0.0  # requests a second, at the last grant
     held: int = 0  # leases
     started: int = 0  # of them
-    parked: int = 0  # of them: they wait for their host's addresses or its robots.txt
     latency: float | None = None  # mean time from slot to response (s), time-outs included; None: never answered
     answers: bool = False  # the last request that ended was answered
     heard: float = 0.0  # when the last answer came, or the first request was started, if that was later
@@ -119,27 +118,13 @@ class Shares:
             use.heard = now
         use.started += 1
 
-    def park(self, source: str, places: int) -> bool:
-        """Note that a lease of `source` waits for what decides on its host; False if it has too many of `places`.
-
-        `places` are those still free: it may have half as many.
-        """
-        use = self._holding[source]
-        if use.parked >= places // 2:
-            return False
-        use.parked += 1
-        return True
-
-    def end(
-        self, source: str, now: float, *, started: bool, parked: bool, latency: float | None, answered: bool
-    ) -> None:
+    def end(self, source: str, now: float, *, started: bool, latency: float | None, answered: bool) -> None:
         """Note the end of a lease; `latency` is how long its request was under way, None if it was not sent."""
         use = self._holding[source]
         if use.latency is None:
             self._untried -= 1
         use.held -= 1
         use.started -= started
-        use.parked -= parked
         if latency is not None:
             use.answers = answered
             if answered:
@@ -186,7 +171,7 @@ class Shares:
                     most = 0
                 slow[source] = max(most - use.held, 0)
                 continue
-            room = max(min(use.needed, level) + use.replaced + use.parked - use.held, 0)
+            room = max(min(use.needed, level) + use.replaced - use.held, 0)
             if use.needed > level and (use.latency or 0.0) > _PROMPT_S:
                 slow[source] = room
                 continue

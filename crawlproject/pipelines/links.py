@@ -210,7 +210,7 @@ class LinksPipeline:
         """Store what a sitemap names, within its scope: pages and their images, or the sitemaps of an index."""
         assert isinstance(item, FetchedSitemap)
         sitemap, look = item.sitemap, item.look
-        assert sitemap is not None, "ITEM_PIPELINES must have the sitemap pipeline before this one"
+        assert sitemap is not None, "ITEM_PIPELINES must have the page pipeline before this one"
         rules, scope = rules_of(item.response.headers, (), datetime.now(UTC)), self._scope_of(item)
         counts: Counter[str] = Counter(sitemaps=1)
         if not rules.nofollow:

@@ -284,19 +284,18 @@ def retry_after(value: bytes | None, now: datetime) -> float | None:
     text = (value or b"").decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         return float(text[:10])
-    try:
-        then = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
-    return max((then - now).total_seconds(), 0.0)
+    then = _date(text)
+    return None if then is None else max((then - now).total_seconds(), 0.0)
 
 
 def _their_time(response: Response) -> datetime:
     """Return the time by the site's clock, to which its Retry-After refers; by this machine's if it sends none."""
+    return _date((response.headers.get("Date") or b"").decode("latin-1")) or datetime.now(UTC)
+
+
+def _date(text: str) -> datetime | None:
     try:
-        then = parsedate_to_datetime((response.headers.get("Date") or b"").decode("latin-1"))
+        then = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
-        return datetime.now(UTC)
+        return None
     return then if then.tzinfo is not None else then.replace(tzinfo=UTC)

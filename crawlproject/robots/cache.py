@@ -29,8 +29,8 @@ from crawlproject.threads import end
 
 logger = logging.getLogger(__name__)
 
-SOON_S = 2.0  # how long a lease waits at its worker for a robots.txt; what takes longer waits in Redis
-
+_SOON_S = 2.0  # in which a robots.txt is expected, if nothing holds it up
+_PUT_OFF_S = 0.5  # how long a request waits for one in that time
 _PATIENCE_S = 60.0  # how long a request without a lease waits
 _LOOK_S = 0.25  # between two looks at what another fetches; more each time,
 _LOOK_MAX_S = 5.0  # up to this
@@ -155,22 +155,19 @@ class RobotsCache:
 
     async def sitemaps(self, url: str, source: str) -> list[str]:
         """Return the sitemaps that the robots.txt for a URL of `source` names; none if it cannot be had soon."""
-        await self.look_up(url, source, SOON_S)
+        await self.look_up(url, source, _SOON_S)
         copy = self._copy(url, source)
         return [] if copy is None or copy.rules is None else sitemaps_of_robots(copy.body, robots_url(url))
 
     def put_off(self, url: str, source: str) -> float:
-        """Return how long (s) a request should wait in Redis for its robots.txt; 0 if it may come soon."""
-        try:
-            pending = self._pending.get((robots_url(url), source))
-        except ValueError:
-            return 0.0
-        if pending is None:
-            return 0.0
-        now = asyncio.get_running_loop().time()
+        """Have the robots.txt for a URL of `source` looked up; return how long (s) a request waits for it."""
+        key = (robots_url(url), source)
+        if key not in self._pending and len(self._pending) >= _MAX_PENDING:
+            return _LONGEST_PUT_OFF_S
+        pending, now = self._want(key), asyncio.get_running_loop().time()
         missing_for, again_in = now - pending.since, max(pending.again - now, 0.0)
-        if missing_for < SOON_S and again_in < SOON_S:
-            return 0.0
+        if missing_for < _SOON_S and again_in < _SOON_S:
+            return _PUT_OFF_S
         return min(max(again_in + 1.0, missing_for / 2), _LONGEST_PUT_OFF_S)
 
     async def close(self) -> None:

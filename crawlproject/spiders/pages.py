@@ -36,7 +36,6 @@ from crawlproject.texts import without_userinfo
 
 _PIPELINES = {
     "crawlproject.pipelines.page.PagePipeline": 100,
-    "crawlproject.pipelines.sitemap.SitemapPipeline": 150,
     "crawlproject.pipelines.links.LinksPipeline": 300,
 }
 _MIDDLEWARES = {"crawlproject.middlewares.one_item.RevisitMiddleware": 510}

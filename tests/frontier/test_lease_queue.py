@@ -53,7 +53,7 @@ class Worker:
         await self.state.scripts.set_rates(await lead(self.state), rows, {}, {"museum": options}, claims)
 
     async def look_up(self) -> None:
-        """Look up host and robots.txt beforehand, so that no request is parked until they are known."""
+        """Look up host and robots.txt beforehand, so that no request is put off until they are known."""
         url = "http://museum.localhost/"
         await self.resolver.prepare([url])
         await until_async(lambda: self.resolver.knows(url))
@@ -346,7 +346,7 @@ async def test_a_worker_holds_one_suspect_until_that_has_ended(state: State) -> 
 
 
 @pytest.mark.parametrize("deliveries", [0, 2])
-async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
+async def test_a_request_waits_in_redis_for_its_robots_txt_while_that_is_looked_up(
     state: State, deliveries: int
 ) -> None:
     worker = Worker(state)
@@ -354,16 +354,15 @@ async def test_a_request_whose_robots_txt_is_stuck_soon_waits_in_redis_not_here(
     origin = "http://museum.localhost/robots.txt"
     assert (await state.scripts.look_robots("a look-up whose download hangs", origin, "museum")).fetch
     await worker.put("s", deliveries=deliveries)
-
-    async def parked() -> bool:
-        assert await worker._popped() is None
-        return worker.stat("robots/parked") == 1
-
-    await until_async(parked)
-    await until_async(lambda: not worker.queue.leases)  # also of a suspect, for which others of its kind wait
-    await worker.queue.flush()
-    delayed = worker.redis.zrange(state.keys.delayed_of + "museum", 0, -1, withscores=True)
-    [(_, due)] = await delayed
     seconds, _ = await worker.redis.time()
+
+    async def is_put_off() -> bool:
+        assert await worker._popped() is None
+        return worker.stat("frontier/put_off") >= 1
+
+    await until_async(is_put_off)
+    assert not worker.queue.leases  # also of a suspect, for which others of its kind wait
+    await worker.queue.flush()
+    [(_, due)] = await worker.redis.zrange(state.keys.delayed_of + "museum", 0, -1, withscores=True)
     assert due / 1_000_000 > seconds + 0.5
     await worker.robots.close()

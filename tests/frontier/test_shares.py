@@ -55,7 +55,7 @@ class Worker:
                 site.under_way.popleft()
                 self.in_flight -= 1
                 answered = site.latency is not None
-                self.shares.end(name, self.now, started=True, parked=False, latency=lasts, answered=answered)
+                self.shares.end(name, self.now, started=True, latency=lasts, answered=answered)
 
     def _lease(self) -> None:
         rooms, room = self.shares.rooms(self.now, 0)
@@ -70,7 +70,7 @@ class Worker:
                     granted += 1
                     self.in_flight += 1
                 else:
-                    self.shares.end(name, self.now, started=False, parked=False, latency=None, answered=False)
+                    self.shares.end(name, self.now, started=False, latency=None, answered=False)
                     site.served = self.now + 0.5
                     break
             site.take(self.now, granted)
@@ -101,7 +101,7 @@ def test_sources_that_have_answered_take_no_places_from_newcomers() -> None:
             shares.grant(name, 5.0)
             shares.start(name, 0.0)
         for _ in range(3):
-            shares.end(name, 1.0, started=True, parked=False, latency=0.1, answered=True)
+            shares.end(name, 1.0, started=True, latency=0.1, answered=True)
     assert shares.grant("new", 5.0)
 
 
@@ -122,24 +122,6 @@ def test_a_source_that_begins_to_hang_shrinks_to_a_few_and_grows_again() -> None
     sites["site"].latency = 0.5
     worker.run(1)
     assert worker.rate_of("site", 10) > 95
-
-
-def test_hosts_that_hang_delay_no_others_of_their_source_and_leave_places_to_other_sources() -> None:
-    shares = Shares(2000)
-    for _ in range(10):
-        assert shares.grant("blogs", 10)
-    shares.start("blogs", 1000.0)
-    shares.end("blogs", 1000.1, started=True, parked=False, latency=0.1, answered=True)
-    before = shares.rooms(1000.2, 0)[0]["blogs"]
-    assert shares.park("blogs", 512)
-    assert shares.rooms(1000.2, 0)[0]["blogs"] == before + 1
-    parked = 1
-    while shares.park("blogs", 512 - parked):
-        parked += 1
-    assert 100 < parked < 250
-    shares.grant("other", 1)
-    assert shares.park("other", 512 - parked)
-    assert not shares.park("other", 0)
 
 
 def test_sources_that_need_more_than_there_is_get_equal_shares() -> None:

@@ -21,6 +21,7 @@ from crawlproject.state.shards import SourceElsewhere
 ROBOTS_LOCK_S = 45.0  # while one fetches a robots.txt: longer than its download takes
 _ACQUIRE_HORIZON_S = 1.0  # how far ahead `acquire` reserves slots; leases of 0.5 s come after that
 _ELSEWHERE = 2  # answer of `acquire` for a source that is in another shard
+_WRITTEN = 25  # sources or domains that the leader writes in one call
 _OTHERS_SHARE = 0.05  # of a source's slots, for requests that the robots.txt of other sources lead to
 
 
@@ -257,7 +258,7 @@ class SourceScripts(Caller):
         """Write limits (source, in force, by size if its row is to be written, too) and hosts.
 
         Rows have what `options` (source to JSON) says, and, from `claims`, the domains that sources are bound to.
-        False when another leads by now.
+        False when another leads by now. Many go in several calls, each of which holds up Redis for some 2 ms.
         """
         options, claims = options or {}, claims or {}
 
@@ -265,7 +266,12 @@ class SourceScripts(Caller):
             return "" if by_size is None else row_text(by_size, claims.get(source, ""), options.get(source, ""))
 
         rows = [[source, str(in_force), row(source, by_size)] for source, in_force, by_size in rates]
-        return bool(await self._run("set_rates", fence=fence, rates=rows, hosts=dict(hosts)))
+        written: list[dict[str, Any]] = [
+            {"rates": rows[first : first + _WRITTEN]} for first in range(0, len(rows), _WRITTEN)
+        ]
+        named = list(hosts.items())
+        written += [{"hosts": dict(named[first : first + _WRITTEN])} for first in range(0, len(named), _WRITTEN)]
+        return all([await self._run("set_rates", fence=fence, **part) for part in written])
 
     async def forget(self, fence: int, sources: Sequence[str], domains: Sequence[str]) -> bool:
         """Take sources and domains out of the catalogue's part; False when another leads by now."""
