@@ -13,8 +13,6 @@ _IN_HASTE = """
 import sys
 from crawlproject.state.calls import readers
 readers.LEASE_S, readers._TTL_US = 1.0, 1_000_000
-from crawlproject.commands import events
-events._BLOCK_S = 0.3
 from scrapy.cmdline import execute
 execute(["scrapy", *sys.argv[1:]])
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from crawlproject import __version__, plugins
+from crawlproject import plugins
 from crawlproject.config import RESOLVER, SETTINGS, check_guarded, environment, load, project_dir
 from crawlproject.errors import ConfigError
 from crawlproject.models import OPT_OUTS
@@ -290,11 +290,6 @@ def test_a_command_stops_at_a_bad_value_from_either_place(scrapy: Scrapy) -> Non
     said = "is not a crawlproject setting: did you mean CRAWL_MAX_RETRIES?\n"
     assert done.stderr == f"scrapy stats: CRAWL_MAX_RETRY (an environment variable) {said}"
     assert scrapy("stats", "-s", "CRAWL_MAX_RETRY=1").stderr == f"scrapy stats: CRAWL_MAX_RETRY {said}"
-
-
-def test_the_user_agent_says_who_we_are_and_how_to_reach_the_operator() -> None:
-    contact = "mailto:bot@example.org"
-    assert load({"CRAWL_CONTACT": contact}).user_agent == f"crawlproject/{__version__} (+{contact})"
 
 
 def test_the_project_folder_is_that_of_the_nearest_scrapy_cfg(

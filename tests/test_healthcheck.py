@@ -13,14 +13,14 @@ import redis
 from crawlproject import config
 from crawlproject.healthcheck import check
 from crawlproject.state.keys import Keys
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "pages")
 
 
 def alive(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "crawlproject.healthcheck"]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_a_worker_is_alive_from_its_first_beat_until_it_hangs(environment: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ from demo.redis_servers import free_port
 from tests.conftest import ROOT, Scrapy
 from tests.monitors import ports
 from tests.test_crawl import picture, size_for
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 CONTRIB = ROOT / "crawlproject" / "contrib"
 KEYS = Keys("crawl", "images")
@@ -74,7 +74,7 @@ def postgres(tmp_path: Path) -> Iterator[str]:
     finally:
         server.terminate()
         with suppress(subprocess.TimeoutExpired):
-            server.wait(20)
+            server.wait(PATIENCE_S)
         shutil.rmtree(data)
 
 

@@ -29,7 +29,8 @@ from crawlproject.state.over_shards import ask_shards, not_answering, shown
 from crawlproject.streams.readers import EventsLost, ReaderStatus, forget, readers
 from crawlproject.texts import counted, printable
 
-_BLOCK_S = 1.0
+_BLOCK_S = 0.2  # that a reader waits for events at a time, and so has a stop wait
+_TRY_AGAIN_S = 1.0  # after trouble with Redis or the storage
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -228,7 +229,7 @@ async def _drain(
             if not down:
                 _say(of + (str(error) if isinstance(error, StorageDown) else fault_of(error)))
             down, again = True, "goes on" if isinstance(error, StorageDown) else "Redis answers again"
-            await asyncio.sleep(_BLOCK_S)
+            await asyncio.sleep(_TRY_AGAIN_S)
         else:
             if down:
                 _say(of + again)

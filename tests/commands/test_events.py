@@ -19,7 +19,7 @@ from tests.conftest import Scrapy
 from tests.following import following
 from tests.state.servers import Server
 from tests.streams.records import write
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "images")
 
@@ -154,7 +154,7 @@ def test_a_follower_outlives_a_redis_that_fails(environment: dict[str, str], tmp
             until_it_holds(path, 200)
             told.append(follower.stderr.readline())
             follower.send_signal(signal.SIGTERM)
-            out, err = follower.communicate(timeout=30)
+            out, err = follower.communicate(timeout=PATIENCE_S)
     finally:
         server.close()
     assert told == [
@@ -193,7 +193,7 @@ def test_a_shard_that_is_away_holds_up_no_other(
             emit_in(servers[0].client, 0, *range(10, 20))
             until_it_holds(files[0], 20)
             follower.send_signal(signal.SIGTERM)
-            assert follower.wait(30) == 0
+            assert follower.wait(PATIENCE_S) == 0
         done = scrapy("events", str(path), **several)
         assert (done.returncode, done.stdout) == (1, "")
         assert "shard 1 of 2 does not answer" in done.stderr
@@ -208,7 +208,7 @@ def test_a_shard_that_is_away_holds_up_no_other(
             assert follower.stderr.readline() == "scrapy events: shard 1 of 2: Redis answers again\n"
             until_it_holds(files[1], 20)
             follower.send_signal(signal.SIGTERM)
-            assert follower.wait(30) == 0
+            assert follower.wait(PATIENCE_S) == 0
     finally:
         for server in servers:
             server.close()

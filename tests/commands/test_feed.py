@@ -18,7 +18,7 @@ from pyarrow import parquet as pq
 from crawlproject.state.keys import Keys
 from tests.conftest import Scrapy
 from tests.following import running
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "images")
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
@@ -140,7 +140,7 @@ def test_it_says_which_source_has_enough_and_feeds_it_when_there_is_room(
             assert feed.stderr.readline() == said
             assert client.llen(KEYS.seeds) == 0
             client.lpop(overflow)
-            assert feed.wait(30) == 0
+            assert feed.wait(PATIENCE_S) == 0
     assert seeds(redis_url) == [A]
 
 

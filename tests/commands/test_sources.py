@@ -18,6 +18,7 @@ from tests.commands.conftest import Frontier
 from tests.conftest import Scrapy
 from tests.following import running
 from tests.robots_copies import keep_copy
+from tests.waiting import PATIENCE_S
 
 Rows = dict[str, dict[str, Any]]
 
@@ -202,7 +203,7 @@ async def test_a_reader_that_has_enough_ends_it_quietly(environment: dict[str, s
         assert done.stderr is not None
         done.stdout.readline()
         done.stdout.close()
-        assert (done.stderr.read(), done.wait(30)) == ("", 141)
+        assert (done.stderr.read(), done.wait(PATIENCE_S)) == ("", 141)
 
 
 async def test_people_get_a_table(scrapy: Scrapy, frontier: Frontier) -> None:

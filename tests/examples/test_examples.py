@@ -14,7 +14,7 @@ import pytest
 
 from demo.redis_servers import free_port
 from tests.conftest import ROOT, Scrapy
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 EXAMPLES = ROOT / "examples"
 
@@ -42,7 +42,7 @@ def museums(tmp_path: Path) -> Iterator[Museums]:
     one = Museums(tmp_path)
     yield one
     one.process.terminate()
-    one.process.wait(10)
+    one.process.wait(PATIENCE_S)
 
 
 @pytest.mark.slow

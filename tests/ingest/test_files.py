@@ -18,6 +18,7 @@ from crawlproject.frontier.seeds import parse_seed
 from crawlproject.ingest.files import LONGEST_LINE, columns_of, read
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns
+from tests.waiting import PATIENCE_S
 
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
@@ -271,7 +272,9 @@ def test_an_endless_line_takes_no_memory(tmp_path: Path) -> None:
         f"lines = read(SeedFile({str(path)!r}), lambda _: None)\n"
         "print([line.number for line in lines], (used() - before) // 1024)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     numbers, mebibytes = run.stdout.rsplit(maxsplit=1)
     assert numbers == "[1, 2]"
     assert int(mebibytes) < 50

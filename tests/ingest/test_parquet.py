@@ -21,6 +21,7 @@ from crawlproject.ingest.files import columns_of, read
 from crawlproject.ingest.seed_files import SeedFile
 from crawlproject.ingest.seed_rows import Columns, Line
 from tests.conftest import ROOT
+from tests.waiting import PATIENCE_S
 
 A, B, C = (f"https://museum.org/{name}.jpg" for name in "abc")
 
@@ -175,7 +176,12 @@ def test_memory_is_bounded_whatever_the_values(
     del values, columns
     assert file.size < longest_file
     done = subprocess.run(
-        [sys.executable, "-c", READ, file.name], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", READ, file.name],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     result, grown = done.stdout.splitlines()
     assert said in result

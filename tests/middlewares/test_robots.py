@@ -30,7 +30,7 @@ class Case(NamedTuple):
     refused: dict[str, str] = {}  # noqa: RUF012 - path to reason
     faults: dict[str, Fault] = {}  # noqa: RUF012 - {base of ANOTHER} in a header: of that case's site
     requested: tuple[str, ...] = ("/robots.txt",)  # for rules
-    led: tuple[str, ...] = ()  # those of the refused that are requested, and lead to another
+    led: tuple[str, ...] = ()  # what else is requested, by redirects
     opt_outs: dict[str, list[str]] = {}  # noqa: RUF012 - path to what its event says
 
 
@@ -100,13 +100,18 @@ CASES = {
     "usage": Case(
         "an opt-out counts like one in a header",
         f"{ALL}Content-Signal: search=no, ai-train=yes\nContent-Usage: /kept train-ai=n\n{USAGE}",
-        ("/a.jpg", "/kept.jpg"),
+        ("/a.jpg", "/kept.jpg", "/kept-moved.jpg"),
         dict.fromkeys(("/lost.jpg", "/old.jpg"), LOST),
-        {"/a.jpg": {"headers": {"X-Robots-Tag": "noindex"}}, **moved("/lost.jpg", of="/old.jpg")},
-        led=("/old.jpg",),
+        {
+            "/a.jpg": {"headers": {"X-Robots-Tag": "noindex"}},
+            **moved("/lost.jpg", of="/old.jpg"),
+            **moved("/a.jpg", of="/kept-moved.jpg"),
+        },
+        led=("/old.jpg", "/a.jpg"),
         opt_outs={
             "/a.jpg": ["content-signal:search", "noindex"],
             "/kept.jpg": ["content-signal:search", "content-usage:train-ai"],
+            "/kept-moved.jpg": ["content-signal:search", "noindex"],
         },
     ),
 }

@@ -21,6 +21,7 @@ from crawlproject.sources.catalogue import Row
 from crawlproject.sources.catalogue_reader import check_catalogue, read_catalogue
 from tests.conftest import ROOT
 from tests.sites import served
+from tests.waiting import PATIENCE_S
 
 
 def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
@@ -93,7 +94,7 @@ def test_a_kilobyte_that_stands_for_gigabytes_is_refused(tmp_path: Path) -> None
     parquet.write_table(pyarrow.table({"source_name": names}), path, write_statistics=False, **options)
     assert path.stat().st_size < 1_100
     command, environment = [sys.executable, "-c", CHECK, str(path)], os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
     said, grown = done.stdout.splitlines()
     assert "row group 0 takes more than 320 MiB of memory" in said
     assert int(grown) < 500, "MiB, with Python and pyarrow"

@@ -365,8 +365,9 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
         f"<image:title>Vase</image:title><image:license>{LICENCE}</image:license></image:image>"
         f"<image:image><image:loc>{home}/unlicensed.jpg</image:loc></image:image></url>"
     )
+    named = (f"{home}/index.xml", f"{home}/list.txt", "/gone.xml", f"{home}/nofollow.xml", f"{home}/noai.xml")
     crawl.answers |= {
-        "/robots.txt": robots(f"{home}/index.xml", f"{home}/list.txt", "/gone.xml", f"{home}/nofollow.xml"),
+        "/robots.txt": robots(*named),
         "/": Answer(html("/index.xml", "/a", text="home")),
         "/index.xml": xml(
             index(f"{home}/one.xml.gz", f"{home}/two.xml", f"{home}/chain/1", "http://elsewhere.example/three.xml")
@@ -378,6 +379,7 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
         ),
         "/two.xml": xml(gzip.compress(urlset(f"{home}/c", more=image)), Content_Encoding="gzip"),
         "/list.txt": Answer(f"{home}/e\n{home}/b\n{home}{'/x' * 30}\n".encode(), Content_Type="text/plain"),
+        "/noai.xml": xml(urlset(more=image.replace("/d.jpg", "/noai.jpg")), X_Robots_Tag="noai"),
         "/nofollow.xml": xml(urlset(f"{home}/hidden"), X_Robots_Tag="noindex, nofollow"),
         **{f"/{name}": Answer(html(f"/{name}/below", text=name)) for name in "abcde"},
         **{f"/{name}/below": Answer(html(text=f"below {name}")) for name in "abcde"},
@@ -392,14 +394,14 @@ def test_pages_that_only_sitemaps_name_are_crawled(crawl: Crawl) -> None:
     assert asked.pop("/index.xml") == 2  # as a sitemap, and as the page that it is not
     assert {*asked.values()} == {1}
     assert asked.keys() - pages.keys() == {
-        *("/one.xml.gz", "/two.xml", "/list.txt", "/gone.xml", "/nofollow.xml"),
+        *("/one.xml.gz", "/two.xml", "/list.txt", "/gone.xml", "/nofollow.xml", "/noai.xml"),
         *("/chain/1", "/chain/2"),  # as deep as indexes are followed
     }
     assert not crawl.events(KEYS.link_rot_events)
     assert pages["/e"]["found_on"] == f"{home}/list.txt"
     assert not crawl.dead()
     counted = crawl.totals()
-    assert (counted["sitemaps"], counted["pages"], counted["not_html_application"]) == (7, 11, 1)
+    assert (counted["sitemaps"], counted["pages"], counted["not_html_application"]) == (8, 11, 1)
     assert counted["links_refused"] == 1  # a trap in a sitemap
     assert crawl.redis.hget(IMAGES.counters, "outstanding") == b"1"
     [found] = [

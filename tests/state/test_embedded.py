@@ -17,7 +17,7 @@ import redis
 
 from crawlproject.errors import RedisUnavailable
 from crawlproject.state import embedded
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def has_ended(url: str) -> bool:
 def test_processes_that_come_at_once_start_one_server_that_outlives_them(folder: Path) -> None:
     command = [sys.executable, "-c", STARTER, str(folder)]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [starter.communicate(timeout=30)[0].split() for starter in starters]
+    said = [starter.communicate(timeout=PATIENCE_S)[0].split() for starter in starters]
     assert [starter.returncode for starter in starters] == [0, 0, 0]
     assert sorted(int(count) for _, count in said) == [1, 2, 3]
     assert {int(pid) for pid, _ in said} == {pid_of(embedded.ensure(folder))}

@@ -290,7 +290,7 @@ def log_in(monitor: Monitor) -> Client:
 
 def page_of(client: Client) -> socket.socket:
     """Open a page's connection for events, and return it once the first ones have come."""
-    one = socket.create_connection(("127.0.0.1", client.monitor.port), timeout=30)
+    one = socket.create_connection(("127.0.0.1", client.monitor.port), timeout=PATIENCE_S)
     one.sendall(f"GET /events HTTP/1.0\r\nHost: localhost\r\nCookie: {client.cookie}\r\n\r\n".encode())
     read = b""
     while b"event: hello" not in read:

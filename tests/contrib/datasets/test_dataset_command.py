@@ -25,7 +25,7 @@ from PIL import Image
 from demo.gallery import Gallery, set_faults
 from tests.conftest import ROOT, Scrapy
 from tests.test_crawl import Crawl
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 COUNT = 120
 
@@ -109,7 +109,7 @@ def test_whatever_is_killed_each_url_of_the_list_is_one_row(crawl: Crawl, tmp_pa
         second = making.start(*options)
         until(lambda: len(making.rows()) >= 60)
         second.send_signal(signal.SIGINT)
-        said, errors = second.communicate(timeout=60)
+        said, errors = second.communicate(timeout=PATIENCE_S)
         if second.returncode:  # else all was done by then
             assert second.returncode == 130, errors
             assert "the same command continues" in said

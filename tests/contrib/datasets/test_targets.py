@@ -18,7 +18,7 @@ from tests.commands.test_events import emit, emit_in
 from tests.conftest import Scrapy
 from tests.following import following
 from tests.test_docs import rows
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 def test_a_dataset_is_followed_until_it_is_stopped(
@@ -36,7 +36,7 @@ def test_a_dataset_is_followed_until_it_is_stopped(
             emit(client, 50, 53)
             until(lambda: rows() == 53)
             follower.send_signal(signal.SIGTERM)
-            text, error = follower.communicate(timeout=60)
+            text, error = follower.communicate(timeout=PATIENCE_S)
         assert (follower.returncode, error, text) == (0, "", f"53 events written to {out}/\n")
         emit(client, 53, 55)
     done = scrapy("events", f"{out}/:parquet", "--json")

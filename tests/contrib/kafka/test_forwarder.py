@@ -26,7 +26,7 @@ from tests.contrib.kafka.broker import PRODUCE, Broker
 from tests.following import following
 from tests.sinks.running import ends_before, has_died, run
 from tests.streams.records import record, write
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "images")
 IMAGES = "image_metadata_updates"
@@ -164,7 +164,7 @@ def test_while_the_broker_is_away_all_is_kept_and_the_crawl_pauses(
         until(lambda: position(client) == newest(client))
         back = follower.stderr.readline()
         follower.send_signal(signal.SIGTERM)
-        out, err = follower.communicate(timeout=30)
+        out, err = follower.communicate(timeout=PATIENCE_S)
     assert (follower.returncode, out, err) == (0, "200 events sent to Kafka\n", "")
     assert away.startswith(f"scrapy events: Kafka at {broker.address} does not answer (")
     assert back == f"scrapy events: Kafka at {broker.address} answers again\n"

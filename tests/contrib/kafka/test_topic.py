@@ -21,7 +21,7 @@ from tests.conftest import Scrapy
 from tests.contrib.kafka.broker import Broker
 from tests.following import running
 from tests.state.servers import Server
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 KEYS = Keys("crawl", "images")
 TOPIC = "inbound_images"
@@ -62,7 +62,7 @@ def start(environment: dict[str, str], broker: Broker) -> Iterator[Start]:
 def stopped(feed: Feed, by: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
     """Stop in good order and return what it said."""
     feed.send_signal(by)
-    out, err = feed.communicate(timeout=30)
+    out, err = feed.communicate(timeout=PATIENCE_S)
     assert feed.returncode == 0, err
     return out, err
 

@@ -12,6 +12,7 @@ import pytest
 from crawlproject.webserver import MOST_CONNECTIONS
 from tests.conftest import Scrapy
 from tests.monitors import Monitor, ports
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def port_of(monitor: Monitor) -> int:
 
 def scrape(port: int, head: bytes) -> bytes:
     """Return the whole answer to a request for /metrics over HTTP/1.0."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as one:
         one.sendall(b"GET /metrics HTTP/1.0\r\n" + head + b"\r\n")
         return b"".join(iter(lambda: one.recv(65_536), b""))
 
@@ -59,7 +60,7 @@ def test_metrics_are_not_shown_to_a_web_page_whose_name_leads_here(monitor: Moni
 
 
 def test_a_connection_is_kept_for_further_requests(monitor: Monitor) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port_of(monitor), timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(monitor), timeout=PATIENCE_S)
     connection.connect()
     first = connection.sock
     for _ in range(3):
@@ -74,7 +75,7 @@ def test_one_connection_too_many_closes_the_oldest(monitor: Monitor) -> None:
     with ExitStack() as stack:
 
         def connect() -> socket.socket:
-            return stack.enter_context(socket.create_connection(address, timeout=30))
+            return stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
 
         def answers(one: socket.socket) -> bool:
             one.sendall(b"HEAD /none HTTP/1.1\r\nHost: localhost\r\n\r\n")

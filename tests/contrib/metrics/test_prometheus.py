@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 
 from crawlproject.contrib.metrics.collectors import CrawlCollector, WorkerCollector, registry
 from tests.status.test_snapshot import BUCKETS, sample_at, source
+from tests.waiting import PATIENCE_S
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "crawl.json"
@@ -64,7 +65,7 @@ def test_labels_are_few_and_never_come_from_the_web() -> None:
 
 
 def promtool(*args: str) -> None:
-    done = subprocess.run(["promtool", *args], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(["promtool", *args], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr
 

@@ -27,14 +27,13 @@ end
 local readings = {}
 
 local function reads(field, read)
+  local ALSO = {__index = function(known, name)
+    local value = read(known[1], {name})[1]
+    known[name] = value
+    return value
+  end}
   readings[field] = read
-  state[field] = function(ctx)
-    return setmetatable({}, {__index = function(known, name)
-      local value = read(ctx, {name})[1]
-      known[name] = value
-      return value
-    end})
-  end
+  state[field] = function(ctx) return setmetatable({ctx}, ALSO) end -- [1]: no name is a number
 end
 
 -- Has such a field know several names, by one reading.

@@ -84,7 +84,7 @@ end
 
 at_end('ledgers', function(ctx)
   local fields = {}
-  for source, ledger in pairs(ctx.ledgers) do
+  for source, ledger in pairs(ctx.ledgers) do -- and `ctx`, which is not changed: see reads()
     if ledger.is_changed then
       local sitemaps = ledger.sitemaps > 0 and ' ' .. text(ledger.sitemaps) or ''
       fields[#fields + 1], fields[#fields + 2] = source, text(ledger.all) .. ' ' .. text(ledger.poor) .. sitemaps
