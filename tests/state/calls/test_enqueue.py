@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+import redis
+
 from crawlproject.state.calls import NewRequest, Rejected
 from crawlproject.state.client import State
 from tests.state.calls.calls import (
@@ -33,6 +36,18 @@ async def test_seeds_are_taken_in_order_and_leave_the_processing_list_with_the_b
     assert await db(state).exists(state.keys.processing_of + "w") == 0
     ((_, letter),) = await db(state).xrange(state.keys.dead)
     assert (letter[b"seed"], letter[b"reason"]) == (b"c", b"no url")
+
+
+async def test_seeds_whose_count_fails_are_in_the_frontier(state: State) -> None:
+    await join(state)
+    await rule(state)
+    await take(state, "a")
+    await db(state).delete(state.keys.totals)
+    await db(state).set(state.keys.totals, "no hash")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        await state.scripts.enqueue("w", [request("a", 1)], seeds=await processing_list(state))
+    assert await outstanding(state) == 1
+    assert names(await lease(state)) == ["a"]
 
 
 async def test_a_call_for_seeds_that_this_worker_has_no_more_does_nothing(state: State) -> None:

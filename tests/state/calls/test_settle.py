@@ -192,6 +192,22 @@ async def test_a_request_whose_end_fails_is_a_dead_letter_and_delays_no_other_fo
     assert counts_in(await db(state).hget(state.keys.counts, "museum")) == {"fetched": 2, "failed": 1}
 
 
+@pytest.mark.parametrize("key", ["totals", "active"])
+async def test_an_end_counts_once_though_what_is_noted_of_it_fails(state: State, key: str) -> None:
+    await begin(state, 100, "a")
+    (grant,) = (await lease(state)).grants
+    at = getattr(state.keys, key)
+    await db(state).delete(at)
+    await db(state).lpush(at, "of another type")
+    end: dict[str, Any] = {"event": ("image_metadata_updates", "{}"), "counts": {"fetched": 1}, "status": "200"}
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        await settle(state, grant, **end)
+    assert await settle(state, grant, **end) == [False]
+    assert await db(state).xlen(state.keys.image_events) == 1
+    assert await outstanding(state) == 0
+    assert counts_in(await db(state).hget(state.keys.counts, "museum"))["fetched"] == 1
+
+
 async def test_a_dead_letter_keeps_request_and_reason(state: State) -> None:
     await begin(state, 100)
     await put(state, [entry("a", deliveries=2)])

@@ -51,10 +51,15 @@ local endings = {}
 
 local function at_end(field, write) endings[#endings + 1] = {field = field, write = write} end
 
+-- Returns the first error that a writer has met, nil for none: the others write in spite of it.
 local function finish(ctx)
+  local problem
   for _, ending in ipairs(endings) do
-    if rawget(ctx, ending.field) then ending.write(ctx) end
+    local went_well, met = true, nil
+    if rawget(ctx, ending.field) then went_well, met = pcall(ending.write, ctx) end
+    if not went_well then problem = problem or met end
   end
+  return problem
 end
 
 -- A function that keeps what `make` returns for each text. Callers have few different ones; beyond, it begins anew.

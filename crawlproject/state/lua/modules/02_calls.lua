@@ -15,8 +15,8 @@ local function register(name, body, flags)
       ctx.A = setmetatable(cmsgpack.unpack(args[1]), behind_arguments(args[3]))
       users_keys.check(keys[1], ctx.K)
       local went_well, reply = pcall(body, ctx, ctx.K, ctx.A)
-      if not is_reading then finish(ctx) end
-      if not went_well then error(reply, 0) end
+      local problem = not is_reading and finish(ctx)
+      if not went_well or problem then error(went_well and problem or reply, 0) end
       return reply
     end,
     flags = flags,
