@@ -1,4 +1,4 @@
-"""One picture, from bytes to facts and thumbnails: opened once, decoded once; and the program that does this.
+"""One picture, from bytes to facts and thumbnails; and the program that does this.
 
 The bytes may be anything: a page of HTML, half a file, an attack. Whatever is wrong with them raises
 `UnreadableImage`.
@@ -34,9 +34,10 @@ from pkgutil import resolve_name
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
 from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from crawlproject.imaging import analysis_runner, headers, sandbox
+from crawlproject.imaging import analysis_runner, headers, png, sandbox
 from crawlproject.imaging import codings as content_codings
 from crawlproject.imaging import messages as protocol
 from crawlproject.imaging.failures import MemoryNeeded, TooLargeImage, UnreadableImage
@@ -116,8 +117,9 @@ def analyse(
             image.decodermaxblock = len(body)  # one piece: libjpeg would look back at each of 64 KiB
         if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
             raise UnreadableImage(f"PPM: more than {MAX_COMMENTS} comments")
-        if image.format == "PNG":
-            image.load()  # the EXIF of a PNG may come after its pixels
+        if isinstance(image, PngImageFile) and not png.load(image):  # its EXIF may come after its pixels
+            image = opened(body, names)
+            image.load()
         facts = read_facts(image, body)
         upright = plugin is not None and plugin.is_upright is not None and plugin.is_upright(image)
         miniature = miniature_of(image, job.sizes, job.mode, upright, job.enlarge)

@@ -21,11 +21,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from crawlproject.imaging import sandbox
 from crawlproject.imaging.failures import (
@@ -86,15 +87,21 @@ _TICK_S = 1.0
 _MOST_THREADS = 16  # beside those that it has started with; a format's library may have one
 _POLL_S = 0.005  # between checks whether a process has ended
 _REST_S = 0.01  # until a process without a picture is stopped; a busy one has the next picture by then
-_CHUNK = 1 << 18  # bytes; most thumbnails are smaller
 _SEND_BUFFER = 1 << 19  # bytes: most bodies go to their decoder in one call, which takes a seventh less CPU
 
 T = TypeVar("T")
-Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class DecoderCrashed(Exception):
     """The process ended in the middle of a picture; `str(error)` says how."""
+
+
+class _Lost(Exception):
+    """No reply will come; `str(error)` says why, if the process is not at its end."""
+
+
+def _nothing() -> None:
+    """Check nothing."""
 
 
 class Decoders:
@@ -115,13 +122,16 @@ class Decoders:
         self._large = FairSemaphore(1)  # of the one picture that has `MAX_MEMORY`
 
     async def analyse(
-        self, body: bytes, codings: Sequence[str] = (), turn: Turn = nullcontext, source: str = ""
+        self,
+        body: bytes,
+        codings: Sequence[str] = (),
+        source: str = "",
+        check: Callable[[], None] = _nothing,
     ) -> Analysis:
         """Return facts and thumbnails of a picture.
 
-        `codings` are the content codings of the body, in the order in which they were applied. `turn` returns a
-        context in which one of the `count` pictures may be decoded, and which may take its time to be entered.
-        `source` is whose picture it is.
+        `codings` are the content codings of the body, in the order in which they were applied. `source` is whose
+        picture it is, and `check` raises what stands against it when its turn has come.
 
         A picture that crashes its decoder, or needs more than its share of memory, is tried once more with all
         that any picture can have, after a crash in a fresh process. It has no turn while it waits for that.
@@ -134,12 +144,9 @@ class Decoders:
         memory, fresh, analysed, left_out = SHARE, False, bool(self._job.analyses), ""
         while True:
             try:
-                async with (
-                    nullcontext() if memory == SHARE else self._large.turn(source),
-                    turn(),
-                    self._decoder(fresh) as decoder,
-                ):
-                    made = await decoder.analyse(codings, body, memory, analysed)
+                ask = partial(Decoder.analyse, codings=codings, body=body, memory=memory, analysed=analysed)
+                with nullcontext() if memory == SHARE else await self._large.turn(source):
+                    made = await self._asked(ask, source, check, fresh)
                 errors = dict.fromkeys(self._job.analysis_names, left_out)
                 return replace(made, errors=errors) if left_out else made
             except TookTooLong as error:
@@ -162,7 +169,7 @@ class Decoders:
                     limit = f"needs more memory than the {MAX_MEMORY // MIB} MiB that a picture may have"
                     raise UnreadableImage(f"{limit}: {error}" if str(error) else limit) from error
 
-    async def inspect(self, item: Inspected, turn: Turn = nullcontext) -> Event:
+    async def inspect(self, item: Inspected, check: Callable[[], None] = _nothing) -> Event:
         """Return the event of a body that is only inspected, as `analyse` does.
 
         One that crashes its decoder is tried once more, in a fresh process. Raises the same errors.
@@ -170,8 +177,7 @@ class Decoders:
         fresh = False
         while True:
             try:
-                async with turn(), self._decoder(fresh) as decoder:
-                    return await decoder.inspect(item)
+                return await self._asked(partial(Decoder.inspect, item=item), item.source, check, fresh)
             except MemoryNeeded as error:
                 raise UnreadableImage("needs too much memory to read its header") from error
             except DecoderCrashed as error:
@@ -191,8 +197,7 @@ class Decoders:
 
     async def start(self) -> None:
         """See whether there is a process, or one can be started. Raises NoDecoder, and DecodersStopped."""
-        async with self._decoder(fresh=False) as decoder:
-            await decoder.wait_until_ready()
+        await self._asked(Decoder.wait_until_ready)
 
     def stop(self) -> None:
         """Kill all processes, even those at work, and start no more."""
@@ -221,27 +226,44 @@ class Decoders:
         self._running.discard(decoder)
         await decoder.close()
 
-    @asynccontextmanager
-    async def _decoder(self, fresh: bool) -> AsyncIterator[Decoder]:
-        """Take a decoder, a `fresh` one or whichever is idle."""
-        if fresh and self._idle:
-            await self._discard(self._idle.pop())
-        try:
-            decoder = self._idle.pop() if self._idle and not fresh else self._new()
+    async def _asked(
+        self,
+        ask: Callable[[Decoder], Awaitable[T]],
+        source: str = "",
+        check: Callable[[], None] = _nothing,
+        fresh: bool = False,
+    ) -> T:
+        """Ask a decoder, a `fresh` one or whichever is idle, when it is the turn of a picture of `source`.
+
+        The next picture may have the decoder as soon as it has answered, before this one goes on.
+        """
+        with await self.places.turn(source) as turn:
+            check()
             try:
-                yield decoder
-            finally:
-                if decoder.running and decoder.pictures < _PICTURES:
-                    self._idle.append(decoder)
-                else:
-                    await self._discard(decoder)
-        except (DecoderCrashed, NoDecoder) as error:
-            if self._stopped:
-                raise DecodersStopped from error
-            if isinstance(error, NoDecoder):
-                while self._idle:  # some of them may have failed to start, unnoticed so far
+                if fresh and self._idle:
                     await self._discard(self._idle.pop())
-            raise
+                decoder = self._idle.pop() if self._idle and not fresh else self._new()
+
+                def answered() -> None:
+                    if decoder.running and decoder.pictures < _PICTURES:
+                        self._idle.append(decoder)
+                        turn.end()
+
+                decoder.answered = answered
+                try:
+                    return await ask(decoder)
+                finally:
+                    if not turn.has_ended:
+                        answered()
+                    if not turn.has_ended:
+                        await self._discard(decoder)
+            except (DecoderCrashed, NoDecoder) as error:
+                if self._stopped:
+                    raise DecodersStopped from error
+                if isinstance(error, NoDecoder):
+                    while self._idle:  # some of them may have failed to start, unnoticed so far
+                        await self._discard(self._idle.pop())
+                raise
 
 
 _of_process: list[Decoders] = []
@@ -268,7 +290,8 @@ class Decoder:
         self._killed_for = ""
         self._resting = False  # stopped
         self._threads = 0  # when it was ready
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._replies: _Replies | None = None  # once it is listened to
+        self.answered = _nothing  # called at once with each sound answer
         command = [sys.executable, "-P", "-c", PROGRAM, json.dumps(asdict(job))]
         self._name = f"a decoder process ({shlex.join(command[:4])})"
         try:
@@ -304,13 +327,17 @@ class Decoder:
         """Wait until the process has started. Raises NoDecoder."""
         if self._ready:
             return
-        if self._streams is None:
-            self._streams = await asyncio.open_unix_connection(sock=self._socket, limit=_CHUNK)
+        if self._replies is None:
+            most = _LONGEST_TEXT + _LONGEST_RESULT * len(self.job.analyses)
+            longest = most, _LONGEST_THUMBNAILS + (self.job.max_size if self.job.return_bodies else 0)
+            loop = asyncio.get_running_loop()
+            _, self._replies = await loop.create_unix_connection(lambda: _Replies(*longest), sock=self._socket)
         try:
-            kind, text, _ = await _within(_START_TIMEOUT_S, self._reply())
-        except (DecoderCrashed, TimeoutError) as error:
+            kind, text, _ = await self._replies.ask((), lambda *reply: reply, _START_TIMEOUT_S, _nothing)
+        except (_Lost, TimeoutError) as error:
+            crash = await self._crash(str(error)) if isinstance(error, _Lost) else None
             await self.close()
-            reason = str(error) or f"not ready after {_START_TIMEOUT_S:.0f} s"
+            reason = str(crash or f"not ready after {_START_TIMEOUT_S:.0f} s")
             raise NoDecoder(f"{self._name} does not start: {reason}") from error
         if kind == BAD_ANALYSIS:
             await self.close()
@@ -335,6 +362,11 @@ class Decoder:
         if (started := _threads_of(self.pid) - self._threads) > _MOST_THREADS:
             self.kill(f"started {counted(started, 'thread')}")
 
+    def _wake(self) -> None:
+        if self._resting:
+            self._process.send_signal(signal.SIGCONT)
+            self._resting = False
+
     def _rest(self, pictures: int) -> None:
         """Stop the process if it has had no picture since: it does nothing, whoever has taken it over.
 
@@ -352,7 +384,7 @@ class Decoder:
     @property
     def running(self) -> bool:
         """Whether it can take another picture."""
-        return self._socket.fileno() != -1 if self._streams is None else not self._streams[1].is_closing()
+        return self._socket.fileno() != -1 if self._replies is None else not self._replies.transport.is_closing()
 
     async def analyse(self, codings: Sequence[str], body: bytes, memory: int, analysed: bool = True) -> Analysis:
         """Return facts and thumbnails of a picture.
@@ -381,24 +413,33 @@ class Decoder:
         self.pictures += 1
         names = ",".join(codings).encode()
         request = REQUEST.pack(memory, wanted, len(names), len(body)) + names
-        try:
-            kind, text, data = await _within(self.job.timeout, self._exchange(request, body), self._look)
+
+        def told(kind: bytes, text: bytes, data: bytes) -> T:
             reply = Reply(kind, text, data, self.job, None if codings else len(body))
-            if kind == good:
-                return read(reply)
-            raise refused(reply)
+            made = read(reply) if kind == good else refused(reply)
+            asyncio.get_running_loop().call_later(_REST_S, self._rest, self.pictures)
+            self.answered()
+            if isinstance(made, MemoryNeeded | UnreadableImage):
+                raise made
+            return made
+
+        self._wake()
+        assert self._replies is not None
+        try:
+            return await self._replies.ask((request, body), told, self.job.timeout, self._look)
         except TimeoutError:
             await self.close()
             limit = f"took longer to decode than CRAWL_DECODE_TIMEOUT ({self.job.timeout:g} s)"
             raise TookTooLong(limit) from None
         except (MemoryNeeded, UnreadableImage):
             raise
+        except _Lost as error:
+            raise await self._crash(str(error)) from None
         except NO_ANSWER as error:
             raise await self._crash(f"sent an invalid answer ({error})") from error
-        except BaseException:
-            self._hang_up()  # the exchange may have ended in the middle
-            self.kill()
-            raise
+        finally:
+            if not self.running:
+                self.kill()
 
     async def close(self) -> None:
         """End the process; it has no state to lose."""
@@ -408,10 +449,10 @@ class Decoder:
             await asyncio.sleep(_POLL_S)
 
     def _hang_up(self) -> None:
-        if self._streams is None:
+        if self._replies is None:
             self._socket.close()
         else:
-            self._streams[1].transport.abort()
+            self._replies.transport.abort()
 
     async def _crash(self, how: str = "") -> DecoderCrashed:
         """Return the error of a process that has crashed, or that is killed here because of `how`."""
@@ -427,50 +468,88 @@ class Decoder:
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return DecoderCrashed(printable(how))
 
-    async def _exchange(self, request: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
-        assert self._streams is not None
-        _, writer = self._streams
+
+class _Replies(asyncio.Protocol):
+    """The replies of a decoder, each read as soon as it is whole; of so many bytes at most."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, longest_text: int, longest_data: int) -> None:
+        self._longest_text, self._longest_data = longest_text, longest_data
+        self._bytes = bytearray()
+        self._read: Callable[[bytes, bytes, bytes], Any]
+        self._made: asyncio.Future[Any] | None = None  # of the reply that is awaited, by `_read`
+
+    async def ask(
+        self,
+        request: Sequence[bytes],
+        read: Callable[[bytes, bytes, bytes], T],
+        seconds: float,
+        look: Callable[[], None],
+    ) -> T:
+        """Send a request; return what `read` makes of the reply's kind, text and data; `look` once a second.
+
+        Time is counted in ticks: if the worker was stopped for minutes (SIGSTOP), that counts as one tick only.
+        Raises what `read` raises, TimeoutError, and _Lost.
+        """
+        if self.transport.is_closing() or (request and self._bytes):
+            raise _Lost("sent more than was requested" if self._bytes else "")
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def tick(left: float) -> None:
+            nonlocal timer
+            if left <= 0:
+                self._end(TimeoutError())
+                return
+            if left < seconds:
+                look()
+            timer = loop.call_later(min(left, _TICK_S), tick, left - _TICK_S)
+
+        self._read, self._made = read, loop.create_future()
+        made: asyncio.Future[T] = self._made
+        self.transport.writelines(request)
+        self.data_received(b"")  # it may have come already
+        tick(seconds)
         try:
-            if writer.is_closing():
-                raise BrokenPipeError
-            if self._resting:
-                self._process.send_signal(signal.SIGCONT)
-                self._resting = False
-            writer.writelines((request, body))
-            await writer.drain()
-        except ConnectionError:
-            raise await self._crash() from None
-        reply = await self._reply()
-        asyncio.get_running_loop().call_later(_REST_S, self._rest, self.pictures)
-        return reply
+            return await made
+        finally:
+            timer.cancel()
+            if made.cancelled():
+                self._end(_Lost())
 
-    async def _reply(self) -> tuple[bytes, bytes, bytes]:
-        """Return kind, text and data of the next reply."""
-        reply = bytearray()
-        await self._read(reply, REPLY.size)
-        kind, text, data = REPLY.unpack_from(reply)
-        longest = _LONGEST_TEXT + _LONGEST_RESULT * len(self.job.analyses)
-        most = _LONGEST_THUMBNAILS + (self.job.max_size if self.job.return_bodies else 0)
-        if text > longest or data > most:
-            raise await self._crash(f"sent {text + data} bytes")
-        middle, end = REPLY.size + text, REPLY.size + text + data
-        await self._read(reply, end)
-        if len(reply) > end:
-            raise await self._crash("sent more than was requested")
-        return kind, bytes(reply[REPLY.size : middle]), bytes(reply[middle:])
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Have what is sent go out at once, rather than at the end of the loop's turn."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(0)
 
-    async def _read(self, data: bytearray, length: int) -> None:
-        """Read until `data` has at least `length` bytes."""
-        assert self._streams is not None
-        reader, _ = self._streams
-        while len(data) < length:
+    def data_received(self, data: bytes) -> None:
+        """Read the reply if it is whole."""
+        self._bytes += data
+        if len(self._bytes) < REPLY.size:
+            return
+        kind, text, size = REPLY.unpack_from(self._bytes)
+        middle, end = REPLY.size + text, REPLY.size + text + size
+        if text > self._longest_text or size > self._longest_data:
+            self._end(_Lost(f"sent {text + size} bytes"))
+        elif len(self._bytes) > end:
+            self._end(_Lost("sent more than was requested"))
+        elif len(self._bytes) == end and self._made is not None and not self._made.done():
+            made, reply = self._made, (kind, bytes(self._bytes[REPLY.size : middle]), bytes(self._bytes[middle:]))
+            self._bytes.clear()
             try:
-                part = await reader.read(_CHUNK)
-            except ConnectionError:
-                part = b""
-            if not part:
-                raise await self._crash()
-            data += part
+                made.set_result(self._read(*reply))
+            except Exception as error:  # whatever is wrong with it
+                made.set_exception(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Have no reply awaited any more."""
+        self._end(_Lost())
+
+    def _end(self, error: Exception) -> None:
+        if self._made is not None and not self._made.done():
+            self._made.set_exception(error)
+        self.transport.abort()
 
 
 def _threads_of(pid: int) -> int:
@@ -492,28 +571,3 @@ def _say_unprotected(missing: tuple[str, ...]) -> None:
 def _say_broken(name: str, why: str) -> None:
     """Log, once, what of a plug-in decoders go without."""
     logger.error("A plug-in's %s cannot be loaded, and decoders go without it: %s", name, why)
-
-
-async def _within(seconds: float, work: Coroutine[Any, Any, T], look: Callable[[], None] = lambda: None) -> T:
-    """Return the result of `work`; raise TimeoutError after `seconds`; `look` at each tick.
-
-    Time is counted in ticks: if the worker was stopped for minutes (SIGSTOP), that counts as one tick only.
-    """
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
-
-    def tick(left: float) -> None:
-        nonlocal timer
-        if left > 0:
-            if left < seconds:
-                look()
-            timer = loop.call_later(min(left, _TICK_S), tick, left - _TICK_S)
-        else:
-            limit.reschedule(loop.time())
-
-    async with asyncio.timeout(None) as limit:
-        tick(seconds)
-        try:
-            return await work
-        finally:
-            timer.cancel()

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Container
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Container
+from typing import Self
 
 _LONG_S = 1.0  # for one picture; a large picture takes that, most take a few milliseconds
+
+
+class Turn:
+    """A place that a picture holds within the context, or until `end` is called before that."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the place is the next one's."""
+        return self._release is None
+
+    def end(self) -> None:
+        """Give the place to the next."""
+        if self._release is not None:
+            release, self._release = self._release, None
+            release()
 
 
 class FairSemaphore:
@@ -25,10 +49,10 @@ class FairSemaphore:
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
         self._yielding: dict[str, float] = {}  # sources that let others go first, until when (loop.time())
 
-    @asynccontextmanager
-    async def turn(self, source: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it within the context."""
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def turn(self, source: str) -> Turn:
+        """Wait for a place."""
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
         self._waiting.append((source, place))
         self._give()
         try:
@@ -37,14 +61,14 @@ class FairSemaphore:
             if not place.cancelled():  # the place was granted at the same moment
                 self._release(source)
             raise
-        now = asyncio.get_running_loop().time
-        began = now()
-        try:
-            yield
-        finally:
-            if (took := now() - began) > _LONG_S:
-                self._yielding[source] = now() + took
+        began = loop.time()
+
+        def release() -> None:
+            if (took := loop.time() - began) > _LONG_S:
+                self._yielding[source] = loop.time() + took
             self._release(source)
+
+        return Turn(release)
 
     def _release(self, source: str) -> None:
         self._busy[source] -= 1

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from scrapy.crawler import Crawler
@@ -142,10 +140,9 @@ class ThumbnailPipeline:
         """Return the event of a `FetchedImage` or an `Inspected`, or a failure; other items as they are."""
         if not isinstance(item, FetchedImage | Inspected):
             return item
-        turn = partial(self._turn, item.source)
         if isinstance(item, Inspected):
-            return await self._looked(self.decoders.inspect(item, turn), item.status)
-        look = self.decoders.analyse(item.body, item.codings, turn, item.source)
+            return await self._looked(self.decoders.inspect(item, self._check), item.status)
+        look = self.decoders.analyse(item.body, item.codings, item.source, self._check)
         analysis = await self._looked(look, 200)
         if isinstance(analysis, Failure):
             return analysis
@@ -199,13 +196,9 @@ class ThumbnailPipeline:
             )
             return Failure(STORAGE_UNAVAILABLE, self.breaker.outage)
 
-    @asynccontextmanager
-    async def _turn(self, source: str) -> AsyncIterator[None]:
-        """Wait until it is the turn of a picture of a source."""
-        async with self.decoders.places.turn(source):
-            if self.breaker.outage:
-                raise NoDecoder(self.breaker.outage)
-            yield
+    def _check(self) -> None:
+        if self.breaker.outage:
+            raise NoDecoder(self.breaker.outage)
 
     async def _probe(self) -> Exception | None:
         try:

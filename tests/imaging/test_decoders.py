@@ -21,7 +21,6 @@ import pytest_asyncio
 from crawlproject.imaging import decoders
 from crawlproject.imaging.decoders import MIB, SHARE, Decoders
 from crawlproject.imaging.failures import DecodersStopped, NoDecoder, UnreadableImage
-from crawlproject.imaging.fair_semaphore import FairSemaphore
 from crawlproject.imaging.messages import (
     ANALYSIS,
     MAX_MEMORY,
@@ -196,13 +195,12 @@ def address_spaces() -> list[int]:
 
 async def test_a_picture_that_waits_for_memory_takes_no_turn_from_others(make: Make) -> None:
     one = make(2, timeout=PATIENCE_S)
-    turns = FairSemaphore(2)
     await one.analyse(GOOD)
     before = max(address_spaces())
-    hostile = [asyncio.create_task(one.analyse(trap(LINGER), (), lambda: turns.turn("bad"))) for _ in range(5)]
+    hostile = [asyncio.create_task(one.analyse(trap(LINGER), (), "bad")) for _ in range(5)]
     await until_async(lambda: max(address_spaces(), default=0) > before + SHARE)
     for _ in range(20):
-        assert (await one.analyse(GOOD, (), lambda: turns.turn("good"))).facts.width == 90
+        assert (await one.analyse(GOOD, (), "good")).facts.width == 90
     assert not any(each.done() for each in hostile)
     one.stop()
     for each in hostile:
@@ -225,7 +223,7 @@ async def test_large_pictures_of_one_source_leave_room_for_those_of_others(make:
 
 # A decoder that is in a picture's hands from the start: the picture is its reply, byte for byte.
 TAKEN_OVER = f"""#!{sys.executable} -IS
-import socket, struct
+import socket, struct, time
 channel = socket.socket(fileno=0)
 stream = channel.makefile("rb")
 channel.sendall(struct.pack("!cII", b"r", 8, 0) + b"[[], {{}}]")
@@ -235,6 +233,9 @@ while head := stream.read(25):
     channel.sendall(body)
     while body.endswith(b"spin"):
         pass
+    if body.endswith(b"again"):
+        time.sleep(0.1)
+        channel.sendall(body)
 """
 
 
@@ -288,6 +289,41 @@ async def test_whatever_a_taken_over_decoder_answers_costs_its_picture_alone(
     assert len(await reason(one, frame(NO_MEMORY, b"y" * 9000), ("x",))) == 300
     taken_over.undo()
     assert (await make().analyse(GOOD)).facts.width == 90
+
+
+async def test_an_answer_that_nobody_has_asked_for_is_never_that_of_the_next_picture(
+    make: Make, taken_over: pytest.MonkeyPatch
+) -> None:
+    taken_over.setattr(decoders, "_REST_S", PATIENCE_S)
+    one = make()
+    assert await reason(one, frame(UNREADABLE, b'["why", null]', b"again")) == "why"
+    before = children()
+    (idle,) = one._idle
+    await until_async(lambda: idle._replies is not None and bool(idle._replies._bytes))
+    assert await reason(one, frame(UNREADABLE, b'["the next", null]')) == "the next"
+    assert not {*before} & {*children()}
+
+
+async def test_the_next_picture_has_the_decoder_before_the_last_one_goes_on(make: Make) -> None:
+    one = make()
+    await one.analyse(GOOD)
+    before = children()
+    order = []
+    first = asyncio.create_task(one.analyse(GOOD))
+    first.add_done_callback(lambda _: order.append("first done"))
+    await asyncio.sleep(0)
+    await one.analyse(GOOD, check=lambda: order.append("next begun"))
+    assert order == ["next begun", "first done"]
+    # Then the last one's end is no reason to end the process.
+    first = asyncio.create_task(one.analyse(GOOD))
+    await asyncio.sleep(0)
+
+    def give_up() -> None:
+        first.cancel()
+
+    assert (await one.analyse(GOOD, check=give_up)).facts.width == 90
+    assert first.cancelled()
+    assert children() == before
 
 
 def exploit(code: str) -> bytes:

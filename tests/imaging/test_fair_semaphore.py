@@ -32,7 +32,7 @@ class Desk:
             await asyncio.sleep(0)
 
     async def _look(self, name: str) -> None:
-        async with self.semaphore.turn(name[0]):
+        with await self.semaphore.turn(name[0]):
             self.begun.append(name)
             await self.ends[name].wait()
 
