@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -300,8 +300,7 @@ class Analysis:
     errors: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredThumbnail:
+class StoredThumbnail(NamedTuple):
     """A thumbnail in the storage: its name there, and its size in pixels. It stands in an event as it is."""
 
     name: str
@@ -309,8 +308,7 @@ class StoredThumbnail:
     height: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class Fetch(NamedTuple):
     """How the site's answer was obtained; these fields stand in an event as they are.
 
     `final_url` is the URL that answered, `redirects` the number of redirects on the way there. `attempts` counts
@@ -376,7 +374,7 @@ class Event:
             if name == "mode":
                 data |= {value: True} if value else {}
             elif value or name not in self.OPTIONAL:
-                data[name] = [asdict(each) for each in value] if name == "thumbnails" else value
+                data[name] = [each._asdict() for each in value] if name == "thumbnails" else value
         return one_line(data)
 
 

@@ -20,6 +20,8 @@ _USERINFO = re.compile(
 
 _ENDS = re.compile(r'([\s"])')  # of a URL within a text
 
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 # Allowed in JSON as they are, but terminals and editors take them for line ends or control sequences.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -158,7 +160,9 @@ def one_line(data: Any) -> str:
     Null stands for NaN and Infinity, which JSON does not have.
     """
     try:
-        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _COMPACT.encode(data)
     except ValueError:
         return one_line(json.loads(json.dumps(data), parse_constant=lambda _: None))
+    if text.isascii() and "\x7f" not in text:
+        return text
     return _UNSEEN.sub(lambda char: f"\\u{ord(char[0]):04x}", text)

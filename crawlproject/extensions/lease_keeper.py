@@ -6,12 +6,15 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from scrapy import Request, signals
+from scrapy.core.scraper import Scraper
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.utils.asyncgen import as_async_generator
+from scrapy.utils.defer import aiter_errback
 from twisted.python.failure import Failure as TwistedFailure
 
 from crawlproject.extensions import Extension
@@ -85,6 +88,8 @@ class LeaseKeeper(Extension):
         self.scheduler.queue.is_settled = self.failed
         self.scheduler.queue.settle_ended = self.settle_ended
         self.loops.start(self._look_for_ended)
+        if self._one_item_each:
+            self.crawler.engine.scraper.__class__ = _OneItemScraper  # no setting names that of Scrapy's engine
 
     # How requests end
 
@@ -267,6 +272,18 @@ class LeaseKeeper(Extension):
         self._settle(lease, settlement)
 
 
+class _OneItemScraper(Scraper):
+    """Scrapy's, without the queue and the tasks that it makes for each response, for many items at a time."""
+
+    async def handle_spider_output_async(
+        self, result: Any, request: Request, response: Response | TwistedFailure
+    ) -> None:
+        """Have the items of a response go through the pipelines, one after the other."""
+        items = aiter_errback(as_async_generator(result), self.handle_spider_error, request, response)
+        async for item in items:
+            await self._process_spidermw_output_async(item, response)
+
+
 def _is_expected(request: Request, failure: Failure) -> bool:
     """Tell whether what was found on a page, or is looked at again, has failed through no fault of ours.
 
@@ -344,7 +361,7 @@ def _dead_letter(
     learned: Mapping[str, Any] | None = None,
 ) -> Settlement:
     """Return the end of a request that is given up; its event says how its last attempt ended."""
-    fetch = asdict(Fetch.of(request, request.url))
+    fetch = Fetch.of(request, request.url)._asdict()
     if status is None:
         fetch["final_url"] = None
     return Settlement(

@@ -26,7 +26,6 @@ import msgpack
 from scrapy import Request, Spider
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.spiders import CrawlSpider
-from scrapy.utils.request import request_from_dict
 
 from crawlproject.errors import BadEntry
 from crawlproject.frontier.modes import modes
@@ -264,8 +263,8 @@ def decode(entry: bytes, spider: Spider) -> Request:
             for name, values in data.get("headers", {}).items()
             if _header(name) in kept
         }
-        more = {"meta": meta, "headers": headers, "priority": entry[2]}
-        return request_from_dict(_DEFAULTS | data | more, spider=spider)
+        methods = {name: getattr(spider, data[name]) for name in ("callback", "errback") if data.get(name)}
+        return Request(**data | methods | {"meta": meta, "headers": headers, "priority": entry[2]})
     except BadEntry:
         raise
     except Exception as error:  # whatever msgpack, Request or the spider's names find wrong

@@ -6,7 +6,6 @@ import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -276,7 +275,7 @@ def _event_of(item: FetchedPage, page: Page | None, links: int = 0, *, with_outl
         source=item.source,
         status=item.response.status,
         statuses=item.statuses,
-        **asdict(item.fetch),
+        **item.fetch._asdict(),
         content_type=item.content_type,
         size=len(item.body),
         wire_size=len(item.response.body),

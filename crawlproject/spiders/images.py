@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -83,6 +82,7 @@ class OneItemSpider(Spider):
         super().update_settings(settings)
         config.load(settings)
         modes()  # all can be loaded
+        settings.set("WARN_ON_GENERATOR_RETURN_VALUE", False, priority="spider")  # `parse` is none
         for name, unused in _UNUSED.items():
             settings.set(name, {**settings.getdict(name), **dict.fromkeys(unused)}, priority="spider")
 
@@ -117,7 +117,7 @@ class OneItemSpider(Spider):
         mode = mode_of(request)
         outcome = of_status(status, wait, gone) if mode is None else mode.outcome(response, request, gone)
         if outcome.becomes is Becomes.LINK_ROT:
-            how = asdict(Fetch.of(request, response.url))
+            how = Fetch.of(request, response.url)._asdict()
             how |= {
                 "spider": self.name,
                 "extra": request.meta.get(EXTRA),
@@ -178,7 +178,7 @@ class ImagesSpider(OneItemSpider):
             **self.who(request),
             "content_type": declared_type(response),
             "fetched_at": utc_now(),
-            **asdict(Fetch.of(request, response.url)),
+            **Fetch.of(request, response.url)._asdict(),
             "opt_out": tuple(request.meta.get(OPT_OUT, ())),
             "tls_failure": request.meta.get(TLS_FAILURE),
             "extra": request.meta.get(EXTRA),

@@ -8,7 +8,6 @@ import io
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from tests.waiting import until_async
 def fetched(body: bytes, identifier: str = "6f1c") -> FetchedImage:
     fetch = Fetch(final_url="https://museum.org/a", redirects=0, attempts=1, fetch_s=0.1)
     who = {"identifier": identifier, "url": "https://museum.org/a", "source": "museum"}
-    said = {**who, "content_type": "image/jpeg", "fetched_at": utc_now(), **asdict(fetch)}
+    said = {**who, "content_type": "image/jpeg", "fetched_at": utc_now(), **fetch._asdict()}
     return FetchedImage(said, body)
 
 

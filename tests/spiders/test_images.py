@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -110,7 +109,7 @@ def test_an_event_tells_how_its_answer_was_obtained(spider: ImagesSpider) -> Non
     item = spider.parse(Response("https://cdn.org/1", body=b"body", request=asked))
     assert isinstance(item, FetchedImage)
     how = Fetch(final_url="https://cdn.org/1", redirects=2, attempts=5, fetch_s=0.317)
-    assert item.said.items() >= asdict(how).items()
+    assert item.said.items() >= how._asdict().items()
     rot = spider.parse(Response("https://cdn.org/1", status=404, request=asked))
     assert isinstance(rot, LinkRotEvent)
     assert (rot.final_url, rot.redirects, rot.attempts, rot.fetch_s) == ("https://cdn.org/1", 2, 5, 0.317)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
@@ -174,7 +173,7 @@ def _extra(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str | None:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if value else None
+    return one_line(value) if value else None
 
 
 def _bytes(value: Any) -> bytes | None:

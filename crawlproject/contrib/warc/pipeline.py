@@ -18,7 +18,7 @@ from crawlproject.contrib.warc.plugin import WarcSettings
 from crawlproject.contrib.warc.records import Earlier, Exchange, head, payload_digest, warc_fields
 from crawlproject.contrib.warc.store import PageStore
 from crawlproject.errors import StorageDown
-from crawlproject.models import HEADS
+from crawlproject.models import HEADS, Event
 from crawlproject.net.connections import Heads
 from crawlproject.pages.items import FetchedPage
 from crawlproject.pages.links import Link, outlinks
@@ -66,7 +66,7 @@ class PageStorePipeline:
 
     async def process_item(self, item: Any) -> Any:
         """Return the item with its place once that is on the disk, or a failure; other items as they are."""
-        if not ItemAdapter.is_item(item):
+        if isinstance(item, Event) or not ItemAdapter.is_item(item):
             return item
         fields = ItemAdapter(item)
         if isinstance(item, FetchedPage):
