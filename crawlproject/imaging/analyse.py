@@ -25,8 +25,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
 from pkgutil import resolve_name
@@ -36,6 +35,7 @@ from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
+from PIL.WebPImagePlugin import WebPImageFile
 
 from crawlproject.imaging import analysis_runner, headers, png, sandbox
 from crawlproject.imaging import codings as content_codings
@@ -53,7 +53,7 @@ MAX_COMMENTS = 100
 # The end of a TGA. Its beginning is like that of many files, and earlier versions have no such end.
 _TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 
-_json = partial(json.dumps, ensure_ascii=False)  # EXIF may be three times as long in ASCII
+_json = json.JSONEncoder(ensure_ascii=False).encode  # EXIF may be three times as long in ASCII
 
 # Load all plugins now, rather than in the first thread that meets an unknown format.
 Image.init()
@@ -92,7 +92,7 @@ def analyse(
     """
     if not body:
         raise UnreadableImage("empty body")
-    names = [name for name in job.formats if job.has_pixels(name) and begins_like(name, body, job)]
+    names = [name for name in job.formats if begins_like(name, body, job) and job.has_pixels(name)]
     if not names:
         name, side = measured(body, job)
         return Analysis(_bare_facts(name, side, body))
@@ -113,8 +113,9 @@ def analyse(
             needed = size[0] * size[1] * (plugin.bytes_a_pixel if plugin else _bytes_a_pixel(image))
             check_size(str(image.format), size, job.max_pixels, memory, needed)
         if isinstance(image, JpegImageFile):
-            headers.bound_scans(body)
-            image.decodermaxblock = len(body)  # one piece: libjpeg would look back at each of 64 KiB
+            headers.bound_scans(body, header or headers.jpeg(body))
+        if isinstance(image, (JpegImageFile, WebPImageFile)):
+            image.decodermaxblock = sys.maxsize  # one piece: libjpeg would look back at each of 64 KiB
         if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
             raise UnreadableImage(f"PPM: more than {MAX_COMMENTS} comments")
         if isinstance(image, PngImageFile) and not png.load(image):  # its EXIF may come after its pixels
@@ -314,7 +315,7 @@ def _reply(
     except TooLargeImage as error:
         return protocol.TOO_LARGE, str(error), b""
     except UnreadableImage as error:
-        return protocol.UNREADABLE, _json([str(error), error.facts and asdict(error.facts)]), b""
+        return protocol.UNREADABLE, _json([str(error), error.facts and error.facts.named()]), b""
     except MemoryError as error:
         return protocol.NO_MEMORY, str(error), b""
     if job.return_bodies and codings:

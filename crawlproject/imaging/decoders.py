@@ -77,7 +77,12 @@ _LONGEST_TEXT, _LONGEST_RESULT, _LONGEST_THUMBNAILS = 1 << 16, 1 << 13, 32 * MIB
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 # glibc: memory that an idle process may keep. Requesting it from the system for each picture costs 7 % of CPU.
-_MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(64 * MIB), "MALLOC_MMAP_THRESHOLD_": str(32 * MIB)}
+# And huge pages, where Linux has them for who asks: passing over pixels takes 2 % less CPU.
+_MALLOC = {
+    "MALLOC_TRIM_THRESHOLD_": str(64 * MIB),
+    "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 
 _PICTURES = 2000  # then a process is replaced, in case C libraries have leaked memory
 _START_TIMEOUT_S = 60.0  # a start takes 0.2 s on an idle machine

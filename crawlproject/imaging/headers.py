@@ -40,11 +40,12 @@ MAX_SCANNED = 2_000_000_000
 
 
 class Header(NamedTuple):
-    """The size of a picture, and roughly how many bytes it takes to decode."""
+    """The size of a picture, roughly how many bytes it takes to decode, and whether a JPEG has several scans."""
 
     width: int
     height: int
     memory: int
+    in_scans: bool = False
 
 
 def jpeg(body: bytes) -> Header | None:
@@ -53,36 +54,6 @@ def jpeg(body: bytes) -> Header | None:
     Pixels whose components come in several scans, as in all progressive pictures, wait for the last of them as
     coefficients of two bytes each, even if the picture is decoded at reduced size.
     """
-    frame = _frame(body)
-    if frame is None:
-        return None
-    if not frame.in_scans:
-        return Header(frame.width, frame.height, frame.width * frame.height)  # decoded at reduced size, if large
-    return Header(frame.width, frame.height, int(2 * frame.width * frame.height * frame.samples))
-
-
-def bound_scans(body: bytes) -> None:
-    """Bound the scans of a JPEG. Raises UnreadableImage."""
-    frame = _frame(body)
-    if frame is None or not frame.in_scans:  # only the first is read
-        return
-    most = min(MAX_SCANS, max(MAX_SCANNED // (frame.width * frame.height), 1))
-    scans = (kind for kind, _ in segments(body) if kind == SCAN)
-    if next(islice(scans, most, None), None) is not None:
-        raise UnreadableImage(f"JPEG: more than {most} scans of {frame.width} x {frame.height} pixels")
-
-
-class _Frame(NamedTuple):
-    """The size of a JPEG, its samples for each pixel, and whether they come in several scans."""
-
-    width: int
-    height: int
-    samples: float
-    in_scans: bool
-
-
-def _frame(body: bytes) -> _Frame | None:
-    """Read what comes before the first scan; None if it is broken."""
     frame, scan = b"", b""
     parts, end = 0, 2
     for kind, at in segments(body):
@@ -100,8 +71,20 @@ def _frame(body: bytes) -> _Frame | None:
     largest = max((across for across, _ in sampling), default=0) * max((down for _, down in sampling), default=0)
     if not largest or not width or not height:
         return None
+    if frame[0] not in _PROGRESSIVE and scan[2] >= count:
+        return Header(width, height, width * height)  # decoded at reduced size, if large
     samples = sum(across * down for across, down in sampling) / largest
-    return _Frame(width, height, samples, frame[0] in _PROGRESSIVE or scan[2] < count)
+    return Header(width, height, int(2 * width * height * samples), in_scans=True)
+
+
+def bound_scans(body: bytes, header: Header | None) -> None:
+    """Bound the scans of a JPEG with this header. Raises UnreadableImage."""
+    if header is None or not header.in_scans:  # only the first is read
+        return
+    most = min(MAX_SCANS, max(MAX_SCANNED // (header.width * header.height), 1))
+    scans = (kind for kind, _ in segments(body) if kind == SCAN)
+    if next(islice(scans, most, None), None) is not None:
+        raise UnreadableImage(f"JPEG: more than {most} scans of {header.width} x {header.height} pixels")
 
 
 # Kinds of segments: SOF0 to SOF15, and those of them that are progressive.
@@ -255,6 +238,8 @@ def read_exif(image: Image.Image) -> dict[str, Any] | None:
     try:
         exif = Image.Image.getexif(image)  # not that of PngImageFile, which may decode the picture first
     except Exception:  # Pillow raises nearly anything on broken EXIF
+        return None
+    if not exif:
         return None
     tags = _directory(exif, _TIFF_STRUCTURE if image.format == "TIFF" else frozenset())
     tags |= _directory(_nested(exif, IFD.Exif))

@@ -15,7 +15,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -127,13 +127,13 @@ def packed(made: Analysis) -> tuple[str, bytes]:
     """Return text and data of a reply: JSON, with the lengths of thumbnails and body, and these in a row."""
     thumbnails = [(each.width, each.height, len(each.data)) for each in made.thumbnails]
     text = {
-        "facts": asdict(made.facts),
+        "facts": made.facts.named(),
         "thumbnails": thumbnails,
         "body": len(made.body),
         "results": made.results,
         "errors": made.errors,
     }
-    return json.dumps(text, ensure_ascii=False), b"".join((*(each.data for each in made.thumbnails), made.body))
+    return _compact(text), b"".join((*(each.data for each in made.thumbnails), made.body))
 
 
 def unpacked(reply: Reply) -> Analysis:
