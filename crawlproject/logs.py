@@ -79,6 +79,12 @@ class JsonFormatter(logging.Formatter):
 class RequestLog(LogFormatter):
     """Scrapy's lines about requests, without items: an item contains a picture, and its outcome is an event."""
 
+    def crawled(self, request: Request, response: Response, spider: Spider) -> LogFormatterResult:
+        """Say which response came, where lines at DEBUG are logged."""
+        if logging.root.manager.disable >= logging.DEBUG:
+            return None  # type: ignore[return-value] # as below
+        return super().crawled(request, response, spider)
+
     def scraped(self, item: Any, response: Response | Failure | None, spider: Spider) -> LogFormatterResult:
         """Say nothing."""
         return None  # type: ignore[return-value] # Scrapy's documented way to leave a line out

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from scrapy.crawler import Crawler
+from scrapy.statscollectors import MemoryStatsCollector
 
 from crawlproject.errors import ConfigError
 from crawlproject.state.client import REDIS_TROUBLE, State
@@ -108,6 +109,12 @@ class Pauses:
         """Tell whether this worker stood still after `began` (`loop.time()`)."""
         self.look()
         return began <= self._until
+
+
+class Stats(MemoryStatsCollector):
+    """Scrapy's statistics, without its look for a deprecated argument at each use: some fifteen a request."""
+
+    __getattribute__ = object.__getattribute__
 
 
 class Shutdown:

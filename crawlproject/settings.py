@@ -23,20 +23,20 @@ TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False
 LOG_LEVEL = "INFO"
 LOG_FORMATTER = "crawlproject.logs.RequestLog"
+STATS_CLASS = "crawlproject.runtime.Stats"
 
 # Frontier
 SCHEDULER = COMPONENTS["SCHEDULER"]
 SCHEDULER_QUEUE_CLASS = COMPONENTS["SCHEDULER_QUEUE_CLASS"]
 DUPEFILTER_CLASS = COMPONENTS["DUPEFILTER_CLASS"]
 
-# The most requests that a worker has in flight; frontier/shares.py shares them out. Scrapy's own slots must never
-# make a request wait: its send slot would pass.
+# The most requests that a worker has in flight; frontier/shares.py shares them out.
 CONCURRENT_REQUESTS = 2000
-CONCURRENT_REQUESTS_PER_DOMAIN = 2000
 DOWNLOAD_DELAY = 0
 SCRAPER_SLOT_MAX_ACTIVE_SIZE = 64_000_000  # bytes of bodies in the pipelines; beyond it, leasing pauses
 
 # Downloader
+DOWNLOADER = COMPONENTS["DOWNLOADER"]
 DEFAULT_REQUEST_HEADERS = {"Accept": "*/*"}  # if formats were named, a CDN would convert the picture
 COOKIES_ENABLED = False
 ROBOTSTXT_OBEY = False
@@ -73,6 +73,8 @@ DOWNLOADER_MIDDLEWARES_BASE = {
     "crawlproject.middlewares.adapted.CompressionMiddleware": 590,
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "crawlproject.middlewares.adapted.CheckedRedirectMiddleware": 600,
+    "scrapy.downloadermiddlewares.stats.DownloaderStats": None,
+    "crawlproject.middlewares.adapted.StatsMiddleware": 850,
     "crawlproject.middlewares.gate.AddressMiddleware": 930,
     "crawlproject.middlewares.gate.RobotsMiddleware": 940,
     "crawlproject.middlewares.gate.TokenMiddleware": 950,
@@ -97,6 +99,7 @@ EXTENSIONS_BASE = {
     **default_settings.EXTENSIONS_BASE,
     # Not even loaded: it would load aiohttp, a fifteenth of a worker's start. To have it, name it in EXTENSIONS.
     "scrapy.extensions.remote_control.RemoteControl": None,
+    "crawlproject.extensions.signal_manager.Signals": 0,
     "crawlproject.extensions.lease_keeper.LeaseKeeper": 100,
     "crawlproject.extensions.circuits.Circuits": 150,
     "crawlproject.extensions.membership.Membership": 200,

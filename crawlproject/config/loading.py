@@ -20,6 +20,7 @@ COMPONENTS = {  # of Scrapy's settings that name one class: those with which thi
     "TWISTED_REACTOR": "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
     "SCHEDULER": "crawlproject.frontier.scheduler.FrontierScheduler",
     "SCHEDULER_QUEUE_CLASS": "crawlproject.frontier.lease_queue.LeaseQueue",
+    "DOWNLOADER": "crawlproject.net.downloader.Downloader",
     "DUPEFILTER_CLASS": "crawlproject.frontier.codec.SeenFilter",
 }
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
-from scrapy.downloadermiddlewares import offsite, useragent
+from scrapy.downloadermiddlewares import offsite, stats, useragent
 from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.exceptions import IgnoreRequest
@@ -49,6 +49,18 @@ class UserAgentMiddleware(useragent.UserAgentMiddleware):
     def process_request(self, request: Request) -> None:  # type: ignore[override]  # without the deprecated spider
         """Name us, in place of whatever the request, the spider or its settings say."""
         request.headers[b"User-Agent"] = self.user_agent
+
+
+class StatsMiddleware(stats.DownloaderStats):
+    """Scrapy's middleware, which would write each request a second time to learn its size."""
+
+    def process_request(self, request: Request) -> None:  # type: ignore[override]  # without the deprecated spider
+        """Count a request."""
+        count = self.stats.inc_value
+        count("downloader/request_count")
+        count(f"downloader/request_method_count/{request.method}")
+        line = len(f"{request.method} {request.url} HTTP/1.1\r\nHost: \r\n\r\n") - len("http://")
+        count("downloader/request_bytes", line + stats.get_header_size(request.headers) + len(request.body))
 
 
 class CompressionMiddleware(HttpCompressionMiddleware):

@@ -53,6 +53,8 @@ class AddressMiddleware(Middleware):
             raise AddressRefused("a proxy would connect to unchecked addresses")
         if fault := url_fault(request.url):
             raise AddressRefused(fault)
+        if resolver.may_be_reached(request.url):
+            return None
         if not resolver.knows(request.url):
             if LEASE in request.meta:
                 return request

@@ -237,26 +237,21 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
         """Send a request."""
         if self.heads is not None:
             self.heads.sent(request, self.transport)
-        sent = super().request(request)
-        if self._parser is not None:
-            self._parser.__class__ = (
-                BoundedParser  # as Scrapy does: Twisted names the class in the middle of a method
-            )
-        self._flush()
+        transport: Any = self.transport
+        socket: Any = transport.transport if isinstance(transport, BufferingTLSTransport) else transport
+        socket.startWriting = int  # not yet: a call without effect
+        try:
+            sent = super().request(request)
+            if self._parser is not None:
+                self._parser.__class__ = (
+                    BoundedParser  # as Scrapy does: Twisted names the class in the middle of a method
+                )
+            if socket is not transport:
+                transport._aggregator.flush()
+        finally:
+            del socket.startWriting
+        _write_now(socket)
         return sent.addErrback(_never_answered) if self.was_idle else sent
-
-    def _flush(self) -> None:
-        """Have the socket take what was just written.
-
-        Twisted would do so in the reactor's next round, or with TLS in the one after it: on a busy worker that is
-        when the request's send slot has passed, and the next one comes.
-        """
-        transport = self.transport
-        if isinstance(transport, BufferingTLSTransport):
-            transport._aggregator.flush()
-            transport = transport.transport
-        if isinstance(transport, FileDescriptor) and transport.connected and not transport.disconnecting:
-            transport.doWrite()  # an error shows again in the reactor's round
 
     def dataReceived(self, bytes: bytes) -> None:  # noqa: N802, A002 - Twisted's names
         """Count a read, and join the TLS records that it brings: Twisted delivers each by itself."""
@@ -278,6 +273,18 @@ class BoundedProtocol(_LenientHTTP11ClientProtocol):
         super()._giveUp(reason)
         if isinstance(self.transport, TLSMemoryBIOProtocol):
             self.transport.transport.loseConnection()
+
+
+def _write_now(socket: Any) -> None:
+    """Have a socket take what was just written.
+
+    Twisted would do so in the reactor's next round, or with TLS in the one after it: on a busy worker that is
+    when the request's send slot has passed, and the next one comes.
+    """
+    if not isinstance(socket, FileDescriptor) or not socket.connected:
+        return
+    if socket.disconnecting or socket.doWrite() is not None or socket.dataBuffer:
+        socket.startWriting()  # an error shows again in the reactor's round
 
 
 def _never_answered(failure: Failure) -> Failure:

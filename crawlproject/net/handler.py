@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 
 from scrapy import Request, signals
 from scrapy.core.downloader._idna_patch import _patched_idna_bytes
+from scrapy.core.downloader.handlers import http11
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, StopDownload
@@ -33,6 +34,7 @@ from crawlproject.models import (
     Requested,
 )
 from crawlproject.net import connections
+from crawlproject.net.agent import SiteAgent
 from crawlproject.net.connections import Heads, Sending
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
@@ -50,6 +52,7 @@ _PATIENCE_S = 2.0  # above `SOFT_LIMIT` until a body is aborted: no source keeps
 
 # Twisted spells the host of each request anew, also over a connection that was kept. With Scrapy's exceptions.
 endpoints._idnaBytes = lru_cache(RECENT)(_patched_idna_bytes)  # type: ignore[attr-defined]
+http11._BindAddressAgent = SiteAgent  # type: ignore[misc]  # Scrapy makes an agent for each request
 
 
 @dataclass(slots=True, eq=False)

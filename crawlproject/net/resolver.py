@@ -147,7 +147,8 @@ class Resolver:
 
     def may_be_reached(self, url: str) -> bool:
         """Tell whether the host of `url` is known to have addresses that may be connected to."""
-        return self.knows(url) and self.refusal(url) is None and self.failure(url) is None
+        answer = self._answer(host_of_url(url))
+        return answer is not None and not answer.failure and not self._forbidden(answer.addresses, port_of(url))
 
     def _forbidden(self, addresses: Iterable[Address], port: int) -> str | None:
         return self._guard.refusal(addresses, port)

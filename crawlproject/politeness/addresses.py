@@ -14,7 +14,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from crawlproject.config import Network
-from crawlproject.sources.domains import NAT64, RECENT
+from crawlproject.sources.domains import NAT64, RECENT, origin_of
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -65,9 +65,13 @@ _SPECIAL_NETWORKS = tuple((kind, ipaddress.ip_network(network)) for kind, networ
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")  # all that IANA has allocated for global unicast
 
 
-@lru_cache(RECENT)
 def port_of(url: str) -> int:
     """Return the port of a URL that has no fault (`url_fault`)."""
+    return _port_of(origin_of(url))
+
+
+@lru_cache(RECENT)
+def _port_of(url: str) -> int:
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -103,9 +107,9 @@ class AddressGuard:
         """
         for address in addresses:
             judged = self._translated(address) or [address]
-            if network := _network_of({address, *judged, *_tunnelled(address)}, self.deny):
+            if self.deny and (network := _network_of({address, *judged, *_tunnelled(address)}, self.deny)):
                 return f"address {address}: CRAWL_DENY_NETWORKS closes {network}"
-            if all(_network_of([one], self.allow) for one in judged):
+            if self.allow and all(_network_of([one], self.allow) for one in judged):
                 continue
             if kind := next((kind for one in judged if (kind := self._kind(one))), None):
                 return f"{kind} address {address}: CRAWL_ALLOW_NETWORKS opens networks"

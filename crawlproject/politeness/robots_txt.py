@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from crawlproject.config import Config
 from crawlproject.models import OPT_OUTS
-from crawlproject.sources.domains import RECENT, host_of_url
+from crawlproject.sources.domains import RECENT, host_of_url, origin_of
 from crawlproject.texts import printable
 
 TOKEN = "crawlproject"  # our product token, RFC 9309 2.2.1
@@ -300,6 +300,11 @@ def robots_url(url: str) -> str:
         ValueError: the URL has no scheme, no host, or a port that is none.
 
     """
+    return _robots_url(origin_of(url))
+
+
+@lru_cache(RECENT)
+def _robots_url(url: str) -> str:
     parts = urlsplit(url)
     host, port = host_of_url(url), parts.port
     if not parts.scheme or not host:

@@ -84,13 +84,24 @@ def host_of_url(url: str) -> str:
         return ""
 
 
+@lru_cache(RECENT)
+def _plain_origin(url: str) -> str | None:
+    found = _PLAIN.fullmatch(url)
+    return found[1] if found else None
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of a URL that is as most are, any other URL whole: a key for what its origin decides."""
+    return _plain_origin(url) or url
+
+
 def plain_host(url: str) -> str | None:
     """Return the host of a URL that is as most are, in its one spelling; None for others, which may be valid, too.
 
     The URL has no fault. Only its origin is parsed, once for all URLs of it.
     """
-    found = _PLAIN.fullmatch(url)
-    return _host_of_origin(found[1]) if found else None
+    origin = _plain_origin(url)
+    return _host_of_origin(origin) if origin else None
 
 
 @lru_cache(RECENT)

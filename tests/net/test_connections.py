@@ -114,6 +114,19 @@ def test_a_request_is_sent_before_the_reactor_goes_on(pair: Pair, tls: bool) -> 
     assert site.recv(1000).startswith(b"GET /a.jpg HTTP/1.1\r\n")
 
 
+def test_what_the_socket_does_not_take_is_left_to_the_reactor(pair: Pair) -> None:
+    ours, _ = pair
+    with suppress(BlockingIOError):
+        while ours.send(bytes(65536)):
+            pass
+    protocol = BoundedProtocol(lambda _: None)
+    connection = connected(ours, protocol)
+    protocol.makeConnection(connection)
+    protocol.request(get())
+    some: Any = reactor
+    assert connection in some.getWriters()
+
+
 class Reader(Protocol):
     """Reads a response, as Scrapy's handler does; breaks off with its first piece if it `stops`."""
 
