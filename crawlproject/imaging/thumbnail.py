@@ -33,10 +33,6 @@ from crawlproject.models import Thumbnail
 # Pixels converted at a time: a second copy of a large picture, at four bytes a pixel, would double the memory.
 _BAND = 1_000_000
 
-# For pictures that are small, or decoded at reduced size: it keeps its memory, two pictures of their size at most,
-# rather than clear it each time. A decoder has one thread.
-_RESIZER = Resizer()
-
 _LONGEST = 16_383  # pixels of a side, all that a WebP can have; of pictures that are much longer than broad
 
 # The quantisation tables of JPEGs, before libjpeg scales them to the quality: that of brightness is flatter than
@@ -244,8 +240,7 @@ def _resized(image: Image.Image, size: tuple[int, int], box: Box) -> Image.Image
     crop = CropBox(left, upper, right - left, lower - upper)
     options = ResizeOptions(ResizeAlg.convolution(FilterType.catmull_rom), crop_box=crop)
     small = Image.new(image.mode, size, None)
-    resizer = _RESIZER if max(size[0], image.width) * image.height <= 2 * _BAND else Resizer()
-    resizer.resize_pil(image, small, options)
+    Resizer().resize_pil(image, small, options)  # a Resizer is cheap to make, and not shared between threads
     return small
 
 
