@@ -9,7 +9,6 @@ import math
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
@@ -185,9 +184,8 @@ class LeaseQueue:
         lease.revoked = True  # its slot may be given out again
         if lease.deliveries:
             self._suspects.add(lease.id)
-        unsent = lease.at if self.state.delay and not lease.sent else None
-        if unsent is not None or lease.requested is not None:
-            settlement = replace(settlement, unsent=unsent, requested=lease.requested)
+        settlement.unsent = lease.at if self.state.delay and not lease.sent else None
+        settlement.requested = lease.requested
         self._add(settlement)
         return True
 

@@ -248,6 +248,8 @@ class Decoders:
             try:
                 if fresh and self._idle:
                     await self._discard(self._idle.pop())
+                while self._idle and not self._idle[-1].running:  # it has ended, through no fault of this picture
+                    await self._discard(self._idle.pop())
                 decoder = self._idle.pop() if self._idle and not fresh else self._new()
 
                 def answered() -> None:
@@ -337,7 +339,11 @@ class Decoder:
             most = _LONGEST_TEXT + _LONGEST_RESULT * len(self.job.analyses)
             longest = most, _LONGEST_THUMBNAILS + (self.job.max_size if self.job.return_bodies else 0)
             loop = asyncio.get_running_loop()
-            _, self._replies = await loop.create_unix_connection(lambda: _Replies(*longest), sock=self._socket)
+            try:
+                _, self._replies = await loop.create_unix_connection(lambda: _Replies(*longest), sock=self._socket)
+            finally:
+                if self._replies is None:  # cancelled; asyncio would close the socket later
+                    self._socket.close()
         try:
             kind, text, _ = await self._replies.ask((), lambda *reply: reply, _START_TIMEOUT_S, _nothing)
         except (_Lost, TimeoutError) as error:
@@ -498,13 +504,15 @@ class _Replies(asyncio.Protocol):
         Time is counted in ticks: if the worker was stopped for minutes (SIGSTOP), that counts as one tick only.
         Raises what `read` raises, TimeoutError, and _Lost.
         """
-        if self.transport.is_closing() or (request and self._bytes):
-            raise _Lost("sent more than was requested" if self._bytes else "")
+        if self.transport.is_closing():
+            raise _Lost
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle
 
         def tick(left: float) -> None:
             nonlocal timer
+            if made.done():  # in this turn of the loop: the next picture may have the decoder
+                return
             if left <= 0:
                 self._end(TimeoutError())
                 return
@@ -515,8 +523,8 @@ class _Replies(asyncio.Protocol):
         self._read, self._made = read, loop.create_future()
         made: asyncio.Future[T] = self._made
         self.transport.writelines(request)
-        self.data_received(b"")  # it may have come already
         tick(seconds)
+        self.data_received(b"")  # it may have come already
         try:
             return await made
         finally:
@@ -532,15 +540,20 @@ class _Replies(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read the reply if it is whole."""
         self._bytes += data
-        if len(self._bytes) < REPLY.size:
-            return
+        unread = self.transport.get_write_buffer_size()  # of the request
+        if data and self._made is not None and (unread or self._made.done()):
+            self._end(_Lost("sent more than was requested"))
+        elif len(self._bytes) >= REPLY.size:
+            self._look_at_reply()
+
+    def _look_at_reply(self) -> None:
         kind, text, size = REPLY.unpack_from(self._bytes)
         middle, end = REPLY.size + text, REPLY.size + text + size
         if text > self._longest_text or size > self._longest_data:
             self._end(_Lost(f"sent {text + size} bytes"))
         elif len(self._bytes) > end:
             self._end(_Lost("sent more than was requested"))
-        elif len(self._bytes) == end and self._made is not None and not self._made.done():
+        elif len(self._bytes) == end and self._made is not None:
             made, reply = self._made, (kind, bytes(self._bytes[REPLY.size : middle]), bytes(self._bytes[middle:]))
             self._bytes.clear()
             try:

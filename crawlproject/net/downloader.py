@@ -39,13 +39,13 @@ class Downloader:
     def fetch(self, request: Request) -> Deferred[Response | Request]:
         """Return the response of a request, or what a middleware has put in its place."""
         self.active.add(request)
-        return Deferred.fromFuture(asyncio.create_task(self._fetch(request)))
+        fetched = asyncio.create_task(self.middleware.download_async(self._download, request))
 
-    async def _fetch(self, request: Request) -> Response | Request:
-        try:
-            return await self.middleware.download_async(self._download, request)
-        finally:
-            self.active.remove(request)
+        def done(result: Any) -> Any:
+            self.active.remove(request)  # not before the engine has the result: it would close an idle spider
+            return result
+
+        return Deferred.fromFuture(fetched).addBoth(done)
 
     async def _download(self, request: Request) -> Response:
         send, told = self.crawler.signals.send_catch_log, {"request": request, "spider": self.crawler.spider}

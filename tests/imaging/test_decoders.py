@@ -239,6 +239,12 @@ while head := stream.read(25):
 """
 
 
+# Its answer comes as soon as it has the first bytes of a request.
+UNREAD = TAKEN_OVER.replace(
+    "stream.read(names + length)[names:]", """struct.pack("!cII", b"u", 13, 0) + b'["why", null]'"""
+)
+
+
 @pytest.fixture
 def taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have all processes that start be taken over, until that is undone."""
@@ -324,6 +330,53 @@ async def test_the_next_picture_has_the_decoder_before_the_last_one_goes_on(make
     assert (await one.analyse(GOOD, check=give_up)).facts.width == 90
     assert first.cancelled()
     assert children() == before
+
+
+async def test_an_answer_at_the_last_moment_leaves_the_decoder_to_the_next_picture(make: Make) -> None:
+    one = make(timeout=1.0)
+    await one.analyse(GOOD)
+    before = children()
+    first = asyncio.create_task(one.analyse(GOOD))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    time.sleep(1.5)
+    assert (await first).facts.width == 90
+    assert (await one.analyse(GOOD)).facts.width == 90
+    assert children() == before
+
+
+async def test_a_process_that_ends_without_a_picture_is_no_fault_of_the_next_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders, "DecoderCrashed", SystemError)
+    one = make()
+    await one.analyse(GOOD)
+    (idle,) = one._idle
+    os.kill(idle.pid, signal.SIGKILL)
+    await until_async(lambda: not idle.running)
+    assert (await one.analyse(GOOD)).facts.width == 90
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_picture_that_is_given_up_while_its_decoder_starts_harms_no_other(make: Make, turns: int) -> None:
+    one = make()
+    one.begin()
+    first = asyncio.create_task(one.analyse(GOOD))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (await one.analyse(GOOD)).facts.width == 90
+
+
+async def test_a_decoder_that_answers_without_reading_its_picture_is_ended(
+    make: Make, taken_over: pytest.MonkeyPatch
+) -> None:
+    Path(sys.executable).write_text(UNREAD)
+    one = make()
+    for _ in range(2):  # otherwise all pictures would wait in memory until they are read
+        assert await reason(one, bytes(8 << 20)) == "crashes the decoder: sent more than was requested"
 
 
 def exploit(code: str) -> bytes:

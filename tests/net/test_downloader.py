@@ -92,6 +92,15 @@ async def test_middlewares_may_wait_or_not_and_answer_in_place_of_the_site(crawl
             await fetched(crawler, Request(URL, meta={wrong: "a text"}))
 
 
+async def test_the_spider_is_never_idle_before_the_engine_has_the_response(crawler: Crawler) -> None:
+    downloader, request = Downloader(crawler), Request(URL)
+    result = downloader.fetch(request)
+    while not result.called:
+        assert downloader.active == {request}
+        await asyncio.sleep(0)
+    assert not downloader.active
+
+
 async def test_the_downloaders_signals_are_sent(crawler: Crawler) -> None:
     told: list[Any] = []
     names = ("request_reached_downloader", "response_downloaded", "request_left_downloader")

@@ -202,7 +202,7 @@ class Revisit:
     interval: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settlement:
     """The end of one lease.
 
