@@ -77,7 +77,7 @@ _LONGEST_TEXT, _LONGEST_RESULT, _LONGEST_THUMBNAILS = 1 << 16, 1 << 13, 32 * MIB
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 # glibc: memory that an idle process may keep. Requesting it from the system for each picture costs 7 % of CPU.
-# And huge pages, where Linux has them for who asks: small pictures take 3 % less CPU, large ones more.
+# And huge pages, where Linux has them for who asks: small pictures take 3 % less CPU, large WebPs half.
 _MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": str(64 * MIB),
     "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
