@@ -84,8 +84,9 @@ _MALLOC = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 
-# Then a process is replaced, in case C libraries have leaked memory; a start takes as much CPU as 40 pictures.
-_PICTURES = 10_000
+_PICTURES = (
+    2000  # then a process is replaced: C libraries may have leaked memory, a picture may have taken it over
+)
 _START_TIMEOUT_S = 60.0  # a start takes 0.2 s on an idle machine
 _STOP_TIMEOUT_S = 2.0
 _NICENESS = 5  # sending requests on time comes before decoding and starting decoders
