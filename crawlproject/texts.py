@@ -20,7 +20,7 @@ _USERINFO = re.compile(
 
 _ENDS = re.compile(r'([\s"])')  # of a URL within a text
 
-_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+compact_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 # Allowed in JSON as they are, but terminals and editors take them for line ends or control sequences.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -160,7 +160,7 @@ def one_line(data: Any) -> str:
     Null stands for NaN and Infinity, which JSON does not have.
     """
     try:
-        text = _COMPACT.encode(data)
+        text = compact_json(data)
     except ValueError:
         return one_line(json.loads(json.dumps(data), parse_constant=lambda _: None))
     if text.isascii() and "\x7f" not in text:

@@ -115,7 +115,7 @@ def analyse(
         if isinstance(image, JpegImageFile):
             headers.bound_scans(body, header or headers.jpeg(body))
         if isinstance(image, (JpegImageFile, WebPImageFile)):
-            image.decodermaxblock = sys.maxsize  # one piece: libjpeg would look back at each of 64 KiB
+            image.decodermaxblock = sys.maxsize  # one piece: of 64 KiB, libjpeg would look back and WebP be copied
         if _codec(image) == "ppm_plain" and body.count(b"#") > MAX_COMMENTS:
             raise UnreadableImage(f"PPM: more than {MAX_COMMENTS} comments")
         if isinstance(image, PngImageFile) and not png.load(image):  # its EXIF may come after its pixels

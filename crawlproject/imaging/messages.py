@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from crawlproject import plugins
 from crawlproject.imaging.failures import MemoryNeeded, TooLargeImage, UnreadableImage
 from crawlproject.models import DEFAULT_FORMATS, Analysis, Format, ImageFacts, Thumbnail
-from crawlproject.texts import printable
+from crawlproject.texts import compact_json, printable
 
 if TYPE_CHECKING:
     from crawlproject.models import Event
@@ -133,7 +133,7 @@ def packed(made: Analysis) -> tuple[str, bytes]:
         "results": made.results,
         "errors": made.errors,
     }
-    return _compact(text), b"".join((*(each.data for each in made.thumbnails), made.body))
+    return compact_json(text), b"".join((*(each.data for each in made.thumbnails), made.body))
 
 
 def unpacked(reply: Reply) -> Analysis:
@@ -177,7 +177,7 @@ def check_json(value: Any, most: int) -> int:
     It has `most` bytes and `MOST_DEPTH` levels at most, and no halves of surrogates, no NaN, no Infinity, and no
     integers beyond 64 bits.
     """
-    size = len(_compact(value).encode())
+    size = len(compact_json(value).encode())
     if size > most:
         raise ValueError(f"{size} bytes of JSON, more than {most}")
     level = [value]
@@ -210,7 +210,6 @@ def _is_exif(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(gps, dict) and all(map(_TAG.fullmatch, (*tags, *gps)))
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _TAG = re.compile("0x[0-9a-f]{1,4}")
 _DIGEST = re.compile("[0-9a-f]{64}")  # SHA-256
 _BEGINNINGS = {"JPEG": re.compile(b"\xff\xd8\xff"), "WebP": re.compile(b"RIFF.{4}WEBP", re.DOTALL)}

@@ -21,8 +21,8 @@ from crawlproject.net.handler import CrawlDownloadHandler
 class Downloader:
     """Takes requests through the downloader middlewares to the handler of their scheme, at once.
 
-    It is what the engine knows of Scrapy's own, with its signals. Delays and bounds for a host, for which that has
-    slots, are refused (`config.check_guarded`).
+    It is what the engine knows of Scrapy's own, with its signals, but without slots: a delay for a host is refused
+    (`config.check_guarded`), and a bound for it has no effect.
     """
 
     def __init__(self, crawler: Crawler) -> None:
