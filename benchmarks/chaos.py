@@ -363,7 +363,8 @@ class Chaos:
         registered = self.frontier.registered()
         now = time.monotonic()
         for worker in list(self.workers):
-            if worker.state == "starting" and f":{worker.process.pid}:".encode() in registered:
+            serves = registered.count(f":{worker.process.pid}:".encode())
+            if worker.state == "starting" and serves == self.plan.shards:
                 worker.state = "up"
             status = worker.process.poll()
             if status is not None:

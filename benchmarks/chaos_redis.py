@@ -96,7 +96,7 @@ class Frontier(Shards):
         return self._sum(of_shard)
 
     def registered(self) -> bytes:
-        """Return the names of all workers."""
+        """Return the names of all workers, once for each shard that they serve."""
         return b" ".join(name for keys in self.keys for name in self.redis.zrange(keys.workers, 0, -1))
 
     def events(self) -> dict[str, list[dict[str, Any]]]:

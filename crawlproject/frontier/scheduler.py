@@ -40,7 +40,7 @@ from crawlproject.robots.cache import RobotsCache
 from crawlproject.runtime import Leasing, Loops, Pauses, Runtime, Shutdown, runtime_of
 from crawlproject.sources.domains import domain_of_url
 from crawlproject.state.calls import NewRequest
-from crawlproject.state.client import REDIS_TROUBLE, State
+from crawlproject.state.client import REDIS_TROUBLE, State, unavailable
 from crawlproject.state.clock import local_time
 from crawlproject.state.over_shards import shown
 from crawlproject.streams.readers import count_without_reader
@@ -226,15 +226,25 @@ class FrontierScheduler(Runtime, Scheduler):
             self._keep_forwarding()
 
     async def _join(self) -> None:
-        """Register this worker, and log what the operator should know of this Redis and of the other workers."""
+        """Register this worker, and log what the operator should know of this Redis.
+
+        Raises:
+            RedisUnavailable: Redis fails.
+
+        """
         state, timeout = self.state, self.config.heartbeat_timeout
-        await state.scripts.heartbeat(state.worker_id, join=True, timeout=timeout, max_deliveries=MOST_DELIVERIES)
-        if await state.scripts.alive(timeout=timeout) != [state.worker_id]:
+        try:
+            if fault := await seen_filter_fault(state):
+                logger.warning("%s", fault)
+            joined = await state.scripts.heartbeat(
+                state.worker_id, join=True, timeout=timeout, max_deliveries=MOST_DELIVERIES
+            )
+        except REDIS_TROUBLE as error:
+            raise unavailable(state.url, error) from None
+        if joined.alive > 1:
             state.clock.doubt(local_time())
         if state.count > 1:
             logger.info("This worker serves %s", shown(state))
-        if fault := await seen_filter_fault(state):
-            logger.warning("%s", fault)
 
     def _keep_forwarding(self) -> None:
         """Give other shards what is theirs: of seeds that users push, and of what waits here."""

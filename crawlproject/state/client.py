@@ -31,7 +31,16 @@ from crawlproject.state.over_shards import REDIS_TROUBLE, ask_shards
 from crawlproject.state.shards import shard_namespace, shard_of
 from crawlproject.threads import end
 
-__all__ = ["REDIS_TROUBLE", "State", "check_redis", "crawl_dir", "keys_for", "redis_urls", "without_secrets"]
+__all__ = [
+    "REDIS_TROUBLE",
+    "State",
+    "check_redis",
+    "crawl_dir",
+    "keys_for",
+    "redis_urls",
+    "unavailable",
+    "without_secrets",
+]
 
 # Of the first call; TypeError: an option of REDIS_URL that the client does not know.
 _CONNECT_ERRORS = (*REDIS_TROUBLE, TypeError)
@@ -90,7 +99,8 @@ def without_secrets(url: str) -> str:
     return url.rpartition("@")[2].partition("?")[0]
 
 
-def _unavailable(url: str, error: Exception) -> RedisUnavailable:
+def unavailable(url: str, error: Exception) -> RedisUnavailable:
+    """Return the error of a start that needs the Redis at `url`, which has failed."""
     where = without_secrets(url)
     if isinstance(error, redis.ResponseError) and "HELLO" in str(error):
         return _too_old(url, "older than 6.0")
@@ -178,7 +188,7 @@ class State:
                 at = urls[0]
                 await self.check_layout()
             except _CONNECT_ERRORS as error:
-                raise _unavailable(at, error) from None
+                raise unavailable(at, error) from None
         except BaseException:
             self.shards = tuple(shards)
             await self.close()
@@ -191,7 +201,7 @@ class State:
             # redis-py's annotations leave open whether it answers at once
             self.redis: Any = _client(url, self.keys.namespace, self._timeout)
         except ValueError as error:
-            raise _unavailable(url, error) from None
+            raise unavailable(url, error) from None
         self.scripts = self.scripts_of(self._spider)
         if (master := master_of(self.redis)) is not None and master.told.service:
             self._following = asyncio.create_task(master.follow())

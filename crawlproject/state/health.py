@@ -79,6 +79,7 @@ _OBSTACLES = (
     (r"certificate has expired", "renew its certificate"),
     (r"CERTIFICATE_VERIFY_FAILED", "name the CA that has signed its certificate: ssl_ca_certs=FILE in REDIS_URL"),
     (r"CERTIFICATE_REQUIRED", "it wants a certificate: ssl_certfile=FILE and ssl_keyfile=FILE in REDIS_URL"),
+    (r"\bNOPERM\b", "give this user the rights that docs/deploy.md names"),
     (
         r"invalid username-password pair|\b(NOAUTH|WRONGPASS)\b|Authentication required",
         "correct the user and password in REDIS_URL",
@@ -123,7 +124,7 @@ def known_fault(error: BaseException) -> str | None:
 
 def remedy_of(error: BaseException) -> str | None:
     """Return what to do about an error that stands in the way of a connection; None if it does not say."""
-    text = plain(error)
+    text = _coded(error)
     return next((remedy for pattern, remedy in _OBSTACLES if re.search(pattern, text)), None)
 
 

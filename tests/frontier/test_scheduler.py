@@ -12,7 +12,8 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from crawlproject.errors import ConfigError, RedisUnavailable
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import LEASE, SOURCE
-from tests.conftest import scheduler_for, stop_tasks
+from crawlproject.state.clock import local_time
+from tests.conftest import open_scheduler, scheduler_for, stop_tasks
 from tests.state.calls.calls import join, lead, lease, outstanding, source_of
 from tests.waiting import until_async
 
@@ -116,6 +117,14 @@ async def test_nothing_is_leased_while_bodies_pile_up(
     assert not scheduler.queue.leases
     piled_up.clear()
     await until_async(lambda: scheduler.queue.leases)
+
+
+async def test_a_worker_that_joins_others_leases_nothing_while_its_clock_may_be_wrong(
+    scheduler: FrontierScheduler, redis_url: str
+) -> None:
+    assert scheduler.state.clock.valid_from < local_time()
+    async with open_scheduler(redis_url) as second:
+        assert second.state.clock.valid_from > local_time()
 
 
 async def test_closing_gives_back_waiting_leases_and_deregisters(redis_url: str) -> None:

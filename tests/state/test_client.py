@@ -119,6 +119,28 @@ def test_a_redis_that_may_evict_is_refused_at_the_start(server: Server, scrapy: 
     asyncio.run(check_redis(config.load({"REDIS_URL": server.url})))
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_worker_ends_with_a_sentence_if_redis_fails_while_it_joins(
+    server: Server, scrapy: Scrapy, shards: int
+) -> None:
+    user: Any = {"keys": ["*"], "categories": ["+@all"], "commands": ["-fcall"]}
+    server.client.acl_setuser("reader", enabled=True, passwords=["+secret"], **user)
+    denied = server.url.replace("redis://", "redis://reader:secret@")
+    urls = [*[server.url] * (shards - 1), denied]  # the first of two shards has no fault
+    done = scrapy(
+        *("crawl", "images"),
+        REDIS_URL=" ".join(urls),
+        CRAWL_SHARDS=str(shards),
+        CRAWL_SHARD=",".join(map(str, range(shards))),
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"scrapy: Redis at {server.url.removeprefix('redis://')} does not answer (User reader has no permissions "
+        "to run the 'fcall' command): give this user the rights that docs/deploy.md names."
+    )
+    assert "Traceback" not in done.stderr
+
+
 async def test_each_master_of_a_cluster_is_asked_whether_it_may_evict(cluster: Cluster, cluster_url: str) -> None:
     settings = config.load({"REDIS_URL": cluster_url, "CRAWL_SHARDS": "4"})
     await check_redis(settings)

@@ -160,9 +160,9 @@ class Idleness(NamedTuple):
 
 
 class HeartbeatReply(NamedTuple):
-    """Answer to `heartbeat`: whether the worker is still registered, its leases, who was found dead if anybody."""
+    """Answer to `heartbeat`: living workers, 0 if this one has lapsed; its leases; who was found dead, if any."""
 
-    alive: bool
+    alive: int
     leases: int
     lost: Lost | None
 
@@ -417,7 +417,7 @@ class FrontierScripts(Caller):
             timeout=int(timeout * MICROS),
             max_deliveries=max_deliveries,
         )
-        return HeartbeatReply(bool(alive), leases, Lost(lost[0].decode(), *lost[1:]) if lost else None)
+        return HeartbeatReply(alive, leases, Lost(lost[0].decode(), *lost[1:]) if lost else None)
 
     async def alive(self, *, timeout: float) -> list[str]:
         """Return the workers that have sent a heartbeat in the last `timeout` seconds."""
