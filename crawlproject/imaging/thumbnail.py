@@ -22,8 +22,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
-from PIL import Image
+from cykooz_resizer import AlphaMulDiv, CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
+from PIL import Image, ImageChops
 from PIL.ExifTags import Base
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -218,11 +218,17 @@ def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
+    """Return an RGBA picture on white, as RGB: white, less by alpha what each colour lacks of it.
+
+    To the same result Pillow would paste it by its alpha, without SIMD, in twice the time.
+    """
     if image.mode != "RGBA":
         return image
-    white = Image.new("RGB", image.size, "white")
-    white.paste(image, (0, 0), image)
-    return white
+    lacking = ImageChops.difference(Image.new("RGBA", image.size, (255, 255, 255, 0)), image)  # its alpha stays
+    AlphaMulDiv().multiply_alpha_pil_inplace(lacking)
+    opaque = Image.new("RGB", image.size, None)
+    opaque.paste(lacking)
+    return ImageChops.invert(opaque)
 
 
 def _orientation(image: Image.Image) -> int:

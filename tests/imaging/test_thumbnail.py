@@ -160,6 +160,15 @@ def test_transparency_is_white(mode: str, longest_side: int) -> None:
     assert colour(made, made.width - 50, 50) == ((208, 0, 0) if mode[0] in "RP" else (96, 96, 96))
 
 
+def test_every_colour_is_on_white_by_its_alpha() -> None:
+    across, down = Image.linear_gradient("L").rotate(90), Image.linear_gradient("L")
+    image = Image.merge("RGBA", (across, ImageOps.invert(across), across, down))
+    white = Image.new("RGB", image.size, "white")
+    white.paste(image, (0, 0), image)
+    made = miniature_of(opened(encoded(image, "PNG")), (256,), "keep_ratio_largest").image
+    assert (made.mode, made.tobytes()) == (white.mode, white.tobytes())
+
+
 @pytest.mark.parametrize(
     ("mode", "fill", "format_", "expected"),
     [
