@@ -44,7 +44,8 @@ def _stored(stream: IgzipDecompressor, read: Callable[[int], bytes]) -> Iterator
     while not stream.eof:
         part = stream.decompress(data, _LONGEST)
         if part:
-            yield _BLOCK.pack(0, len(part), len(part) ^ 0xFFFF) + part
+            yield _BLOCK.pack(0, len(part), len(part) ^ 0xFFFF)
+            yield part
         elif not data:
             return
         data = read(_PIECE) if stream.needs_input else b""
