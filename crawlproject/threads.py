@@ -25,13 +25,13 @@ def in_thread(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
-    done.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, for asyncio's log
 
     def finish(result: T | None, error: Exception | None) -> None:
         if done.done():
             return  # cancelled
         if error is not None:
             done.set_exception(error)
+            done.exception()  # retrieved, for asyncio's log
         else:
             done.set_result(result)  # type: ignore[arg-type]
 

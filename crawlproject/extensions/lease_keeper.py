@@ -13,6 +13,7 @@ from scrapy import Request, signals
 from scrapy.core.scraper import Scraper
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.spidermiddlewares.referer import RefererMiddleware
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import aiter_errback
 from twisted.python.failure import Failure as TwistedFailure
@@ -273,12 +274,30 @@ class LeaseKeeper(Extension):
 
 
 class _OneItemScraper(Scraper):
-    """Scrapy's, without the queue and the tasks that it makes for each response, for many items at a time."""
+    """Scrapy's, without queue, tasks and generators that it makes for each response, for many items at a time."""
+
+    async def _scrape(self, result: Response | TwistedFailure, request: Request) -> None:
+        """Have a response pass the spider and the pipelines, and spider middlewares that look at items."""
+        # The one of Scrapy's that is left sets a header of requests, and does nothing with items.
+        others = any(type(one) is not RefererMiddleware for one in self.spidermw.middlewares)
+        if others or isinstance(result, TwistedFailure):
+            await super()._scrape(result, request)
+            return
+        try:
+            items = await self.call_spider_async(result, request)
+        except Exception:
+            self.handle_spider_error(TwistedFailure(), request, result)  # type: ignore[no-untyped-call]
+        else:
+            await self.handle_spider_output_async(items, request, result)
 
     async def handle_spider_output_async(
         self, result: Any, request: Request, response: Response | TwistedFailure
     ) -> None:
         """Have the items of a response go through the pipelines, one after the other."""
+        if isinstance(result, list):
+            for item in result:
+                await self._process_spidermw_output_async(item, response)
+            return
         items = aiter_errback(as_async_generator(result), self.handle_spider_error, request, response)
         async for item in items:
             await self._process_spidermw_output_async(item, response)

@@ -13,7 +13,6 @@ not use: it says in `stored_attributes`, `stored_headers` and `stored_meta` what
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from bisect import bisect_left
@@ -53,7 +52,7 @@ from crawlproject.models import (
 )
 from crawlproject.sources.domains import domain_of_url, url_fault
 from crawlproject.sources.names import is_name
-from crawlproject.texts import LONGEST_URL, without_userinfo
+from crawlproject.texts import LONGEST_URL, compact_json, without_userinfo
 
 VERSION = 1
 LONGEST_ENTRY = 1024 * 1024  # bytes
@@ -140,7 +139,7 @@ def extra_fault(value: Any) -> str | None:
     if not isinstance(value, dict):
         return f"extra must be a JSON object: {without_userinfo(repr(value)):.80}"
     try:
-        json.dumps(value, allow_nan=False)
+        compact_json(value)
         size, depth = len(msgpack.packb(value)), _depth(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return f"extra that cannot be stored: {error!s:.200}"

@@ -510,7 +510,8 @@ class _Replies(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle
 
-        def tick(left: float) -> None:
+        # It is given itself: if it named itself, only the garbage collector would free it, and what was made.
+        def tick(left: float, tick: Callable[..., None]) -> None:
             nonlocal timer
             if made.done():  # in this turn of the loop: the next picture may have the decoder
                 return
@@ -519,12 +520,12 @@ class _Replies(asyncio.Protocol):
                 return
             if left < seconds:
                 look()
-            timer = loop.call_later(min(left, _TICK_S), tick, left - _TICK_S)
+            timer = loop.call_later(min(left, _TICK_S), tick, left - _TICK_S, tick)
 
         self._read, self._made = read, loop.create_future()
         made: asyncio.Future[T] = self._made
         self.transport.writelines(request)
-        tick(seconds)
+        tick(seconds, tick)
         self.data_received(b"")  # it may have come already
         try:
             return await made

@@ -60,7 +60,7 @@ class StatsMiddleware(stats.DownloaderStats):
         count("downloader/request_count")
         count(f"downloader/request_method_count/{request.method}")
         line = len(f"{request.method} {request.url} HTTP/1.1\r\nHost: \r\n\r\n") - len("http://")
-        count("downloader/request_bytes", line + stats.get_header_size(request.headers) + len(request.body))
+        count("downloader/request_bytes", line + stats.get_header_size(dict(request.headers)) + len(request.body))
 
 
 class CompressionMiddleware(HttpCompressionMiddleware):

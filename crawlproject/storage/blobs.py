@@ -8,7 +8,6 @@ import functools
 import hashlib
 import itertools
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -203,7 +202,7 @@ def thumbnail_name(identifier: str, form: str = "JPEG", size: int | None = None)
     differ only in case.
     """
     digest = hashlib.sha1(identifier.encode(), usedforsecurity=False).hexdigest()
-    name = re.sub("~", "%7E", quote(identifier, safe="._-"))
+    name = quote(identifier, safe="._-").replace("~", "%7E")
     if len(name) > _LONGEST_NAME:
         name = digest
     further = "" if size is None else f"@{size}"  # no identifier's own: @ is percent-encoded

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from scrapy import Request
 from scrapy.exceptions import DownloadConnectionRefusedError, DownloadTimeoutError
 from scrapy.http import Response
+from scrapy.logformatter import LogFormatter
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure as TwistedFailure
 
@@ -17,7 +20,7 @@ from crawlproject import controls
 from crawlproject.errors import AddressRefused, RobotsDisallowed, RobotsOptOut, RobotsUnreachable
 from crawlproject.extensions import circuits
 from crawlproject.extensions.circuits import Circuits
-from crawlproject.extensions.lease_keeper import LeaseKeeper
+from crawlproject.extensions.lease_keeper import LeaseKeeper, _OneItemScraper
 from crawlproject.frontier import codec
 from crawlproject.frontier.scheduler import FrontierScheduler
 from crawlproject.models import (
@@ -44,8 +47,10 @@ from crawlproject.politeness.outcomes import (
     of_status,
 )
 from crawlproject.sinks.sink import event_of
+from crawlproject.spiders.images import ImagesSpider
 from crawlproject.state.source_counts import counts_in
 from crawlproject.streams.streams import EventEntry
+from tests.conftest import open_scheduler
 from tests.state.calls.calls import put, rule
 from tests.waiting import until_async
 
@@ -139,6 +144,46 @@ async def test_an_image_and_link_rot_emit_their_events(case: Case) -> None:
     assert [event["status"] for event in await case.events(case.keys.link_rot_events)] == [410]
     assert await case.statuses() == [b"410", b"200"]
     assert await case.redis.hget(case.keys.counters, "outstanding") == b"0"
+
+
+class Marks:
+    """A spider middleware of a user's."""
+
+    async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for item in result:
+            yield replace(item, identifier="marked")
+
+
+def breaks(response: Response) -> None:
+    raise RuntimeError("broken")
+
+
+class Breaks:
+    """One that fails."""
+
+    process_spider_input = staticmethod(breaks)
+
+
+@pytest.mark.parametrize(
+    ("middlewares", "callback", "expected"),
+    [({}, None, ["a"]), ({Marks: 100}, None, ["marked"]), ({}, breaks, []), ({Breaks: 100}, None, [])],
+)
+async def test_items_pass_the_spider_middlewares_of_users(
+    redis_url: str, middlewares: dict[type, int], callback: Any, expected: list[str]
+) -> None:
+    settings: Any = {"SPIDER_MIDDLEWARES": middlewares, "ITEM_PIPELINES": {}}
+    async with open_scheduler(redis_url, **settings) as scheduler:
+        crawler, case = scheduler.crawler, Case(scheduler)
+        ImagesSpider.update_settings(crawler.settings)
+        crawler.logformatter = LogFormatter.from_crawler(crawler)
+        response = await case.lease()
+        assert response.request is not None
+        response.status, response.request.callback = 404, callback
+        scraper = _OneItemScraper(crawler)
+        await scraper.open_spider_async()
+        await scraper._scrape(response, response.request)
+        assert [event["identifier"] for event in await case.events(case.keys.link_rot_events)] == expected
+        assert [entry[1] for entry in await case.delayed()] == [1] * (not expected)  # with a delivery counted
 
 
 async def test_a_retry_keeps_its_deliveries(case: Case) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import struct
@@ -462,6 +463,20 @@ async def test_a_cancelled_analysis_leaves_nothing_behind(make: Make) -> None:
         await look
     assert children() == []
     assert (await one.analyse(GOOD)).facts.width == 90
+
+
+async def test_what_was_made_of_pictures_is_freed_at_once(make: Make) -> None:
+    one = make()
+
+    async def held() -> int:
+        await one.analyse(GOOD)
+        return sum(isinstance(each, Analysis) for each in gc.get_objects())
+
+    gc.disable()
+    try:
+        assert await held() == await held() == await held()
+    finally:
+        gc.enable()
 
 
 PARENT = """
