@@ -8,6 +8,7 @@ import pkgutil
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from re import _constants as code
 from re import _parser
@@ -18,7 +19,7 @@ from scrapy.http import Headers, Response
 
 import crawlproject
 from crawlproject.models import Format
-from crawlproject.net.connections import Heads
+from crawlproject.net.http1 import Answer, BadResponse
 from crawlproject.pages.canonical import canonical_url
 from crawlproject.pages.images import largest
 from crawlproject.pages.media import KINDS
@@ -193,9 +194,9 @@ def _page(html: str) -> object:
 
 
 def _heads(text: str) -> object:
-    heads = Heads()
-    heads.received = [text.encode()]
-    return heads.response
+    with suppress(BadResponse):
+        return Answer("GET").read(text.encode())
+    return None
 
 
 def _parsers() -> dict[str, tuple[Callable[[str], object], list[Case]]]:

@@ -1,26 +1,42 @@
-"""Scrapy's HTTP handler, bounded: in idle connections, in bodies under way, and in time at shutdown."""
+"""The handler of http and https: what a request costs is bounded, in memory, in time, and in connections."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
+from io import BytesIO
+from typing import Any, NamedTuple
 
 from scrapy import Request, signals
-from scrapy.core.downloader._idna_patch import _patched_idna_bytes
-from scrapy.core.downloader.handlers import http11
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DownloadFailedError, StopDownload
+from scrapy.exceptions import (
+    DownloadCancelledError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    ResponseDataLossError,
+    StopDownload,
+)
 from scrapy.http import Response
+from scrapy.utils._download_handlers import (
+    check_stop_download,
+    get_maxsize_msg,
+    make_response,
+    normalize_bind_address,
+    wrap_twisted_exceptions,
+)
+from scrapy.utils.datatypes import LocalCache
 from scrapy.utils.misc import build_from_crawler
-from twisted.internet import endpoints
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.web.iweb import UNKNOWN_LENGTH
 
 from crawlproject import config
-from crawlproject.errors import MemoryShort, Paused, StaleConnection, Stopped, TlsFailed
+from crawlproject.errors import AddressRefused, MemoryShort, Paused, StaleConnection, Stopped, TlsFailed
 from crawlproject.models import (
     FETCH_TIME,
     HEADS,
@@ -33,9 +49,8 @@ from crawlproject.models import (
     Lease,
     Requested,
 )
-from crawlproject.net import connections
-from crawlproject.net.agent import SiteAgent
-from crawlproject.net.connections import Heads, Sending
+from crawlproject.net.connections import Connection, Heads, Pool, Sending
+from crawlproject.net.http1 import Answer, request_head
 from crawlproject.net.route import route_of
 from crawlproject.net.send_slot import Passage
 from crawlproject.net.tls import ContextFactory, tls_failure
@@ -50,9 +65,10 @@ SOFT_LIMIT = 64 * 1024 * 1024  # bytes received of bodies under way; above it, n
 HARD_LIMIT = 2 * SOFT_LIMIT  # bytes
 _PATIENCE_S = 2.0  # above `SOFT_LIMIT` until a body is aborted: no source keeps a worker idle by sending slowly
 
-# Twisted spells the host of each request anew, also over a connection that was kept. With Scrapy's exceptions.
-endpoints._idnaBytes = lru_cache(RECENT)(_patched_idna_bytes)  # type: ignore[attr-defined]
-http11._BindAddressAgent = SiteAgent  # type: ignore[misc]  # Scrapy makes an agent for each request
+_TIMEOUT_S = 10.0  # as in Scrapy, where DOWNLOAD_TIMEOUT does not say
+
+_PARTS = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[^][/?#:@]+)(?::([0-9]+))?([/?][^#]*)?(?:#.*)?", re.I)
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +141,91 @@ def budget_of_process() -> DownloadBudget:
     return DownloadBudget()
 
 
+class Site(NamedTuple):
+    """What is the same for all requests to a site: the key of its connections, the value of Host, its endpoint."""
+
+    key: tuple[Any, ...]
+    host: bytes
+    endpoint: Any
+
+
+class Download(Answer):
+    """The response to a request, and its body; `told` of each piece of that, which may be the last that is wanted.
+
+    `stopped`: a receiver of Scrapy's signals, or `told`, wants no more of it.
+    """
+
+    def __init__(self, crawler: Crawler, request: Request, maxsize: int, told: Callable[[bytes], bool]) -> None:
+        super().__init__(request.method)
+        self.stopped: StopDownload | None = None
+        self._crawler = crawler
+        self._request = request
+        self._maxsize = maxsize
+        self._told = told
+        self._began = time.monotonic()
+        self._body = BytesIO()  # a list would need as much memory again to be joined
+
+    def began(self) -> bool:
+        """Take note of the head.
+
+        Raises:
+            DownloadCancelledError: its body would be too large.
+
+        """
+        self._request.meta["download_latency"] = time.monotonic() - self._began
+        length: Any = UNKNOWN_LENGTH if self.length is None else self.length
+        if self._ask(signals.headers_received, headers=self.headers, body_length=length):
+            return True
+        self._check_size(self.length or 0, expected=True)
+        return False
+
+    def received(self, piece: bytes) -> bool:
+        """Take a piece of the body.
+
+        Raises:
+            DownloadCancelledError: it is too large.
+
+        """
+        self._body.write(piece)
+        if self._told(piece):
+            self.stopped = StopDownload(fail=False)
+        else:
+            self._ask(signals.bytes_received, data=piece)
+        self._check_size(self._body.tell(), expected=False)
+        return self.stopped is not None
+
+    def _ask(self, signal: object, **what: Any) -> bool:
+        self.stopped = check_stop_download(signal, self._crawler, self._request, **what)
+        return self.stopped is not None
+
+    def _check_size(self, size: int, *, expected: bool) -> None:
+        if 0 < self._maxsize < size:
+            raise DownloadCancelledError(get_maxsize_msg(size, self._maxsize, self._request, expected=expected))
+
+    def forget(self) -> None:
+        """Free the body: whoever has the exception that ended the download has all that its frames refer to."""
+        self._body = BytesIO()
+
+    def response(self, connection: Connection, flags: list[str]) -> Response:
+        """Return what was read.
+
+        Raises:
+            StopDownload: a receiver of Scrapy's signals wants the request to fail, with this response.
+
+        """
+        return make_response(
+            url=self._request.url.partition("#")[0],
+            status=self.status,
+            headers=self.headers,
+            body=self._body.getvalue(),
+            flags=[*flags, "partial"] if self.is_cut else flags,
+            certificate=connection.certificate,
+            ip_address=connection.ip,
+            protocol=self.version,
+            stop_download=self.stopped,
+        )
+
+
 class CrawlDownloadHandler(HTTP11DownloadHandler):
     """Scrapy's handler for http and https, bounded.
 
@@ -139,9 +240,8 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        from twisted.internet import reactor
-
-        self._pool = connections.BoundedPool(reactor)
+        self._connections = Pool()
+        self._sites = LocalCache[Any, Site](RECENT)  # to make an endpoint takes longer than to write a request
         self._budget = budget_of_process()
         self._under_way: dict[Request, Body] = {}
         method = getattr(self._contextFactory, "_ssl_method", None)
@@ -172,20 +272,17 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is None:
             self._begin(runtime)
         leave: Passage | None = request.meta.pop(PASSAGE, None)
-        sending = Sending(leave, self._heads_of(request))
-        connections.sending.set(sending)
+        sending = Sending(leave)
         task = asyncio.current_task()
         assert task is not None
         lease = request.meta.get(LEASE)
-        if self._wanted_bytes(request):
-            request.meta["download_maxsize"] = 0  # however much there is, `_received` takes the beginning
         began = asyncio.get_running_loop().time()
         body = self._under_way[request] = self._budget.begin(source, task.cancel)
         result = "none"
         try:
             if runtime.shutdown.grace_over.is_set():
                 raise Stopped(f"aborted: {request.url}")
-            response = await super().download_request(request)
+            response = await self._fetch(request, sending, body)
             result = str(response.status)
         except asyncio.CancelledError:
             if body.aborted:
@@ -217,35 +314,84 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
             request.meta[TLS_FAILURE] = failure
         return response
 
+    async def _fetch(self, request: Request, sending: Sending, body: Body) -> Response:
+        """Return the response of a request, as Scrapy's handler does.
+
+        Raises:
+            DownloadTimeoutError: it took longer than DOWNLOAD_TIMEOUT.
+            DownloadCancelledError: its body is larger than DOWNLOAD_MAXSIZE.
+            StopDownload: a receiver of Scrapy's signals wants it to fail.
+            Exception: see `Pool.connection` and `Connection.exchange`.
+
+        """
+        seconds = request.meta.get("download_timeout") or _TIMEOUT_S
+        wanted = self._wanted_bytes(request)
+        # Of a beginning, however much there is
+        maxsize = 0 if wanted else request.meta.get("download_maxsize", self._default_maxsize)
+
+        def received(piece: bytes) -> bool:
+            self._budget.receive(body, len(piece))
+            return 0 < wanted <= body.received
+
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                with wrap_twisted_exceptions():
+                    site, target = self._site_of(request, seconds)
+                    head = _head_of(request, target, site.host)
+                    download = Download(self._crawler, request, maxsize, received)
+                    connection = await self._connections.connection(site.key, site.endpoint, sending)
+                    return await self._exchange(request, head, connection, download, sending.passage)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            late = f"Getting {request.url.partition('#')[0]} took longer than {seconds} seconds."
+            raise DownloadTimeoutError(late) from error
+
+    async def _exchange(
+        self, request: Request, head: bytes, connection: Connection, download: Download, leave: Passage | None
+    ) -> Response:
+        request.meta.pop(HEADS, None)  # of another attempt
+        if leave is not None:
+            leave.use()
+        flags = []
+        try:
+            await connection.exchange(head + request.body, download)
+        except BaseException as error:
+            fails = request.meta.get("download_fail_on_dataloss", self._fail_on_dataloss)
+            if fails or not isinstance(error, ResponseDataLossError):
+                download.forget()
+                raise
+            flags = ["dataloss"]
+        if getattr(self._crawler.spider, "keeps_exchanges", False):
+            request.meta[HEADS] = Heads(head, download.head, str(connection.ip))
+        return download.response(connection, flags)
+
+    def _site_of(self, request: Request, seconds: float) -> tuple[Site, bytes]:
+        """Return the site of a request, and what is requested there."""
+        if (parts := _PARTS.fullmatch(request.url)) is None:
+            raise AddressRefused(f"URL that cannot be requested: {request.url[:1000]!r}")
+        scheme, name, port, rest = parts[1].lower(), parts[2], parts[3], parts[4] or "/"
+        bind = normalize_bind_address(request.meta.get("bindaddress") or self._bind_address)
+        which = (scheme, name, port, bind, seconds)
+        if (site := self._sites.get(which)) is None:
+            from twisted.internet import reactor
+
+            number, host = int(port or _PORTS[scheme]), name.strip("[]")
+            endpoint: Any = HostnameEndpoint(reactor, host, number, seconds, bind)
+            if scheme == "https":
+                policy: Any = self._contextFactory
+                endpoint = wrapClientTLS(policy.creatorForNetloc(host.encode(), number), endpoint)
+            shown = name if number == _PORTS[scheme] else f"{name}:{number}"
+            site = self._sites[which] = Site((scheme, host, number, bind), shown.encode(), endpoint)
+        return site, (rest if rest.startswith("/") else f"/{rest}").encode()
+
     def _begin(self, runtime: Runtime) -> None:
         self._stop = asyncio.create_task(self._abort_after_grace(runtime.shutdown.grace_over))
-        self._crawler.signals.connect(self._received, signal=signals.bytes_received)
-
-    def _heads_of(self, request: Request) -> Heads | None:
-        """Return where the heads of a request and its response go; None if this spider does not want them."""
-        if not getattr(self._crawler.spider, "keeps_exchanges", False):
-            return None
-        heads = request.meta[HEADS] = Heads()
-        return heads
 
     async def _abort_after_grace(self, grace_over: asyncio.Event) -> None:
         await grace_over.wait()
         for body in list(self._under_way.values()):
             body.abort()
-
-    def _received(self, data: bytes, request: Request) -> None:
-        """Count what was received; of a spider that wants only the beginning of a body, end the download there.
-
-        Raises:
-            StopDownload: Scrapy's way to keep what there is.
-
-        """
-        if (body := self._under_way.get(request)) is None:
-            return
-        self._budget.receive(body, len(data))
-        wanted = self._wanted_bytes(request)
-        if wanted and body.received >= wanted:
-            raise StopDownload(fail=False)
 
     def _wanted_bytes(self, request: Request) -> int:
         """Return how many bytes of a body are wanted, 0 for all of it."""
@@ -258,7 +404,21 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         """Close the idle connections."""
         if self._stop is not None:
             self._stop.cancel()
-        await super().close()
+        self._connections.close()
+
+
+def _head_of(request: Request, target: bytes, host: bytes) -> bytes:
+    """Return the head of a request, whose own header Host goes before that of its URL."""
+    headers = request.headers.items()
+    own = request.headers.getlist(b"Host")
+    length = len(request.body) if request.body or request.method in {"POST", "PUT"} else None
+    return request_head(
+        request.method,
+        target,
+        own[0] if own else host,
+        [(name, values) for name, values in headers if name != b"Host"],
+        length,
+    )
 
 
 def _cause_of(error: Exception, runtime: Runtime, began: float) -> Exception:

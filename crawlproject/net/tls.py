@@ -180,10 +180,10 @@ class ContextFactory(_ScrapyClientContextFactory):
 
 def tls_failure(error: DownloadFailedError) -> str | None:
     """Return what was wrong with a TLS connection, None if something else failed."""
-    for reason in getattr(error.__cause__, "reasons", ()):
-        if isinstance(reason.value, VerificationError):
-            return "certificate is for another name"
-        if isinstance(reason.value, SSL.Error):
-            details = reason.value.args[0] if reason.value.args else ()
-            return ", ".join(str(part[-1]) for part in details) or "connection aborted"
+    cause = error.__cause__
+    if isinstance(cause, VerificationError):
+        return "certificate is for another name"
+    if isinstance(cause, SSL.Error):
+        details = cause.args[0] if cause.args else ()
+        return ", ".join(str(part[-1]) for part in details) or "connection aborted"
     return None

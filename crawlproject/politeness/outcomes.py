@@ -256,7 +256,7 @@ def failure_of(error: BaseException, maxsize: int) -> Failure:
 
 def _reason_of(error: BaseException, outcome: Outcome, maxsize: int) -> str:
     """Return what an exception means, in a sentence for people."""
-    text = printable(said_by(error).strip().partition("\n")[0], 300) or type(error).__name__
+    text = printable(str(error).strip().partition("\n")[0], 300) or type(error).__name__
     if outcome.sample is Sample.ERROR:
         return f"{outcome.noted}: {text}"
     match error:
@@ -265,12 +265,6 @@ def _reason_of(error: BaseException, outcome: Outcome, maxsize: int) -> str:
         case DownloadCancelledError():
             return f"larger than DOWNLOAD_MAXSIZE ({maxsize} bytes)"
     return f"{type(error).__name__}: {text}"
-
-
-def said_by(error: BaseException) -> str:
-    """Return the text of an exception, or of the first of Twisted's that it comes from."""
-    reasons = getattr(error.__cause__, "reasons", None)
-    return str(reasons[0].value if reasons else error)
 
 
 def retry_after_of(response: Response) -> float | None:

@@ -20,7 +20,6 @@ from crawlproject.models import REQUESTED, SLOT, SOURCE, Requested, Slot
 from crawlproject.net.handler import WANTED_BYTES
 from crawlproject.net.resolver import Resolver
 from crawlproject.net.send_slot import try_send_slot
-from crawlproject.politeness.outcomes import said_by
 from crawlproject.politeness.robots_txt import MAX_BYTES, robots_url
 from crawlproject.runtime import Shutdown
 from crawlproject.sources.domains import domain_of_url, host_of_url, url_fault, with_canonical_host
@@ -169,9 +168,7 @@ def _failed(error: Exception) -> Fetched:
     if isinstance(error, NoNameServer | NoRoute | Paused | Stopped):  # this worker's fault
         return Fetched("", wait=_NO_NAME_SERVER_S)
     own = isinstance(error, IgnoreRequest | UnreadableImage)  # our own words
-    return Fetched(
-        "unreachable", reason=str(error) if own else f"{type(error).__name__}: {said_by(error)}".strip()
-    )
+    return Fetched("unreachable", reason=str(error) if own else f"{type(error).__name__}: {error}".strip())
 
 
 def _refused(reason: str) -> Fetched:

@@ -1,7 +1,4 @@
-"""From the engine to the wire: middlewares, signals, and what is written."""
-
-# mypy: disable-error-code="no-untyped-call"
-# Twisted's client has no types.
+"""From the engine to the handler: middlewares, and signals."""
 
 from __future__ import annotations
 
@@ -11,19 +8,13 @@ from typing import Any
 import pytest
 from pydispatch import dispatcher
 from scrapy import Request, Spider, signals
-from scrapy.core.downloader.handlers.http11 import _BindAddressAgent
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.utils.request import request_httprepr
 from scrapy.utils.test import get_crawler
-from twisted.internet import defer, reactor
-from twisted.internet.testing import StringTransport
-from twisted.web.client import BrowserLikePolicyForHTTPS
-from twisted.web.http_headers import Headers
 
 from crawlproject.extensions.signal_manager import Signals
 from crawlproject.middlewares.adapted import StatsMiddleware
-from crawlproject.net.agent import SiteAgent
 from crawlproject.net.downloader import Downloader
 
 URL = "http://museum.example/a.jpg"
@@ -123,39 +114,6 @@ def test_a_signal_reaches_all_who_listen() -> None:
     dispatcher.disconnect(second, "another signal")
     assert found.send_catch_log("a signal") == []
     assert heard == [1, 2]
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        b"http://museum.example",
-        b"http://museum.example:8080/a/b;c?d=e&f=%20",
-        b"https://museum.example:443/",
-        b"http://[2001:db8::1]:80/a",
-    ],
-)
-@pytest.mark.parametrize("headers", [{}, {b"Host": [b"other.example"]}])
-def test_a_request_is_written_as_by_twisted(uri: bytes, headers: dict[bytes, list[bytes]]) -> None:
-    class Connection:
-        def request(self, request: Any) -> Any:
-            transport = StringTransport()
-            request.writeTo(transport)
-            return defer.succeed(transport.value())
-
-    class Pool:
-        persistent = True
-
-        def getConnection(self, key: Any, endpoint: Any) -> Any:  # noqa: N802
-            keys.append((key, type(endpoint)))
-            return defer.succeed(Connection())
-
-    keys: list[Any] = []
-    policy: Any = BrowserLikePolicyForHTTPS()
-    for kind in (_BindAddressAgent, SiteAgent):
-        agent: Any = kind(reactor, policy, pool=Pool())  # type: ignore[arg-type]
-        for _ in range(2):
-            keys.append(agent.request(b"GET", uri, Headers(headers), None).result)
-    assert len(set(keys)) == 2
 
 
 def test_the_bytes_of_requests_are_counted_as_by_scrapy(crawler: Crawler) -> None:

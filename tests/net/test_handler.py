@@ -14,27 +14,32 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
-from scrapy.utils.defer import maybe_deferred_to_future
-from twisted.internet import reactor as installed_reactor
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import (
+    DownloadCancelledError,
+    DownloadTimeoutError,
+    ResponseDataLossError,
+    StopDownload,
+)
+from scrapy.http import Response
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
-from twisted.web import _newclient
-from twisted.web.http_headers import Headers
 
-from crawlproject.errors import SlotMissed, SlotMissedHere, StaleConnection
-from crawlproject.models import Lease
-from crawlproject.net import connections
-from crawlproject.net.connections import BoundedPool, BoundedProtocol, Sending
-from crawlproject.net.handler import DownloadBudget
-from crawlproject.net.send_slot import Passage
-from crawlproject.state.client import State
+from crawlproject.errors import AddressRefused
+from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.net.connections import Connection, Heads, Sending
+from crawlproject.net.handler import CrawlDownloadHandler, DownloadBudget
 from demo.gallery import Gallery, set_faults
 from tests.sites import Handler, served
 from tests.test_crawl import KEYS, Crawl, picture
@@ -107,89 +112,154 @@ def test_invalid_certificates_are_refused_or_recorded_and_valid_sessions_resumed
     }
 
 
-# Idle connections
+# What is written, and what comes of it
 
 
-class Connection:
-    """The part of an idle connection that the pool uses."""
+class Memory(StringTransport):
+    """A connection in memory; the handler connects to it as an endpoint."""
 
-    state = "QUIESCENT"
+    connection: Connection
 
-    def __init__(self) -> None:
-        self.transport = self
-        self.closed = False
+    def connect(self, factory: Any) -> Any:
+        self.connection = factory.buildProtocol(None)
+        self.connection.makeConnection(self)
+        return succeed(self.connection)
 
-    def loseConnection(self) -> None:  # noqa: N802
-        self.closed = True
-
-    def getHandle(self) -> object:  # noqa: N802
+    def getHandle(self) -> object:  # noqa: N802 - Twisted's name
         return self
 
 
-def test_idle_connections_are_bounded_in_total_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_MAX_IDLE", 3)
-    bounded = BoundedPool(installed_reactor)
-    idle = [Connection() for _ in range(5)]
-    for number, connection in enumerate(idle):
-        bounded._putConnection(("host", number), connection)
-    assert [connection.closed for connection in idle] == [True, True, False, False, False]
-    assert bounded.getConnection(("host", 3), None).result is idle[3]
-    bounded._putConnection(("host", 3), idle[3])
-    bounded._putConnection(("host", 9), Connection())
-    assert [connection.closed for connection in idle[2:]] == [True, False, False]
-    assert sorted(bounded._connections) == [("host", 3), ("host", 4), ("host", 9)]  # nothing is left of the others
-    for timeout in bounded._timeouts.values():
-        timeout.cancel()
+class Fetching:
+    """The handler of a crawl, and a site in memory."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.handler = CrawlDownloadHandler(crawler)
+        self.site = Memory(peerAddress=IPv4Address("TCP", "192.0.2.1", 80))
+
+    async def __call__(self, request: Request, *answers: bytes, seconds: float = PATIENCE_S) -> Response:
+        """Fetch a request that is answered so; without an answer the site is silent."""
+        request.meta["download_timeout"] = seconds
+        which = self.handler._site_of(request, seconds)[0]
+        for key, site in list(self.handler._sites.items()):
+            if site is which:
+                self.handler._sites[key] = which._replace(endpoint=self.site)
+        body = self.handler._budget.begin("museum", list)
+        task = asyncio.create_task(self.handler._fetch(request, Sending(), body))
+        await asyncio.sleep(0.01)
+        for answer in answers:
+            self.site.connection.dataReceived(answer)
+        try:
+            return await task
+        finally:
+            self.handler._budget.end(body)
 
 
-async def test_a_lease_knows_whether_its_request_was_written(state: State) -> None:
-    bounded = BoundedPool(installed_reactor)
-    bounded._putConnection(("host", 1), Connection())
-    now = asyncio.get_running_loop().time()
-    late, timely = (Lease("1.0:museum", now, now + more, 0, b"") for more in (-1.0, 60.0))
-    for lease in (late, timely):
-        connections.sending.set(Sending(Passage.of_lease(state, lease, "museum.example")))
-        bounded.getConnection(("host", 1), None).addErrback(lambda failure: failure.trap(SlotMissedHere))
-    assert (late.sent, timely.sent) == (False, True)
+@pytest.fixture
+def fetched(scheduler: FrontierScheduler) -> Iterator[Fetching]:
+    one = Fetching(scheduler.crawler)
+    yield one
+    one.handler._connections.close()
 
 
-async def test_a_connection_that_took_too_long_carries_no_request_without_another_slot() -> None:
-    class Leave:
-        is_open = True
-
-        async def renew(self) -> bool:
-            return False
-
-    class Slow(BoundedPool):
-        def _admit(self, *args: Any) -> Any:
-            leave.is_open = False  # the slot is over when the connection is there
-            return super()._admit(*args)
-
-    leave: Any = Leave()
-    slow = Slow(installed_reactor)
-    slow._putConnection(("host", 1), idle := Connection())
-    connections.sending.set(Sending(leave))
-    with pytest.raises(SlotMissed, match="while the connection was made"):
-        await maybe_deferred_to_future(slow.getConnection(("host", 1), None))
-    for timeout in slow._timeouts.values():
-        timeout.cancel()
-    assert idle.transport is idle
+URL = "http://museum.example/a.jpg"
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    ("was_idle", "error"), [(True, StaleConnection), (False, _newclient.ResponseNeverReceived)]
+    ("url", "line", "host"),
+    [
+        (f"{URL}?b=%20#c?d", b"GET /a.jpg?b=%20", b"museum.example"),
+        ("http://museum.example", b"GET /", b"museum.example"),
+        ("http://museum.example:80?q=1", b"GET /?q=1", b"museum.example"),
+        ("http://museum.example:8080/", b"GET /", b"museum.example:8080"),
+        ("http://[2001:db8::1]/", b"GET /", b"[2001:db8::1]"),
+        ("http://[2001:db8::1]:8080/", b"GET /", b"[2001:db8::1]:8080"),
+    ],
 )
-def test_the_site_may_close_a_connection_that_was_idle_but_must_answer_on_a_new_one(
-    was_idle: bool, error: type[Exception]
+async def test_a_url_is_split_into_host_and_target(fetched: Fetching, url: str, line: bytes, host: bytes) -> None:
+    response = await fetched(Request(url), ANSWER + b"<html>")
+    assert fetched.site.value() == line + b" HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+    assert (response.status, response.body, response.protocol) == (200, b"<html>", "HTTP/1.1")
+    assert str(response.ip_address) == "192.0.2.1"
+    assert url.startswith(response.url.replace(":80/?", ":80?"))
+
+
+async def test_a_requests_own_host_and_body_are_sent(fetched: Fetching) -> None:
+    request = Request(URL, method="POST", headers={"Host": "other.example", "A": "b"}, body="c=d")
+    await fetched(request, ANSWER + b"<html>")
+    assert fetched.site.value() == (
+        b"POST /a.jpg HTTP/1.1\r\nHost: other.example\r\nContent-Length: 3\r\nA: b\r\n\r\nc=d"
+    )
+    fetched.site.clear()
+    await fetched(Request(URL, method="POST"), ANSWER + b"<html>")
+    assert b"Content-Length: 0\r\n" in fetched.site.value()
+
+
+@pytest.mark.parametrize("url", ["ftp://museum.example/", "http://user@museum.example/", "http:///a"])
+async def test_a_url_without_a_plain_host_is_refused(fetched: Fetching, url: str) -> None:
+    with pytest.raises(AddressRefused, match="cannot be requested"):
+        await fetched(Request(url))
+
+
+async def test_a_silent_site_is_given_up_and_its_connection_closed(fetched: Fetching) -> None:
+    for answer in ((), (ANSWER, b"<html")):
+        with pytest.raises(DownloadTimeoutError, match="took longer than"):
+            await fetched(Request(URL), *answer, seconds=0.1)
+        assert not fetched.site.connection.is_open
+
+
+@pytest.mark.parametrize("answer", [(ANSWER,), (b"HTTP/1.1 200\r\n\r\n", b"123", b"456")])
+async def test_a_body_that_is_too_large_is_not_read(fetched: Fetching, answer: tuple[bytes, ...]) -> None:
+    with pytest.raises(DownloadCancelledError, match="larger than download max size"):
+        await fetched(Request(URL, meta={"download_maxsize": 5}), *answer)
+    assert not fetched.site.connection.is_open
+
+
+async def test_a_body_that_is_cut_short_fails_unless_told_otherwise(fetched: Fetching) -> None:
+    async def cut(**meta: bool) -> Response:
+        fetching = asyncio.create_task(fetched(Request(URL, meta=meta), ANSWER + b"<ht"))
+        await asyncio.sleep(0.02)
+        fetched.site.connection.connectionLost(Failure(ConnectionDone()))
+        return await fetching
+
+    with pytest.raises(ResponseDataLossError):
+        await cut()
+    response = await cut(download_fail_on_dataloss=False)
+    assert (response.body, response.flags) == (b"<ht", ["dataloss"])
+
+
+async def test_only_the_beginning_of_a_body_may_be_wanted(fetched: Fetching) -> None:
+    request = Request(URL, meta={"wanted_bytes": 4, "download_maxsize": 1})
+    response = await fetched(request, ANSWER + b"<h", b"tm", b"l>")
+    assert (response.body, response.flags) == (b"<htm", ["download_stopped"])
+    assert not fetched.site.connection.is_open
+
+
+@pytest.mark.parametrize("signal", [signals.headers_received, signals.bytes_received])
+@pytest.mark.parametrize("fail", [False, True])
+async def test_a_receiver_of_scrapys_signals_may_stop_a_download(
+    fetched: Fetching, signal: object, fail: bool
 ) -> None:
-    connection = BoundedProtocol()
-    connection.was_idle = was_idle
-    connection.makeConnection(StringTransport())
-    failures: list[Failure] = []
-    request = _newclient.Request._construct(b"GET", b"/", Headers({b"host": [b"museum.org"]}), None)
-    connection.request(request).addErrback(failures.append)
-    connection.connectionLost(Failure(ConnectionDone()))
-    assert failures[0].check(error)
+    def stop(request: Request, **told: Any) -> None:
+        assert told.get("body_length", 6) == 6
+        raise StopDownload(fail=fail)
+
+    fetched.crawler.signals.connect(stop, signal)
+    if fail:
+        with pytest.raises(StopDownload) as caught:
+            await fetched(Request(URL), ANSWER + b"<html>")
+        response: Any = caught.value.response
+    else:
+        response = await fetched(Request(URL), ANSWER + b"<html>")
+    assert response.flags == ["download_stopped"]
+    assert response.body == (b"<html>" if signal is signals.bytes_received else b"")
+
+
+async def test_heads_are_kept_for_a_spider_that_wants_them(fetched: Fetching) -> None:
+    fetched.crawler.spider.keeps_exchanges = True  # type: ignore[union-attr]
+    await fetched(request := Request(URL), b"HTTP/1.1 100 Go\r\n\r\n" + ANSWER + b"<html>")
+    assert request.meta["heads"] == Heads(fetched.site.value(), ANSWER, "192.0.2.1")
 
 
 # Bodies under way

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from collections.abc import Callable
@@ -16,19 +17,17 @@ from typing import Any
 import pytest
 import trustme
 from OpenSSL import SSL
-from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, succeed
+from scrapy.exceptions import DownloadFailedError
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import succeed
 from twisted.internet.endpoints import wrapClientTLS
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
-from twisted.web._newclient import ResponseNeverReceived
-from zope.interface import implementer
 
 from crawlproject.errors import SlotMissed
-from crawlproject.net import connections, tls
-from crawlproject.net.connections import BoundedPool, Sending
+from crawlproject.net import tls
+from crawlproject.net.connections import Pool, Sending
 from crawlproject.net.tls import ContextFactory, Sessions
 
 _AUTHORITY = trustme.CA()
@@ -309,7 +308,6 @@ class Transport(StringTransport):
         """Do nothing."""
 
 
-@implementer(IStreamClientEndpoint)
 class Endpoint:
     """Connects to whatever answers; `made` are the connections."""
 
@@ -319,25 +317,27 @@ class Endpoint:
     def connect(self, protocol_factory: Any) -> Any:
         protocol = protocol_factory.buildProtocol(None)
         self.made.append(protocol)
-        protocol.makeConnection(Transport())
+        protocol.makeConnection(Transport(peerAddress=IPv4Address("TCP", "192.0.2.1", 443)))
         return succeed(protocol)
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_site_that_breaks_off_the_handshake_where_a_session_is_resumed_gets_full_ones_for_an_hour(
+async def test_a_site_that_breaks_off_the_handshake_where_a_session_is_resumed_gets_full_ones_for_an_hour(
     factory: ContextFactory, clock: Clock, hangs: bool
 ) -> None:
-    site, pool, endpoint, failed = Site(), BoundedPool(reactor), Endpoint(), list[Failure]()
+    site, endpoint, sending = Site(), Endpoint(), Sending()
     answered(factory, site)
-    secure: Any = wrapClientTLS(factory.creatorForNetloc(b"museum.org", 443), endpoint)  # type: ignore[arg-type]
-    connections.sending.set(told := Sending())
-    got = pool._newConnection(("https", b"museum.org", 443), secure).addErrback(failed.append)
+    made: Any = endpoint
+    secure = wrapClientTLS(factory.creatorForNetloc(b"museum.org", 443), made)
+    getting = asyncio.create_task(Pool().connection("museum.org", secure, sending))
+    await asyncio.sleep(0)
     if hangs:
-        got.cancel()
+        getting.cancel()
     else:
         endpoint.made[0].connectionLost(Failure(ConnectionLost()))
-    assert failed[0].check(CancelledError if hangs else ResponseNeverReceived)
-    factory.failed(told.carrier, ConnectionLost())
+    with pytest.raises(asyncio.CancelledError if hangs else DownloadFailedError):
+        await getting
+    factory.failed(sending.carrier, ConnectionLost())
     answered(factory, site)
     assert site.resumed == [False, False]
     clock.later = 1.01 * _HOUR
