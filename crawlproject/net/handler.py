@@ -162,7 +162,7 @@ class Download(Answer):
         self._request = request
         self._maxsize = maxsize
         self._told = told
-        self._began = time.monotonic()
+        self._since = time.monotonic()
         self._body = BytesIO()  # a list would need as much memory again to be joined
 
     def began(self) -> bool:
@@ -172,7 +172,7 @@ class Download(Answer):
             DownloadCancelledError: its body would be too large.
 
         """
-        self._request.meta["download_latency"] = time.monotonic() - self._began
+        self._request.meta["download_latency"] = time.monotonic() - self._since
         length: Any = UNKNOWN_LENGTH if self.length is None else self.length
         if self._ask(signals.headers_received, headers=self.headers, body_length=length):
             return True
@@ -231,7 +231,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
 
     A spider with a method `wanted_bytes(request)` gets no more of a body than the piece with the last of these;
     with `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers
-    is limited (net/connections.py). Few idle connections are kept, and only for a short time. Certificates are
+    is limited (net/http1.py). Few idle connections are kept, and only for a short time. Certificates are
     verified; with CRAWL_TLS_FAILURES=record, an invalid certificate is noted in `meta["tls_failure"]`. How long a
     download took, well or not, is noted in `meta["fetch_time"]`. The bodies under way share a budget
     (`DownloadBudget`). Requests still in flight when the shutdown grace ends are aborted, and fail as

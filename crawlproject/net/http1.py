@@ -126,7 +126,7 @@ class Answer:
         self.framing = 0
         self.has_begun = False
         self._method = method
-        self._unread = bytearray()  # of a head that is not whole
+        self._unread = b""  # of a head that is not whole
         self._header_bytes = 0
         self._left: int | None = None  # of the body, if its length is known
         self._chunks: Chunks | None = None
@@ -196,26 +196,28 @@ class Answer:
 
     def _read_heads(self, data: bytes) -> bytes:
         """Read on in the head; return what comes behind it."""
-        at = max(len(self._unread) - 2, 0)  # an empty line may have begun
-        self._unread += data
-        new = len(self._unread) - len(data)
-        while not self.head:
-            end = _END.search(self._unread, at)
-            until = end.end() if end else len(self._unread)
-            self._header_bytes += until - new + _LINE * self._unread.count(b"\n", new, until)
-            if end is not None and self._read_head(bytes(self._unread[:until])):
-                self._header_bytes += _INTERIM
-            if self._header_bytes > MAX_HEADERS:
-                raise HeadersTooLarge(f"response headers of more than {MAX_HEADERS} bytes, or too many lines")
-            if end is None:
-                if not b"HTTP/".startswith(self._unread[:5].upper()):  # else it would be waited for its end
-                    raise BadResponse(f"not an answer in HTTP/1: {bytes(self._unread[:80])!r}")
-                return b""
-            del self._unread[:until]
-            at = new = 0
-        rest = bytes(self._unread)
-        self._unread.clear()
-        return rest
+        new, begin = len(self._unread), 0
+        at = max(new - 2, 0)  # an empty line may have begun
+        data = self._unread + data
+        while (found := _END.search(data, at)) is not None:
+            end = found.end()
+            self._count(data, new, end)
+            if not self._read_head(data[begin:end]):
+                self._unread = b""
+                return data[end:]
+            self._header_bytes += _INTERIM
+            begin = at = new = end
+        self._count(data, new, len(data))
+        self._unread = data[begin:]
+        if not b"HTTP/".startswith(self._unread[:5].upper()):  # else its end would be waited for
+            raise BadResponse(f"not an answer in HTTP/1: {self._unread[:80]!r}")
+        return b""
+
+    def _count(self, data: bytes, begin: int, end: int) -> None:
+        """Count what is new of the heads."""
+        self._header_bytes += end - begin + _LINE * data.count(b"\n", begin, end)
+        if self._header_bytes > MAX_HEADERS:
+            raise HeadersTooLarge(f"response headers of more than {MAX_HEADERS} bytes, or too many lines")
 
     def _read_head(self, raw: bytes) -> bool:
         """Read a head; tell whether it is that of an interim response."""

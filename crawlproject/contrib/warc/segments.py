@@ -27,7 +27,7 @@ OPEN = ".open"  # the subfolder, and the ending
 GZIP = 31  # zlib's name for: with gzip's header and trailer
 _READ_SIZE = 65_536  # bytes; what follows a member in it is copied for each member
 
-_BEGINNING = 524_288  # bytes of a record, decompressed: the heads of the longest (net/connections.py)
+_BEGINNING = 524_288  # bytes of a record, decompressed: the heads of the longest (net/http1.py)
 _NAME = re.compile(r"pages-\d{14}-\d{5,}-[A-Za-z0-9-]{1,40}-[0-9a-f]{12}\.warc\.gz")
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname().partition(".")[0])[:40] or "host"
 _PROCESS = os.urandom(6).hex()
