@@ -131,7 +131,7 @@ class SharedFileHandler(logging.handlers.RotatingFileHandler):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Tell whether to log a line: of a body that is too large, or cut off, the dead letter says more.
+    """Tell whether to log a line: where another handler than ours gives a body up, the dead letter says more.
 
     So does whoever gave a connection to Redis up: while its TLS handshake ended, the last of which uvloop then
     fails to write, or while its name was looked up, which fails later.

@@ -49,6 +49,7 @@ TWISTED_DNS_RESOLVER = RESOLVER
 DOWNLOAD_VERIFY_CERTIFICATES = True
 HTTPCACHE_ENABLED = False
 DOWNLOAD_MAXSIZE = 50_000_000
+DOWNLOAD_WARNSIZE = 0
 DOWNLOAD_TIMEOUT = 30
 # What follows stands in the settings called base: a spider's `custom_settings` add to it, and take nothing away.
 DOWNLOAD_HANDLERS_BASE = {

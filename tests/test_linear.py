@@ -194,8 +194,9 @@ def _page(html: str) -> object:
 
 
 def _heads(text: str) -> object:
-    with suppress(BadResponse):
-        return Answer("GET").read(text.encode())
+    for read in (Answer("GET").read, Answer("GET")._read_head):  # the second without a bound
+        with suppress(BadResponse):
+            read(text.encode())
     return None
 
 
@@ -221,7 +222,7 @@ def _parsers() -> dict[str, tuple[Callable[[str], object], list[Case]]]:
         Case("<script type='application/ld+json'>", unit, "</script>") for unit in ("[", '{"a":', '"', "1", "\\")
     ]
     xml = [Case("<urlset>", unit, "") for unit in ("<url>", "<loc>", "&", " ", "<!--", "]]>", "<url/>")]
-    heads = [Case("HTTP/1.1 200 OK\r\n", unit, "\r\n\r\n") for unit in ("Content-Length: 1\r\n", " ", "a:\r\n")]
+    heads = [Case("HTTP/1.1 200 OK\r\n", unit, "\r\n\r\n") for unit in ("A: 1\r\n", "\r\n a", " ", "a:\r\n")]
     blank = Case("HTTP/1.1 200 OK\r\nContent-Length: 1", " ", "x\r\n\r\n")
     names = ("x-robots-tag", "content-usage")
     dates = [

@@ -43,7 +43,7 @@ _LONGEST_RECORD = 16_384
 
 @dataclass(slots=True)
 class Heads:
-    """The heads of one request and its response, each with its empty line; b"" while there is none.
+    """The heads of one request and its response, each with its empty line; b"" if unknown.
 
     They are as they went over the wire: Scrapy's headers have lost their spelling and their order. Those of
     interim responses (1xx) are left out. `ip` is the address that the request was sent to.
@@ -83,8 +83,8 @@ class Connection(protocol.Protocol):
     def __init__(self, pool: Pool, key: Hashable) -> None:
         self.key = key
         self._pool = pool
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ended: asyncio.Future[None]
+        self._ready: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[None] | None = None
 
     # How it is made
 
@@ -107,7 +107,7 @@ class Connection(protocol.Protocol):
 
     def _be_ready(self) -> None:
         self.is_open = True
-        if not self._ready.done():
+        if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
 
     async def ready(self) -> None:
@@ -117,11 +117,14 @@ class Connection(protocol.Protocol):
             DownloadFailedError: the site has closed it before.
 
         """
+        assert self._ready is not None
         try:
             await self._ready
         except asyncio.CancelledError:
             self.abort()
             raise
+        finally:
+            self._ready = None  # its exception has a traceback, which leads back here
 
     # A request and its response
 
@@ -136,7 +139,7 @@ class Connection(protocol.Protocol):
 
         """
         self._answer = answer
-        self._ended = asyncio.get_running_loop().create_future()
+        ended = self._ended = asyncio.get_running_loop().create_future()
         transport = self.transport
         socket: Any = transport.transport if isinstance(transport, BufferingTLSTransport) else transport
         socket.startWriting = int  # not yet: a call without effect
@@ -148,11 +151,13 @@ class Connection(protocol.Protocol):
             del socket.startWriting
         _write_now(socket)
         try:
-            await self._ended
-        except asyncio.CancelledError:
-            if self._answer is answer:  # else it has ended, and the connection may have the next request
+            await ended
+        finally:
+            if self._answer is answer:  # given up; else the connection may have the next request
                 self.abort()
-            raise
+            if self._ended is ended:
+                self._ended = None
+            del ended  # its exception has a traceback, which leads back here
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """Have what has come read, all TLS records of it at once: Twisted delivers each by itself."""
@@ -185,7 +190,7 @@ class Connection(protocol.Protocol):
             self._pool.keep(self)
         else:
             self.close()
-        if self._ended.done():
+        if self._ended is None or self._ended.done():
             return
         if error is None:
             self._ended.set_result(None)
@@ -206,7 +211,8 @@ class Connection(protocol.Protocol):
     def abort(self) -> None:
         """Close it at once."""
         self.is_open, self._answer = False, None
-        self._ready.cancel()
+        if self._ready is not None:
+            self._ready.cancel()
         self._pool.forget(self)
         if self.transport is not None:
             self.transport.abortConnection()
@@ -216,13 +222,13 @@ class Connection(protocol.Protocol):
         self.is_open = False
         self._pool.forget(self)
         fault = reason.value or ConnectionLost()
-        if not self._ready.done():
+        if self._ready is not None and not self._ready.done():
             self._ready.set_exception(_failed(fault))
         answer, self._answer = self._answer, None
-        if answer is None or self._ended.done():
+        if answer is None or self._ended is None or self._ended.done():
             return
         if answer.needs_more:
-            stale = self.was_idle and not answer.has_begun and isinstance(fault, (ConnectionDone, ConnectionLost))
+            stale = self.was_idle and not answer.has_bytes and isinstance(fault, (ConnectionDone, ConnectionLost))
             error: Exception = _failed(fault)
             if stale:
                 error = StaleConnection("the site had closed the connection")

@@ -58,6 +58,7 @@ from crawlproject.politeness.outcomes import Sample, of_exception
 from crawlproject.runtime import Runtime, runtime_of
 from crawlproject.sources.domains import RECENT, domain_of_url
 from crawlproject.state.client import REDIS_TROUBLE
+from crawlproject.texts import printable, without_userinfo
 
 WANTED_BYTES = "wanted_bytes"  # in meta: how many bytes of a body are wanted
 # All response bodies being received together: hundreds of large ones must not exhaust the memory.
@@ -150,22 +151,22 @@ class Site(NamedTuple):
 
 
 class Download(Answer):
-    """The response to a request, and its body; `told` of each piece of that, which may be the last that is wanted.
+    """The response to a request, and its body; `is_last` tells of each piece whether no more is wanted.
 
-    `stopped`: a receiver of Scrapy's signals, or `told`, wants no more of it.
+    `stopped`: a receiver of Scrapy's signals, or `is_last`, has said so.
     """
 
-    def __init__(self, crawler: Crawler, request: Request, maxsize: int, told: Callable[[bytes], bool]) -> None:
+    def __init__(self, crawler: Crawler, request: Request, maxsize: int, is_last: Callable[[bytes], bool]) -> None:
         super().__init__(request.method)
         self.stopped: StopDownload | None = None
         self._crawler = crawler
         self._request = request
         self._maxsize = maxsize
-        self._told = told
+        self._is_last = is_last
         self._since = time.monotonic()
         self._body = BytesIO()  # a list would need as much memory again to be joined
 
-    def began(self) -> bool:
+    def head_came(self) -> bool:
         """Take note of the head.
 
         Raises:
@@ -187,12 +188,14 @@ class Download(Answer):
 
         """
         self._body.write(piece)
-        if self._told(piece):
+        is_last = self._is_last(piece)
+        if self._ask(signals.bytes_received, data=piece):
+            return True
+        if is_last:
             self.stopped = StopDownload(fail=False)
         else:
-            self._ask(signals.bytes_received, data=piece)
-        self._check_size(self._body.tell(), expected=False)
-        return self.stopped is not None
+            self._check_size(self._body.tell(), expected=False)
+        return is_last
 
     def _ask(self, signal: object, **what: Any) -> bool:
         self.stopped = check_stop_download(signal, self._crawler, self._request, **what)
@@ -227,7 +230,7 @@ class Download(Answer):
 
 
 class CrawlDownloadHandler(HTTP11DownloadHandler):
-    """Scrapy's handler for http and https, bounded.
+    """Downloads http and https within bounds, with Scrapy's settings and signals.
 
     A spider with a method `wanted_bytes(request)` gets no more of a body than the piece with the last of these;
     with `keeps_exchanges = True`, the heads as they went over the wire are in `meta["heads"]`. The size of headers
@@ -272,6 +275,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         if self._stop is None:
             self._begin(runtime)
         leave: Passage | None = request.meta.pop(PASSAGE, None)
+        request.meta.pop(HEADS, None)  # of another attempt
         sending = Sending(leave)
         task = asyncio.current_task()
         assert task is not None
@@ -327,9 +331,10 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
         seconds = request.meta.get("download_timeout") or _TIMEOUT_S
         wanted = self._wanted_bytes(request)
         # Of a beginning, however much there is
-        maxsize = 0 if wanted else request.meta.get("download_maxsize", self._default_maxsize)
+        bound = getattr(self._crawler.spider, "download_maxsize", self._default_maxsize)
+        maxsize = 0 if wanted else request.meta.get("download_maxsize", bound)
 
-        def received(piece: bytes) -> bool:
+        def is_last(piece: bytes) -> bool:
             self._budget.receive(body, len(piece))
             return 0 < wanted <= body.received
 
@@ -338,7 +343,7 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
                 with wrap_twisted_exceptions():
                     site, target = self._site_of(request, seconds)
                     head = _head_of(request, target, site.host)
-                    download = Download(self._crawler, request, maxsize, received)
+                    download = Download(self._crawler, request, maxsize, is_last)
                     connection = await self._connections.connection(site.key, site.endpoint, sending)
                     return await self._exchange(request, head, connection, download, sending.passage)
         except TimeoutError as error:
@@ -350,7 +355,6 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
     async def _exchange(
         self, request: Request, head: bytes, connection: Connection, download: Download, leave: Passage | None
     ) -> Response:
-        request.meta.pop(HEADS, None)  # of another attempt
         if leave is not None:
             leave.use()
         flags = []
@@ -369,7 +373,9 @@ class CrawlDownloadHandler(HTTP11DownloadHandler):
     def _site_of(self, request: Request, seconds: float) -> tuple[Site, bytes]:
         """Return the site of a request, and what is requested there."""
         if (parts := _PARTS.fullmatch(request.url)) is None:
-            raise AddressRefused(f"URL that cannot be requested: {request.url[:1000]!r}")
+            raise AddressRefused(
+                f"URL that cannot be requested: {printable(without_userinfo(request.url[:1000]), 80)}"
+            )
         scheme, name, port, rest = parts[1].lower(), parts[2], parts[3], parts[4] or "/"
         bind = normalize_bind_address(request.meta.get("bindaddress") or self._bind_address)
         which = (scheme, name, port, bind, seconds)

@@ -16,8 +16,8 @@ from twisted.web.http import _ChunkedTransferDecoder
 
 MAX_HEADERS = 262_144  # bytes, as in Chrome; including the status line and all interim responses
 _LINE = 128  # bytes that a header line counts for besides its own: some 2,000 lines, as in Node.js
-_LONGEST_NAME = 256  # bytes: names are kept in a cache
 _INTERIM = 1024  # and an interim response: some 200 of them
+_LONGEST_NAME = 256  # bytes: names are kept in a cache
 
 MAX_FRAMING = 65_536  # bytes of framing that a body may have besides a quarter of its own
 _CHUNK = re.compile(rb"(0{0,7}[1-9a-fA-F][0-9a-fA-F]{0,7})\r\n")  # its size, without extensions, which are rare
@@ -105,7 +105,7 @@ class Chunks(_ChunkedTransferDecoder):
 
 
 class Answer:
-    """A response to a request by `method`, as far as it has been read; `began` and `received` are for its reader.
+    """A response to a request by `method`, as far as it is read; `head_came` and `received` are for its reader.
 
     `status`, `version`, `headers` and `length`, in bytes, are known when `head`, its bytes, is whole; interim
     responses (1xx) are left out. `length` is None where only the end of the connection ends the body, and where
@@ -124,7 +124,7 @@ class Answer:
         self.is_cut = False
         self.keeps_open = False
         self.framing = 0
-        self.has_begun = False
+        self.has_bytes = False
         self._method = method
         self._unread = b""  # of a head that is not whole
         self._header_bytes = 0
@@ -137,7 +137,7 @@ class Answer:
         """Whether the end of the connection is not the end of the response."""
         return not self.head or self._chunks is not None or self._left is not None
 
-    def began(self) -> bool:
+    def head_came(self) -> bool:
         """Take note of the head; tell whether no body is wanted."""
         return False
 
@@ -146,19 +146,19 @@ class Answer:
         return False
 
     def read(self, data: bytes) -> bool:
-        """Read what has come; tell whether that is enough, as `began` or `received` says.
+        """Read what has come; tell whether that is enough, as `head_came` or `received` says.
 
         Raises:
             BadResponse: it cannot be read, or exceeds a bound.
             Exception: as these two do.
 
         """
-        self.has_begun = True
+        self.has_bytes = True
         if not self.head:
             data = self._read_heads(data)
             if self.framing > MAX_FRAMING and not self.is_whole:
                 raise FramingTooLarge(f"framing of more than {MAX_FRAMING} bytes in the headers")
-            if self.head and self.began():
+            if self.head and self.head_came():
                 return True
             if self.is_whole:
                 self.keeps_open &= not data  # nobody has asked for what follows

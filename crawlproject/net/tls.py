@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from OpenSSL import SSL
 from scrapy.core.downloader.contextfactory import _ScrapyClientContextFactory
-from scrapy.exceptions import DownloadFailedError
+from scrapy.exceptions import DownloadCancelledError, DownloadFailedError, StopDownload
 from service_identity import CertificateError, VerificationError
 from service_identity.hazmat import DNS_ID, IPAddress_ID, verify_service_identity
 from service_identity.pyopenssl import extract_patterns
@@ -138,7 +138,6 @@ class ContextFactory(_ScrapyClientContextFactory):
     """Scrapy's TLS settings for all connections of a crawl; if it `records`, invalid certificates are accepted.
 
     They share a context of OpenSSL. Scrapy makes one for each, which reads the authorities anew: 2 MB and 5 ms.
-    Twisted asks for the creator of a host with each request, also over a connection that was kept: 70 µs.
     """
 
     records = False
@@ -173,7 +172,8 @@ class ContextFactory(_ScrapyClientContextFactory):
 
     def failed(self, connection: Any, error: Exception) -> None:
         """Offer no session for an hour if handshake or first answer failed on a connection that offered one."""
-        is_ours = isinstance(error, CrawlprojectError)  # as where this worker was too late for its slot
+        # As where this worker was too late for its slot, or wanted no more of an answer
+        is_ours = isinstance(error, (CrawlprojectError, DownloadCancelledError, StopDownload))
         if isinstance(connection, SSL.Connection) and not is_ours:
             self.sessions.break_off(connection)
 

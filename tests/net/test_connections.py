@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -35,7 +37,7 @@ from crawlproject.net.connections import Connection, Pool, Sending
 from crawlproject.net.http1 import Answer, BadResponse, FramingTooLarge
 from crawlproject.net.send_slot import Passage
 from crawlproject.state.client import State
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until_async
 
 Pair = tuple[socket.socket, socket.socket]
 GET = b"GET /a.jpg HTTP/1.1\r\nHost: museum.org\r\n\r\n"
@@ -80,7 +82,7 @@ class Taken(Answer):
         self.body = b""
         self.pieces = 0
 
-    def began(self) -> bool:
+    def head_came(self) -> bool:
         return self.stops == "head"
 
     def received(self, piece: bytes) -> bool:
@@ -403,6 +405,32 @@ async def test_idle_connections_are_bounded_in_total_and_the_oldest_go_first(
     for _ in range(2):
         pool.keep((await memory(pool))[0])
     assert [len(of_site) for of_site in pool._idle.values()] == [1, 2]  # at most two of one site
+
+
+async def test_a_connection_is_idle_for_a_short_time(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_IDLE_S", 0.01)
+    connection, _ = await memory(pool)
+    pool.keep(connection)
+    await until_async(lambda: not connection.is_open)
+    assert not pool._idle
+
+
+async def test_an_exchange_that_fails_leaves_nothing_to_the_garbage_collector(pool: Pool) -> None:
+    gc.disable()
+    try:
+        connection, _ = await memory(pool)
+        with pytest.raises(DownloadFailedError):
+            task = asked(connection, Taken())
+            await asyncio.sleep(0)
+            connection.connectionLost(Failure(ConnectionLost()))
+            await task
+        left = weakref.ref(connection)
+        connection.transport.protocol = None
+        del connection, task, _
+        await asyncio.sleep(0)
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_request_that_comes_too_late_is_not_written(state: State, pool: Pool) -> None:

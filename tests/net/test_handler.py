@@ -1,7 +1,7 @@
-"""How requests are downloaded: certificates, idle connections, shutdown, open files."""
+"""How requests are downloaded: certificates, what is written, bounds, shutdown, open files."""
 
 # mypy: disable-error-code="no-untyped-call"
-# Twisted's client has no types.
+# Twisted has no types.
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from crawlproject.errors import AddressRefused
+from crawlproject.errors import AddressRefused, SlotMissedHere
 from crawlproject.frontier.scheduler import FrontierScheduler
+from crawlproject.models import Lease
 from crawlproject.net.connections import Connection, Heads, Sending
 from crawlproject.net.handler import CrawlDownloadHandler, DownloadBudget
+from crawlproject.net.send_slot import Passage
 from demo.gallery import Gallery, set_faults
 from tests.sites import Handler, served
 from tests.test_crawl import KEYS, Crawl, picture
@@ -137,7 +139,9 @@ class Fetching:
         self.handler = CrawlDownloadHandler(crawler)
         self.site = Memory(peerAddress=IPv4Address("TCP", "192.0.2.1", 80))
 
-    async def __call__(self, request: Request, *answers: bytes, seconds: float = PATIENCE_S) -> Response:
+    async def __call__(
+        self, request: Request, *answers: bytes, seconds: float = PATIENCE_S, leave: Passage | None = None
+    ) -> Response:
         """Fetch a request that is answered so; without an answer the site is silent."""
         request.meta["download_timeout"] = seconds
         which = self.handler._site_of(request, seconds)[0]
@@ -145,7 +149,7 @@ class Fetching:
             if site is which:
                 self.handler._sites[key] = which._replace(endpoint=self.site)
         body = self.handler._budget.begin("museum", list)
-        task = asyncio.create_task(self.handler._fetch(request, Sending(), body))
+        task = asyncio.create_task(self.handler._fetch(request, Sending(leave), body))
         await asyncio.sleep(0.01)
         for answer in answers:
             self.site.connection.dataReceived(answer)
@@ -194,6 +198,18 @@ async def test_a_requests_own_host_and_body_are_sent(fetched: Fetching) -> None:
     fetched.site.clear()
     await fetched(Request(URL, method="POST"), ANSWER + b"<html>")
     assert b"Content-Length: 0\r\n" in fetched.site.value()
+
+
+async def test_a_lease_knows_whether_its_request_was_written(
+    fetched: Fetching, scheduler: FrontierScheduler
+) -> None:
+    now = asyncio.get_running_loop().time()
+    late, timely = (Lease("1.0:museum", now, now + more, 0, b"") for more in (-1.0, 60.0))
+    with pytest.raises(SlotMissedHere):
+        await fetched(Request(URL), leave=Passage.of_lease(scheduler.state, late, "museum.example"))
+    leave = Passage.of_lease(scheduler.state, timely, "museum.example")
+    await fetched(Request(URL), ANSWER + b"<html>", leave=leave)
+    assert (late.sent, timely.sent, leave.sent is not None) == (False, True, True)
 
 
 @pytest.mark.parametrize("url", ["ftp://museum.example/", "http://user@museum.example/", "http:///a"])
@@ -245,13 +261,15 @@ async def test_a_receiver_of_scrapys_signals_may_stop_a_download(
         assert told.get("body_length", 6) == 6
         raise StopDownload(fail=fail)
 
+    fetched.crawler.spider.download_maxsize = 1  # type: ignore[union-attr]  # more than that is kept
+    answer = ANSWER if signal is signals.headers_received else ANSWER.replace(b"Content-Length: 6\r\n", b"")
     fetched.crawler.signals.connect(stop, signal)
     if fail:
         with pytest.raises(StopDownload) as caught:
-            await fetched(Request(URL), ANSWER + b"<html>")
+            await fetched(Request(URL), answer + b"<html>")
         response: Any = caught.value.response
     else:
-        response = await fetched(Request(URL), ANSWER + b"<html>")
+        response = await fetched(Request(URL), answer + b"<html>")
     assert response.flags == ["download_stopped"]
     assert response.body == (b"<html>" if signal is signals.bytes_received else b"")
 

@@ -181,7 +181,7 @@ def test_chunks_are_joined(size: int) -> None:
     answer, body = read(data, size=size)
     assert (body, answer.is_whole, answer.keeps_open) == (b"abcdefg", True, True)
     assert read(data + b"more")[0].keeps_open is False
-    assert read(data[:-1])[0].needs_more
+    assert read(data[:-1])[0].is_whole is False
 
 
 def test_small_chunks_come_in_few_pieces() -> None:

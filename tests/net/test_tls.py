@@ -1,7 +1,7 @@
 """Sessions of TLS are resumed, and certificates verified as strictly as without."""
 
 # mypy: disable-error-code="no-untyped-call"
-# Twisted's client has no types.
+# Twisted has no types.
 
 from __future__ import annotations
 
