@@ -70,14 +70,15 @@ class Sending:
 class Connection(protocol.Protocol):
     """A connection to a site, for one request at a time.
 
-    `was_idle`: it has been in the pool, by `key`, where a site may close it at any time. `is_idle`: it is there.
-    `ip` and `certificate` are the site's.
+    `was_idle`: it has been in the pool, by `key`, where a site may close it at any time. `carrier` is what it is
+    made of: a socket, or TLS. `ip` and `certificate` are the site's.
     """
 
     transport: Any
+    carrier: Any = None
     ip: IPv4Address | IPv6Address | None = None
     certificate: Certificate | None = None
-    was_idle = is_idle = is_open = False
+    was_idle = is_open = False
     _answer: Answer | None = None
 
     def __init__(self, pool: Pool, key: Hashable) -> None:
@@ -93,6 +94,7 @@ class Connection(protocol.Protocol):
         transport = self.transport
         if ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
+        self.carrier = transport.getHandle()  # now: a transport that has lost its socket has none
         self.ip = ip_address(transport.getPeer().host)
         if not isinstance(transport, TLSMemoryBIOProtocol):
             self._be_ready()
@@ -163,7 +165,7 @@ class Connection(protocol.Protocol):
         """Have what has come read, all TLS records of it at once: Twisted delivers each by itself."""
         answer = self._answer
         if answer is None:
-            self.abort()  # nobody has asked for it
+            self.abort()  # unsolicited bytes
             return
         records = 0
         if isinstance(self.transport, TLSMemoryBIOProtocol):
@@ -299,9 +301,9 @@ class Pool:
             self.forget(connection)
         else:
             connection = await self._connected(key, endpoint)
-            sending.carrier = connection.transport.getHandle()  # also of a handshake that fails
+        sending.carrier = connection.carrier  # also of a handshake that fails
+        if not connection.was_idle:
             await connection.ready()
-        sending.carrier = connection.transport.getHandle()
         while leave is not None and not leave.is_open and connection.is_open:
             await self._renew(connection, leave)
         if not connection.is_open:  # nothing would end an exchange over it
@@ -336,7 +338,7 @@ class Pool:
 
     def keep(self, connection: Connection) -> None:
         """Keep an open connection for the next request to its site."""
-        connection.was_idle = connection.is_idle = True
+        connection.was_idle = True
         of_site = self._idle.setdefault(connection.key, [])
         of_site.append(connection)
         self._until[connection] = asyncio.get_running_loop().call_later(_IDLE_S, self._drop, connection)
@@ -351,10 +353,9 @@ class Pool:
 
     def forget(self, connection: Connection) -> None:
         """Keep a connection no longer, if it is idle."""
-        if not connection.is_idle:
+        if (timer := self._until.pop(connection, None)) is None:
             return
-        connection.is_idle = False
-        self._until.pop(connection).cancel()
+        timer.cancel()
         of_site = self._idle[connection.key]
         of_site.remove(connection)
         if not of_site:

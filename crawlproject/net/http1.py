@@ -118,7 +118,7 @@ class Answer:
         self.head = b""
         self.status = 0
         self.version = ""
-        self.headers = Headers()
+        self.headers: Headers
         self.length: int | None = None
         self.is_whole = False
         self.is_cut = False
@@ -161,7 +161,7 @@ class Answer:
             if self.head and self.head_came():
                 return True
             if self.is_whole:
-                self.keeps_open &= not data  # nobody has asked for what follows
+                self.keeps_open &= not data  # unsolicited bytes follow
                 return False
         if not data:
             return False

@@ -37,12 +37,11 @@ from crawlproject.net.connections import Connection, Pool, Sending
 from crawlproject.net.http1 import Answer, BadResponse, FramingTooLarge
 from crawlproject.net.send_slot import Passage
 from crawlproject.state.client import State
+from tests.net.test_http1 import CHUNKED, HEAD, WIRE, cut
 from tests.waiting import PATIENCE_S, until_async
 
 Pair = tuple[socket.socket, socket.socket]
 GET = b"GET /a.jpg HTTP/1.1\r\nHost: museum.org\r\n\r\n"
-HEAD = b"HTTP/1.1 200 OK\r\n"
-WIRE = 3_000_000  # bytes of each hostile answer
 _PEER = IPv4Address("TCP", "192.0.2.1", 80)
 
 
@@ -201,7 +200,7 @@ async def test_a_connection_that_was_broken_off_is_not_used_again(pair: Pair, po
     site.sendall(HEAD + b"Content-Length: 3\r\n\r\nabc")
     await read_by(transport, task)
     assert reader.body == (b"" if stops == "head" else b"abc")
-    assert (connection.is_idle, connection.is_open) == ((False, False) if stops else (True, True))
+    assert (connection in pool._until, connection.is_open) == ((False, False) if stops else (True, True))
 
 
 async def test_a_kept_connection_carries_the_next_request(pair: Pair, pool: Pool) -> None:
@@ -219,7 +218,7 @@ async def test_a_kept_connection_carries_the_next_request(pair: Pair, pool: Pool
 
 
 @pytest.mark.parametrize("is_idle", [False, True])
-async def test_what_nobody_has_asked_for_closes_the_connection(pair: Pair, pool: Pool, is_idle: bool) -> None:
+async def test_unsolicited_bytes_close_the_connection(pair: Pair, pool: Pool, is_idle: bool) -> None:
     ours, site = pair
     connection, transport = connected(pool, ours)
     if is_idle:
@@ -227,18 +226,15 @@ async def test_what_nobody_has_asked_for_closes_the_connection(pair: Pair, pool:
     site.sendall(HEAD + b"Content-Length: 0\r\n\r\n")
     ours.setblocking(True)
     transport.doRead()
-    assert (connection.is_open, connection.is_idle) == (False, False)
+    assert not connection.is_open
     assert not pool._idle
-
-
-def cut(data: bytes, size: int = 1) -> Iterator[bytes]:
-    return (data[at : at + size] for at in range(0, len(data), size))
+    assert not pool._until
 
 
 FRAMING: dict[str, Callable[[], Iterable[bytes]]] = {
-    "records of a head": lambda: [HEAD + b"A: ", *cut(b"x" * (WIRE // 23))],
-    "chunks": lambda: [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * (WIRE // 6)],
-    "records": lambda: [HEAD + b"Content-Length: 200000\r\n\r\n", *cut(b"x" * (WIRE // 23))],
+    "records of a head": lambda: [HEAD + b"A: ", *cut(b"x" * (WIRE // 23), 1)],
+    "chunks": lambda: [CHUNKED, b"1\r\nx\r\n" * (WIRE // 6)],
+    "records": lambda: [HEAD + b"Content-Length: 200000\r\n\r\n", *cut(b"x" * (WIRE // 23), 1)],
 }
 
 
@@ -305,7 +301,7 @@ BODY = HEAD + b"Content-Length: 3\r\n\r\na"
         (False, b"", DownloadFailedError),
         (True, HEAD, DownloadFailedError),
         (False, BODY, ResponseDataLossError),
-        (False, HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n", ResponseDataLossError),
+        (False, CHUNKED + b"1\r\na\r\n", ResponseDataLossError),
         (False, HEAD + b"\r\na", None),  # nothing says where it ends
         (False, b"SSH-2.0\r\n\r\n", BadResponse),
     ],
@@ -443,7 +439,7 @@ async def test_a_request_that_comes_too_late_is_not_written(state: State, pool: 
     sending = Sending(Passage.of_lease(state, timely, "museum.example"))
     connection = await pool.connection("museum.org", endpoint, sending)
     assert endpoint.made == [connection]
-    assert sending.carrier is connection.transport
+    assert sending.carrier is connection.carrier
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_site_says_whether_a_connection_stays_open(wishes: bytes, keeps_open: 
         answer, _ = read(wishes + rest)
         assert (answer.is_whole, answer.keeps_open) == (True, keeps_open)
         answer, _ = read(wishes + rest + b"more")
-        assert (answer.is_whole, answer.keeps_open) == (True, False)  # nobody has asked for it
+        assert (answer.is_whole, answer.keeps_open) == (True, False)  # unsolicited bytes
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
